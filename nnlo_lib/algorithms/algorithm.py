@@ -1,0 +1,106 @@
+"""What the training loop asks of any way to let replicas agree."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.comm.communicator import Communicator, Request
+
+Role = Literal["server", "worker"]
+
+
+class Model(Protocol):
+    """What an algorithm sees of a replica: flat vectors and the local optimizer's step."""
+
+    theta: Tensor
+    grad: Tensor
+    buffers: Tensor
+
+    def step(self) -> None:
+        """Let the local optimizer move theta along grad."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """This rank's part of a step: its samples, and those of all workers together."""
+
+    count: int
+    global_count: int
+
+
+class Algorithm(ABC):
+    """Let replicas agree. One instance per rank; vectors are changed in place.
+
+    Class docstrings give the update rule, the paper, the invariant and the bytes sent per step, for P parameters of
+    4 bytes on n ranks.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+        self._vote: tuple[Tensor, Request] | None = None
+
+    @staticmethod
+    def roles(size: int) -> list[Role]:
+        """Return each rank's role: servers `serve`, workers compute gradients."""
+        return ["worker"] * size
+
+    owns_step = False  # whether the algorithm steps instead of the local optimizer
+
+    def start(self, replica: Model) -> None:
+        """Give every rank the parameters and buffers of rank 0."""
+        self.comm.broadcast(replica.theta)
+        self.comm.broadcast(replica.buffers)
+
+    @abstractmethod
+    def on_gradient(self, replica: Model, share: Share) -> None:
+        """Act on a fresh local gradient; may replace it."""
+
+    def on_parameters(self, replica: Model) -> None:
+        """Act after the local step; may replace the parameters."""
+
+    def on_pause(self, replica: Model) -> None:
+        """Finish what is under way: after this no message is in flight and a checkpoint holds everything."""
+        self._count_votes()
+
+    @abstractmethod
+    def on_epoch(self, replica: Model) -> None:
+        """Give every rank, after a pause, the model to evaluate and to continue from."""
+
+    def serve(self, replica: Model, wish: Callable[[], bool]) -> None:
+        """Serve until every worker has ended its epoch or stopped; `wish` says whether to stop early."""
+        raise TypeError(f"{type(self).__name__} has no servers")
+
+    def agreed(self, wish: bool) -> bool:
+        """Say whether any rank wished to stop by the last step; the same answer on all ranks at the same step.
+
+        The vote travels while the next step computes.
+        """
+        stop = self._count_votes()
+        vote = torch.tensor([int(wish)])
+        self._vote = (vote, self.comm.iallreduce(vote, "control"))
+        return stop
+
+    def _count_votes(self) -> bool:
+        if self._vote is None:
+            return False
+        (vote, request), self._vote = self._vote, None
+        request.wait()
+        return bool(vote.item())
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the algorithm's own tensors that a resumed run needs."""
+        return {}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+
+
+def mean_buffers(comm: Communicator, replica: Model, workers: int, is_worker: bool) -> None:
+    """Average the workers' batch-norm statistics onto every rank."""
+    if replica.buffers.numel():
+        replica.buffers.mul_(float(is_worker) / workers)
+        comm.allreduce(replica.buffers, "buffers")

@@ -1,0 +1,23 @@
+"""Build the algorithm that an experiment describes."""
+
+from nnlo_lib import config
+from nnlo_lib.algorithms.algorithm import Algorithm, Role
+from nnlo_lib.algorithms.allreduce import AllReduce
+from nnlo_lib.algorithms.downpour import Downpour
+from nnlo_lib.comm.communicator import Communicator
+
+CLASSES: dict[str, type[Algorithm]] = {"allreduce": AllReduce, "downpour": Downpour}
+
+
+def build(settings: config.Algorithm, comm: Communicator) -> Algorithm:
+    """Return the rank's part of the algorithm."""
+    match settings:
+        case config.AllReduce():
+            return AllReduce(comm)
+        case config.Downpour():
+            return Downpour(comm, settings.synchronous, settings.sync_every)
+
+
+def roles(settings: config.Algorithm, size: int) -> list[Role]:
+    """Return the role of each of `size` ranks."""
+    return CLASSES[settings.name].roles(size)

@@ -1,0 +1,94 @@
+"""How vectors move between ranks: the calls that every transport implements and algorithms use."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+ANY = -1
+
+
+class PeerLostError(Exception):
+    """A peer died or stayed silent for too long; the message names it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that has arrived and waits to be received."""
+
+    source: int
+    tag: int
+
+
+@dataclass
+class Request:
+    """A call under way; the vectors it was given must not be touched before `wait` returns."""
+
+    wait: Callable[[], None]
+
+
+class Communicator(ABC):
+    """A group of ranks. Vectors are contiguous one-dimensional tensors.
+
+    Every wait is bounded and raises PeerLostError naming the ranks it waited for. `purpose` says what the bytes are
+    for, in `bytes_sent`. `seconds` splits the time of this rank into `communication` and `wait` (idle polling).
+    """
+
+    rank: int
+    size: int
+
+    def __init__(self) -> None:
+        self.bytes_sent: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+
+    @abstractmethod
+    def split(self, color: int) -> "Communicator":
+        """Return the communicator of the ranks that gave the same `color`, in rank order."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Wait until every rank has called this."""
+
+    @abstractmethod
+    def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
+        """Overwrite `vector` on every rank by that of `root`."""
+
+    @abstractmethod
+    def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
+        """Start to overwrite `vector` on every rank by the sum over ranks."""
+
+    def allreduce(self, vector: Tensor, purpose: str = "gradient") -> None:
+        """Overwrite `vector` on every rank by the sum over ranks."""
+        self.iallreduce(vector, purpose).wait()
+
+    @abstractmethod
+    def exchange(
+        self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
+    ) -> None:
+        """Send a vector to each neighbour and receive one from each, by neighbour's rank."""
+
+    @abstractmethod
+    def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
+        """Send `vector`, which may be reused at once."""
+
+    @abstractmethod
+    def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
+        """Overwrite `vector` by the next one that `source` sent with `tag`."""
+
+    @abstractmethod
+    def probe(self, source: int = ANY, tag: int = ANY) -> Message:
+        """Wait for a message and say whose it is, without receiving it."""
+
+    @abstractmethod
+    def gather(self, item: Any) -> list[Any]:
+        """Return every rank's `item` (small, anything JSON can carry) on every rank."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the seconds on this rank's clock."""
+
+    def computed(self, samples: int) -> None:  # noqa: B027 - a null object: real clocks run by themselves
+        """Tell a virtual clock that a mini-batch of `samples` was computed."""

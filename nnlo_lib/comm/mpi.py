@@ -1,0 +1,244 @@
+"""Ranks as MPI processes: every call is non-blocking inside, polled politely and bounded in time."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
+
+Array = NDArray[Any]
+
+STRANGER = 30e-6  # seconds of busy polling for a message that may be long in coming
+IN_STEP = 1e-3  # for peers that do the same work as we do
+MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
+NAP = 50e-6  # then give the core away: ranks may outnumber cores
+SMALL = 32_768  # bytes below which one round of messages beats two
+
+
+class MPICommunicator(Communicator):
+    """Ranks of an MPI communicator.
+
+    reduction: `reproducible` adds in rank order, the same bits whatever the library and network; `fastest` calls
+    MPI_Allreduce. timeout: seconds a silent peer is waited for.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm | None = None, reduction: str = "reproducible", timeout: float = 600
+    ) -> None:
+        super().__init__()
+        self._comm = comm or MPI.COMM_WORLD
+        self._reduction, self._timeout = reduction, timeout
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self._peers: list[tuple[str, int]] = [(socket.gethostname(), os.getpid())]
+        self._peers = [tuple(peer) for peer in self.gather(self._peers[0])]
+
+    def split(self, color: int) -> "MPICommunicator":
+        return MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def barrier(self) -> None:
+        with self._timed():
+            self._meet("a barrier")
+
+    def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
+        if self.rank == root:
+            self.bytes_sent[purpose] += _bytes(vector) * (self.size - 1)
+        with self._timed(), _host(vector) as array:
+            self._meet("a broadcast")
+            self._wait([self._comm.Ibcast(array, root)], "a broadcast", [root])
+
+    def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
+        if self.size == 1:
+            return Request(lambda: None)
+        if self._reduction == "fastest":
+            return self._library_sum(vector, purpose)
+        if _bytes(vector) * (self.size - 1) <= SMALL:
+            return self._gathered_sum(vector, purpose)
+        return self._scattered_sum(vector, purpose)
+
+    def _library_sum(self, vector: Tensor, purpose: str) -> Request:
+        self.bytes_sent[purpose] += 2 * _bytes(vector) * (self.size - 1) // self.size
+        array = vector.cpu().numpy()
+        request = self._comm.Iallreduce(MPI.IN_PLACE, array)
+
+        def finish() -> None:
+            with self._timed():
+                self._meet("an all-reduce")
+                self._wait([request], "an all-reduce")
+                vector.copy_(from_numpy(array))
+
+        return Request(finish)
+
+    def _gathered_sum(self, vector: Tensor, purpose: str) -> Request:
+        """Give every rank every vector; each adds them in rank order."""
+        self.bytes_sent[purpose] += _bytes(vector) * (self.size - 1)
+        array = vector.cpu().numpy()
+        everyones = np.empty((self.size, array.size), array.dtype)
+        request = self._comm.Iallgather(array, everyones)
+
+        def finish() -> None:
+            with self._timed():
+                self._wait([request], "an all-reduce")
+                vector.copy_(from_numpy(_sum_in_rank_order(list(everyones), out=everyones[0])))
+
+        return Request(finish)
+
+    def _scattered_sum(self, vector: Tensor, purpose: str) -> Request:
+        """Reduce-scatter by all-to-all, local sum in rank order, all-gather: the bytes of a ring."""
+        array = vector.cpu().numpy()
+        chunks = np.array_split(array, self.size)
+        counts = [chunk.size for chunk in chunks]
+        mine = chunks[self.rank]
+        parts = np.empty((self.size, mine.size), array.dtype)
+        self.bytes_sent[purpose] += (array.size - mine.size + mine.size * (self.size - 1)) * array.itemsize
+        request = self._comm.Ialltoallv([array, counts], [parts, [mine.size] * self.size])
+
+        def finish() -> None:
+            with self._timed():
+                self._meet("an all-reduce")
+                self._wait([request], "an all-reduce")
+                _sum_in_rank_order(list(parts), out=mine)
+                self._wait([self._comm.Iallgatherv(MPI.IN_PLACE, [array, counts])], "an all-reduce")
+                if vector.is_cuda:
+                    vector.copy_(from_numpy(array))
+
+        return Request(finish)
+
+    def exchange(
+        self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
+    ) -> None:
+        self.bytes_sent[purpose] += sum(map(_bytes, outgoing.values()))
+        arrays = {peer: vector.cpu().numpy() for peer, vector in incoming.items()}
+        with self._timed():
+            requests = [self._comm.Irecv(array, peer) for peer, array in arrays.items()]
+            requests += [self._comm.Isend(vector.cpu().numpy(), peer) for peer, vector in outgoing.items()]
+            self._wait(requests, "an exchange", [*incoming, *outgoing], IN_STEP)
+        for peer, vector in incoming.items():
+            if vector.is_cuda:
+                vector.copy_(from_numpy(arrays[peer]))
+
+    def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
+        self.bytes_sent[purpose] += _bytes(vector)
+        with self._timed():
+            self._wait([self._comm.Isend(vector.cpu().numpy(), to, tag)], "sending", [to], IN_STEP)
+
+    def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
+        self.probe(source, tag)
+        with self._timed(), _host(vector) as array:
+            self._wait([self._comm.Irecv(array, source, tag)], "receiving", [source])
+
+    def probe(self, source: int = ANY, tag: int = ANY) -> Message:
+        status = MPI.Status()
+        anyone, anything = MPI.ANY_SOURCE, MPI.ANY_TAG
+        whom = [source] if source != ANY else self._others()
+        with self._timed():
+            self._poll(
+                lambda: self._comm.Iprobe(
+                    anyone if source == ANY else source, anything if tag == ANY else tag, status
+                ),
+                "a message",
+                whom,
+                STRANGER,
+            )
+        return Message(status.Get_source(), status.Get_tag())
+
+    def gather(self, item: Any) -> list[Any]:
+        text = np.frombuffer(json.dumps(item).encode(), np.uint8)
+        sizes = np.empty(self.size, np.int64)
+        with self._timed():
+            self._meet("a gather")
+            self._wait([self._comm.Iallgather(np.array([text.size]), sizes)], "a gather")
+            texts = np.empty(sizes.sum(), np.uint8)
+            self._wait([self._comm.Iallgatherv(text, [texts, sizes.tolist()])], "a gather")
+        ends = np.cumsum(sizes)
+        return [json.loads(texts[end - size : end].tobytes()) for size, end in zip(sizes, ends, strict=True)]
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
+    def _meet(self, what: str) -> None:
+        """Wait idly until every rank has come."""
+        self._poll(self._comm.Ibarrier().Test, what, self._others(), IN_STEP)
+
+    def _wait(
+        self,
+        requests: Sequence[MPI.Request],
+        what: str,
+        whom: Sequence[int] | None = None,
+        patience: float = MOVING,
+    ) -> None:
+        """Drive transfers to their end."""
+        whom = self._others() if whom is None else whom
+        self._poll(lambda: MPI.Request.Testall(requests), what, whom, patience)
+
+    def _poll(self, done: Callable[[], bool], what: str, whom: Sequence[int], patience: float) -> None:
+        """Poll `done`, busily for `patience` seconds, then with naps that count as waiting."""
+        started = time.perf_counter()
+        while not done():
+            waited = time.perf_counter() - started
+            if waited < patience:
+                os.sched_yield()
+                continue
+            time.sleep(NAP if waited < 0.1 else 10 * NAP)
+            self.seconds["wait"] += time.perf_counter() - started - waited
+            if waited > 1:
+                self._check(waited, what, whom)
+
+    def _check(self, waited: float, what: str, whom: Sequence[int]) -> None:
+        """Raise if a peer is dead (seen on this host) or silent for too long."""
+        here = socket.gethostname()
+        dead = [peer for peer in whom if self._peers[peer][0] == here and not _alive(self._peers[peer][1])]
+        if dead or waited > self._timeout:
+            state = "died" if dead else f"stayed silent for {waited:.0f} s"
+            names = ", ".join(
+                f"rank {peer} (process {self._peers[peer][1]} on {self._peers[peer][0]})" for peer in dead or whom
+            )
+            raise PeerLostError(f"rank {self.rank} waited for {what}, but {names} {state}")
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Count the time inside as communication, less what was idle polling."""
+        started, idle = time.perf_counter(), self.seconds["wait"]
+        yield
+        self.seconds["communication"] += time.perf_counter() - started - (self.seconds["wait"] - idle)
+
+
+def _sum_in_rank_order(parts: Sequence[Array], out: Array) -> Array:
+    np.copyto(out, parts[0])
+    for part in parts[1:]:
+        np.add(out, part, out=out)
+    return out
+
+
+def _bytes(vector: Tensor) -> int:
+    return vector.numel() * vector.element_size()
+
+
+@contextmanager
+def _host(vector: Tensor) -> Iterator[Array]:
+    """Lend the vector's memory to MPI, through a host copy if it lives on a GPU."""
+    array = vector.cpu().numpy()
+    yield array
+    if vector.is_cuda:
+        vector.copy_(from_numpy(array))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

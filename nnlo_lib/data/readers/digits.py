@@ -1,0 +1,59 @@
+"""The handwritten digits of scikit-learn: one gzipped CSV, a row for each 8x8 image and its label."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from nnlo_lib.data.content import locate, opened
+from nnlo_lib.data.readers import Features, Labels, Piece, Samples
+from nnlo_lib.errors import UserError
+
+PIXELS = 64
+TEST_EVERY = 5
+
+
+def read(folder: Path) -> dict[str, Samples]:
+    """Read `digits.csv[.gz]` and split it: in each class every fifth image, in file order, is a test image.
+
+    The split depends on the file alone, so results everywhere are over the same 1,442 + 355 images.
+    """
+    path = locate(folder, "digits.csv.gz")
+    if path is None:
+        raise UserError(f"no digits.csv.gz in {folder}; fetch it: python scripts/fetch.py --dataset digits")
+    rows = _rows(path)
+    features, labels = rows[:, :PIXELS].reshape(-1, 1, 8, 8), rows[:, PIXELS].astype(np.int64)
+    test = _is_test(labels)
+    masks = {"train": ~test, "test": test}
+    return {split: _samples(path, features[mask], labels[mask]) for split, mask in masks.items()}
+
+
+def _rows(path: Path) -> Features:
+    """Parse the table: (images, 64 pixels of 0..16 and a label), uint8."""
+    with opened(path) as stream:
+        try:
+            rows = np.loadtxt(stream, delimiter=",", dtype=np.uint8, ndmin=2)
+        except ValueError as error:
+            raise UserError(f"{path} is not the digits table: {error}; fetch it again") from error
+    if rows.shape[1] != PIXELS + 1 or rows[:, :PIXELS].max() > 16:
+        raise UserError(
+            f"{path} is not the digits table: a row is 64 pixels of 0..16 and a label; get it again"
+        )
+    return rows
+
+
+def _is_test(labels: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    test = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        test[np.flatnonzero(labels == label)[TEST_EVERY - 1 :: TEST_EVERY]] = True
+    return test
+
+
+def _samples(path: Path, features: Features, labels: Labels) -> Samples:
+    return Samples(len(labels), path, partial(_pieces, features, labels))
+
+
+def _pieces(features: Features, labels: Labels, size: int) -> Iterator[Piece]:
+    for start in range(0, len(labels), size):
+        yield features[start : start + size], labels[start : start + size]

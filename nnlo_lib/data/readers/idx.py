@@ -1,0 +1,98 @@
+"""The IDX format of MNIST and its kin, plain or gzipped.
+
+Two zero bytes, one byte for the type (8: unsigned byte), one for the number of dimensions, each dimension as
+a big-endian 32-bit integer, then the values in C order.
+"""
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from nnlo_lib.data.content import is_gzip, locate, opened
+from nnlo_lib.data.readers import Features, Piece, Samples
+from nnlo_lib.errors import UserError
+
+SPLITS = {"train": "train", "test": "t10k"}
+UNSIGNED_BYTE = 8
+DEFLATE_LIMIT = 1040  # deflate cannot make its input grow by more than about this
+
+
+@dataclass(frozen=True)
+class Idx:
+    """An IDX file of unsigned bytes whose header was checked: `shape[0]` records of `shape[1:]`."""
+
+    path: Path
+    shape: tuple[int, ...]
+
+    @property
+    def header(self) -> int:
+        """Bytes before the first value."""
+        return 4 + 4 * len(self.shape)
+
+    def pieces(self, size: int) -> Iterator[Features]:
+        """Yield arrays (up to `size`, *shape[1:]); raises UserError if the file is cut or too long."""
+        with opened(self.path) as stream:
+            stream.read(self.header)
+            for start in range(0, self.shape[0], size):
+                yield self._piece(stream, min(size, self.shape[0] - start))
+            if stream.read(1):
+                raise UserError(f"{self.path} holds more than its header's {self.shape} values; get it again")
+
+    def _piece(self, stream: BinaryIO, records: int) -> Features:
+        wanted = records * math.prod(self.shape[1:])
+        values = stream.read(wanted)
+        if len(values) < wanted:
+            raise UserError(
+                f"{self.path} is truncated: fewer than its header's {self.shape} values; get it again"
+            )
+        return np.frombuffer(values, dtype=np.uint8).reshape(records, *self.shape[1:])
+
+
+def read(folder: Path) -> dict[str, Samples]:
+    """Open the four files of an MNIST-like set in `folder`; images become (n, 1, height, width)."""
+    return {split: _samples(folder, prefix) for split, prefix in SPLITS.items()}
+
+
+def open_idx(path: Path, dimensions: int) -> Idx:
+    """Check the header of an IDX file, and its declared size against the file, before anything is read."""
+    with opened(path) as stream:
+        start, sizes = stream.read(4), stream.read(4 * dimensions)
+    if start != bytes((0, 0, UNSIGNED_BYTE, dimensions)) or len(sizes) < 4 * dimensions:
+        raise UserError(
+            f"{path} is not an IDX file of bytes in {dimensions} dimensions: it starts with "
+            f"{start.hex(' ')}, not 00 00 08 {dimensions:02x}; get the file again"
+        )
+    idx = Idx(path, struct.unpack(f">{dimensions}I", sizes))
+    declared, held = idx.header + math.prod(idx.shape), path.stat().st_size
+    if declared > held * DEFLATE_LIMIT if is_gzip(path) else declared != held:
+        raise UserError(f"{path} declares {declared:,} bytes but the file has {held:,}; get the file again")
+    return idx
+
+
+def _samples(folder: Path, prefix: str) -> Samples:
+    images = open_idx(_find(folder, f"{prefix}-images-idx3-ubyte.gz"), 3)
+    labels = open_idx(_find(folder, f"{prefix}-labels-idx1-ubyte.gz"), 1)
+    if images.shape[0] != labels.shape[0]:
+        raise UserError(
+            f"{images.path} has {images.shape[0]} images but {labels.path} has {labels.shape[0]} labels; "
+            f"get both again from one place"
+        )
+    return Samples(labels.shape[0], labels.path, partial(_pieces, images, labels))
+
+
+def _find(folder: Path, name: str) -> Path:
+    path = locate(folder, name)
+    if path is None:
+        raise UserError(f"no {name} in {folder}; fetch it: python scripts/fetch.py --target {folder}")
+    return path
+
+
+def _pieces(images: Idx, labels: Idx, size: int) -> Iterator[Piece]:
+    for pixels, classes in zip(images.pieces(size), labels.pieces(size), strict=True):
+        yield pixels[:, np.newaxis], classes.astype(np.int64)

@@ -1,0 +1,92 @@
+"""One file of the store: arrays `features` and `labels`, uncompressed and contiguous, to be memory-mapped."""
+
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from nnlo_lib.data.readers import Features, Labels
+
+Format = Literal["hdf5", "npz"]
+SUFFIXES: dict[Format, str] = {"hdf5": ".h5", "npz": ".npz"}
+UNREADABLE = (OSError, KeyError, ValueError, EOFError, struct.error, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array lies in a file: `offset` in bytes."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def write_shard(path: Path, format: Format, features: Features, labels: Labels) -> None:
+    """Write one shard; the same arrays give the same bytes. Raises OSError if the file system refuses."""
+    arrays: dict[str, npt.NDArray[Any]] = {"features": features, "labels": labels}
+    if format == "hdf5":
+        _write_hdf5(path, arrays)
+    else:
+        with path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _write_hdf5(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    try:
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
+    except RuntimeError as error:  # how h5py reports a full disk when it closes the file
+        raise OSError(str(error)) from error
+
+
+def map_shard(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return `features` and `labels` as read-only views of the file; raises UNREADABLE if it is damaged."""
+    places = LOCATORS[path.suffix](path)
+    return _mapped(path, places["features"]), _mapped(path, places["labels"])
+
+
+def _mapped(path: Path, place: Place) -> npt.NDArray[Any]:
+    return np.asarray(np.memmap(path, dtype=place.dtype, mode="r", offset=place.offset, shape=place.shape))
+
+
+def _in_hdf5(path: Path) -> dict[str, Place]:
+    with h5py.File(path, "r", locking=False) as file:
+        return {name: _in_dataset(file[name]) for name in ("features", "labels")}
+
+
+def _in_dataset(dataset: Any) -> Place:
+    offset = dataset.id.get_offset()
+    if offset is None:
+        raise ValueError(f"{dataset.name} is chunked or compressed, so it cannot be mapped")
+    return Place(offset, dataset.shape, dataset.dtype)
+
+
+def _in_npz(path: Path) -> dict[str, Place]:
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        return {name: _in_member(archive.getinfo(f"{name}.npy"), file) for name in ("features", "labels")}
+
+
+def _in_member(member: zipfile.ZipInfo, file: Any) -> Place:
+    """Skip the member's local header (30 bytes, name, extra field) and read the npy header behind it."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{member.filename} is compressed, so it cannot be mapped")
+    file.seek(member.header_offset)
+    name, extra = struct.unpack("<26x2H", file.read(30))
+    file.seek(name + extra, 1)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"{member.filename} has npy version {version}, not (1, 0)")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if fortran or dtype.hasobject:
+        raise ValueError(f"{member.filename} is not a plain array in C order")
+    return Place(file.tell(), shape, dtype)
+
+
+LOCATORS: dict[str, Callable[[Path], dict[str, Place]]] = {".h5": _in_hdf5, ".npz": _in_npz}

@@ -1,0 +1,130 @@
+"""Start the ranks of one training, speak for them, and see that nothing is left when they end."""
+
+import ctypes
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.train.task import Task
+
+PREEMPTED = 75
+FORWARDED = (signal.SIGTERM, signal.SIGUSR1)
+BANNER = re.compile(r"^=|^YOUR APPLICATION TERMINATED|^This typically refers|^Please see the FAQ|^Abort\(")
+KILLED = re.compile(r"PID (?P<pid>\d+) RUNNING AT (?P<host>\S+)|error: (?P<node>\S+): tasks? (?P<task>\d+)")
+SIGNAL = re.compile(r"EXIT CODE: (?P<code>\d+)")
+
+
+class TrainingFailedError(Exception):
+    """The ranks ended without a result; the message says why and names the rank."""
+
+
+class PreemptedError(Exception):
+    """The ranks were asked to stop, and saved."""
+
+
+def launch(task: Task, launcher: str = "mpiexec") -> None:
+    """Run the task to its end.
+
+    Raises UserError for the user's mistake, PreemptedError if the ranks saved and stopped, TrainingFailedError else.
+    """
+    for folder in ("ranks", "failures"):
+        shutil.rmtree(task.state / folder, ignore_errors=True)
+    command = _command(task, launcher)
+    process = subprocess.Popen(
+        command, env=_environment(task), stderr=subprocess.PIPE, text=True, errors="replace",
+        preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL, bufsize=1,
+    )  # fmt: skip
+    _forward_signals(process)
+    hints = list(_relay(process))
+    status = process.wait()
+    if status == 0:
+        return
+    _explain(task, status, hints)
+
+
+def _command(task: Task, launcher: str) -> list[str]:
+    fields = {
+        "experiment": task.experiment, "name": task.name, "run": task.run.model_dump(mode="json"),
+        "seed": task.seed, "fold": task.fold, "folds": task.folds,
+        "manifest": str(task.manifest), "folder": str(task.folder),
+    }  # fmt: skip
+    rank = [sys.executable, "-m", "nnlo_lib.train.rank", json.dumps(fields)]
+    parallel = task.run.parallel
+    if parallel.transport == "simulated" or (parallel.ranks == 1 and "srun" not in launcher):
+        return rank
+    if "srun" in launcher:
+        rank.append("--wait-for-requeue")
+    return [*shlex.split(launcher), "-n", str(parallel.ranks), *rank]
+
+
+def _environment(task: Task) -> dict[str, str]:
+    """Bound the threads; find the mpiexec beside this python; keep UCX off devices that are not there."""
+    threads = str(task.run.parallel.threads_per_rank)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
+    if not Path("/sys/class/infiniband").exists():
+        environment.setdefault("UCX_TLS", "self,sm,tcp")
+    if sys.stderr.isatty():
+        environment["NNLO_TERMINAL"] = "1"
+    return environment
+
+
+def _die_with_parent() -> None:
+    """Let the kernel end the launcher when this process is killed (Linux)."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+def _forward_signals(process: "subprocess.Popen[str]") -> None:
+    for number in FORWARDED:
+        signal.signal(number, lambda received, _: process.send_signal(received))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the ranks by itself; wait for them to save
+
+
+def _relay(process: "subprocess.Popen[str]") -> Iterator[re.Match[str]]:
+    """Pass the ranks' words on as they come; keep back the launcher's, yielding what they tell."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        for pattern in (KILLED, SIGNAL):
+            if found := pattern.search(line):
+                yield found
+        if not BANNER.search(line):
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+
+def _explain(task: Task, status: int, hints: list[re.Match[str]]) -> None:
+    failures = [json.loads(path.read_text()) for path in (task.state / "failures").glob("*")]
+    if failures:
+        first = min(failures, key=lambda failure: (not failure["certain"], failure["time"]))
+        if first["status"] == 2:
+            raise UserError(first["error"])
+        raise TrainingFailedError(f"rank {first['rank']} failed: {first['error']}")
+    if status == PREEMPTED:
+        raise PreemptedError(f"{task.folder}: stopped and saved; the same command goes on from there")
+    raise TrainingFailedError(_who_was_killed(task, status, hints))
+
+
+def _who_was_killed(task: Task, status: int, hints: list[re.Match[str]]) -> str:
+    found: dict[str, Any] = {}
+    for hint in hints:
+        found = {key: value for key, value in hint.groupdict().items() if value} | found
+    ranks = {path.name: json.loads(path.read_text()) for path in (task.state / "ranks").glob("*")}
+    rank = found.get("task") or next((r for r, where in ranks.items() if str(where["pid"]) == found.get("pid")), None)
+    if rank is None:
+        return f"the launcher ended with status {status}, and no rank said why; see the lines above"
+    where = ranks.get(rank, {"pid": "?", "host": found.get("host") or found.get("node")})
+    how = f"signal {found['code']}" if "code" in found else "a signal"
+    return (
+        f"rank {rank} (process {where['pid']} on {where['host']}) was killed by {how}; all other ranks were ended. "
+        "Out of memory and the scheduler are the usual senders; the same command goes on from the last checkpoint"
+    )

@@ -1,0 +1,37 @@
+"""A progress bar for a person at a terminal."""
+
+import os
+import sys
+from typing import Self
+
+from torch import Tensor
+from tqdm import tqdm
+
+from nnlo_lib.data.loader import Batch, Loader
+from nnlo_lib.problems.classification import Classification
+
+TERMINAL = "NNLO_TERMINAL"  # set by the launcher: ranks write through its pipe
+
+
+class Progress:
+    """Samples per second, loss and metrics of the running epoch; invisible without a terminal."""
+
+    def __init__(self, epoch: int, index: int, loader: Loader, problem: Classification, shown: bool) -> None:
+        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
+        self._problem = problem
+        self._bar = tqdm(
+            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
+            desc=f"epoch {epoch + 1}", disable=not visible, initial=loader.samples * index // loader.steps_per_epoch,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def show(self, batch: Batch, sums: Tensor) -> None:
+        """Advance by a global mini-batch."""
+        if not self._bar.disable and self._bar.update(batch.global_count):
+            means = self._problem.means(sums)
+            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)

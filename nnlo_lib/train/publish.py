@@ -1,0 +1,102 @@
+"""Publish a finished training: the declared outputs, each written once, by rename."""
+
+import json
+import platform
+import socket
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.train.layers import layer_table
+from nnlo_lib.train.training import Training
+
+PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
+
+
+def publish(training: Training, started: str, finished: str) -> None:
+    """Write model.safetensors, history.csv, summary.json, trace.json and log.txt from rank 0; all ranks call it."""
+    reports = training.comm.gather(
+        {
+            "host": socket.gethostname(),
+            "seconds": training.stopwatch.seconds(),
+            "bytes": training.stopwatch.bytes_sent(),
+            "spans": training.stopwatch.spans,
+        }
+    )
+    if training.comm.rank:
+        return
+    folder = training.task.folder
+    tensors = {name: tensor.detach().cpu() for name, tensor in training.replica.module.state_dict().items()}
+    with replacing(folder / "model.safetensors") as part:
+        part.write_bytes(save({name: tensor.clone() for name, tensor in tensors.items()}))
+    training.history.publish(folder / "history.csv")
+    _write(folder / "trace.json", _trace(reports))
+    training.journal.publish(folder / "log.txt")
+    _write(folder / "summary.json", _summary(training, reports, started, finished))
+
+
+def _summary(training: Training, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
+    task, last = training.task, training.history.rows[-1]
+    by_rank = [report["seconds"] for report in reports]
+    layers = layer_table(training.replica.module, training.manifest.shape)
+    return {
+        "experiment": task.experiment,
+        "run": task.name,
+        "seed": task.seed,
+        "fold": task.fold,
+        "config": task.run.model_dump(mode="json"),
+        "config_hash": task.run.hash,
+        "code_version": code_version(),
+        "packages": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "hosts": [report["host"] for report in reports],
+        "ranks": training.comm.size,
+        "roles": training.roles,
+        "model": {"name": task.run.model.name, "parameters": training.replica.theta.numel(), "layers": layers},
+        "epochs": last["epoch"],
+        "steps": last["step"],
+        "samples_seen": last["samples"],
+        "samples_per_second": last["samples"] / last["seconds"],
+        "seconds": {phase: sum(rank[phase] for rank in by_rank) / len(by_rank) for phase in by_rank[0]},
+        "seconds_by_rank": by_rank,
+        "bytes_sent": _total([report["bytes"] for report in reports]),
+        "restarts": training.restarts,
+        "final": {name: value for name, value in last.items() if name.startswith(("train_", "val_"))},
+        "started": started,
+        "finished": finished,
+    }
+
+
+def _total(counts: list[dict[str, int]]) -> dict[str, int]:
+    purposes = sorted({purpose for count in counts for purpose in count})
+    return {purpose: sum(count.get(purpose, 0) for count in counts) for purpose in purposes}
+
+
+def _trace(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the phases of each rank as a Chrome trace (microseconds from the rank's first)."""
+    events = []
+    for rank, report in enumerate(reports):
+        origin = report["spans"][0][1] if report["spans"] else 0.0
+        for name, start, end in report["spans"]:
+            times = {"ts": round(1e6 * (start - origin)), "dur": round(1e6 * (end - start))}
+            events.append({"name": name, "ph": "X", "pid": 0, "tid": rank, **times})
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with replacing(path) as part:
+        part.write_text(json.dumps(content, indent=1))
+
+
+def code_version() -> str:
+    """Return the installed version with the git commit it runs from, `+` if files differ from it."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return version("nnlo")
+    return f"{version('nnlo')} ({commit})"

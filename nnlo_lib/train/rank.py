@@ -1,0 +1,130 @@
+"""One process of a training: `python -m nnlo_lib.train.rank TASK`, started by the launcher."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from nnlo_lib.comm.communicator import Communicator, PeerLostError
+from nnlo_lib.config import AllReduce, Run
+from nnlo_lib.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.train.layers import as_text, layer_table
+from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
+from nnlo_lib.train.publish import publish
+from nnlo_lib.train.task import Task
+from nnlo_lib.train.training import Training
+
+RANKS, FAILURES = "ranks", "failures"  # folders in state/ that the launcher reads
+REQUEUE_PATIENCE = 600  # seconds that a saved rank waits for the scheduler to end it
+
+
+def one_rank(task: Task, comm: Communicator, stop: StopFlag) -> bool:
+    """Train; True when finished and published, False when stopped and saved."""
+    started = _now()
+    training = Training(task, comm, stop)
+    if comm.rank == 0:
+        training.journal.write(_headline(training))
+    finished = training.run()
+    if finished:
+        publish(training, started, _now())
+    return finished
+
+
+def simulate(task: Task, stop: StopFlag) -> bool:
+    """Train with all ranks in this process."""
+    from nnlo_lib.comm.simulated import World
+
+    world = World(task.run.parallel.ranks, task.run.parallel.simulation)
+    return all(world.run(lambda comm: one_rank(task, comm, stop)))
+
+
+def train_with_mpi(task: Task, stop: StopFlag) -> bool:
+    """Train as one rank of MPI's world; a failure is written to state/failures and ends every rank."""
+    from mpi4py import MPI
+
+    from nnlo_lib.comm.mpi import MPICommunicator
+
+    world, algorithm = MPI.COMM_WORLD, task.run.algorithm
+    reduction = algorithm.reduction if isinstance(algorithm, AllReduce) else "reproducible"
+    _announce(task, world.Get_rank())
+    try:
+        if world.Get_size() != task.run.parallel.ranks:
+            raise UserError(
+                f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
+                "does the launcher belong to the MPI that mpi4py uses?"
+            )
+        return one_rank(task, MPICommunicator(world, reduction, task.run.parallel.peer_timeout), stop)
+    except BaseException as error:
+        status = _confess(task, world.Get_rank(), error)
+        world.Abort(status)
+        raise
+
+
+def _announce(task: Task, rank: int) -> None:
+    folder = task.state / RANKS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(rank)).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+
+
+def _confess(task: Task, rank: int, error: BaseException) -> int:
+    """Leave word of what went wrong for the launcher; return the exit status."""
+    own = isinstance(error, UserError | PeerLostError)
+    status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
+    text = str(error) if own else "".join(traceback.format_exception(error))
+    folder = task.state / FAILURES
+    folder.mkdir(parents=True, exist_ok=True)
+    report = {"rank": rank, "time": time.time(), "status": status, "error": text, "certain": status == 2 or not own}
+    with contextlib.suppress(OSError):
+        (folder / str(rank)).write_text(json.dumps(report))
+    return status
+
+
+def _headline(training: Training) -> str:
+    run, task = training.task.run, training.task
+    rows = layer_table(training.replica.module, training.manifest.shape)
+    return (
+        f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {training.comm.size} ranks "
+        f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "
+        f"{training.loader.samples:,} samples, {training.loader.steps_per_epoch} steps an epoch\n{as_text(rows)}"
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _task(text: str) -> Task:
+    fields = json.loads(text)
+    paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
+    return Task(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
+
+
+def main() -> int:
+    """Train the task given as JSON; exit 0 finished, 75 saved and stopped, 2 the user's mistake, 1 anything else."""
+    task, wait = _task(sys.argv[1]), "--wait-for-requeue" in sys.argv
+    stop = StopFlag().listen()
+    torch.set_num_threads(task.run.parallel.threads_per_rank)
+    train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
+    if train(task, stop):
+        return 0
+    if wait:  # a job that exits now counts as failed; one that waits is requeued
+        time.sleep(REQUEUE_PATIENCE)
+    return EXIT_PREEMPTED
+
+
+def _simulate_safely(task: Task, stop: StopFlag) -> bool:
+    try:
+        return simulate(task, stop)
+    except BaseException as error:
+        sys.exit(_confess(task, 0, error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""A model as one flat vector of parameters, one of gradients, one of non-trained state."""
+
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.errors import UserError
+
+
+class Replica:
+    """A model whose parameters, gradients and buffers are views into flat vectors.
+
+    theta, grad: (parameters,); buffers: (floating-point buffer values,), such as batch-norm statistics.
+    Algorithms change these vectors in place and never see a layer.
+    """
+
+    def __init__(self, module: nn.Module, device: str = "cpu") -> None:
+        self.module = module.to(device)
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not parameters:
+            raise UserError("the model has no trainable parameter")
+        self.theta = _flatten([parameter.data for parameter in parameters])
+        self.grad = torch.zeros_like(self.theta)
+        for parameter, value, gradient in zip(
+            parameters, _views(self.theta, parameters), _views(self.grad, parameters), strict=True
+        ):
+            parameter.data, parameter.grad = value, gradient
+        statistics = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+        self.counters = [buffer for buffer in module.buffers() if not buffer.is_floating_point()]
+        self.buffers = _flatten(statistics)
+        for buffer, value in zip(statistics, _views(self.buffers, statistics), strict=True):
+            buffer.data = value
+        self.optimizer: torch.optim.Optimizer | None = None
+        self._trainable = nn.Parameter(self.theta)
+        self._trainable.grad = self.grad
+
+    def use(self, optimizer: type[torch.optim.Optimizer], **options: object) -> None:
+        """Step with `optimizer`, which sees one flat parameter."""
+        self.optimizer = optimizer([self._trainable], **options)  # type: ignore[arg-type]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Apply the model to a mini-batch."""
+        output: Tensor = self.module(features)
+        return output
+
+    def backward(self, loss: Tensor) -> None:
+        """Overwrite `grad` by the gradient of `loss`."""
+        self.grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> None:
+        """Let the optimizer move `theta` along `grad`."""
+        assert self.optimizer is not None, "use() chooses the optimizer"
+        self.optimizer.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return every tensor that a resumed run needs, by name."""
+        tensors = {"theta": self.theta, "buffers": self.buffers}
+        tensors |= {f"counter.{i}": counter for i, counter in enumerate(self.counters)}
+        if self.optimizer is not None:
+            moments = self.optimizer.state[self._trainable]
+            tensors |= {f"optimizer.{name}": value for name, value in moments.items() if value is not None}
+        return tensors
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        self.theta.copy_(tensors["theta"])
+        self.buffers.copy_(tensors["buffers"])
+        for i, counter in enumerate(self.counters):
+            counter.copy_(tensors[f"counter.{i}"])
+        moments = {
+            name.removeprefix("optimizer."): value.clone()
+            for name, value in tensors.items()
+            if name.startswith("optimizer.")
+        }
+        if moments and self.optimizer is not None:
+            self.optimizer.state[self._trainable].update(moments)
+
+
+def _flatten(tensors: list[Tensor]) -> Tensor:
+    if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
+        raise UserError("the model mixes number types or devices; use one, for example model.float()")
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
+
+
+def _views(vector: Tensor, like: list[Tensor]) -> list[Tensor]:
+    pieces = vector.split([tensor.numel() for tensor in like]) if like else ()
+    return [piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]

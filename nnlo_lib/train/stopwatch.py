@@ -1,0 +1,78 @@
+"""Where a rank's time goes: data, communication, wait, evaluate, checkpoint; the rest is compute."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from nnlo_lib.comm.communicator import Communicator
+
+T = TypeVar("T")
+PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
+
+
+class Stopwatch:
+    """Seconds by phase on the communicator's clock, kept over restarts."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._seconds: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self.trained = 0.0
+        self.spans: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count everything inside as `name`, communication too."""
+        started, inside = self._comm.now(), Counter(self._comm.seconds)
+        yield
+        self._comm.seconds.clear()
+        self._comm.seconds.update(inside)
+        self._seconds[name] += self._span(name, started)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Count everything inside as training time."""
+        started, elsewhere = self._comm.now(), self._elsewhere()
+        yield
+        seconds = self._span("train", started)
+        self.trained += seconds
+        self._seconds["compute"] += seconds - (self._elsewhere() - elsewhere)
+
+    def fetching(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield `batches`, counting the time to make them as `data`."""
+        iterator = iter(batches)
+        while True:
+            started = self._comm.now()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            self._seconds["data"] += self._comm.now() - started
+            yield batch
+
+    def _elsewhere(self) -> float:
+        return sum(self._comm.seconds.values()) + self._seconds["data"]
+
+    def _span(self, name: str, started: float) -> float:
+        now = self._comm.now()
+        self.spans.append((name, started, now))
+        return now - started
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase, and their total."""
+        split = self._seconds + self._comm.seconds
+        return {"total": sum(split.values()), **{phase: split[phase] for phase in PHASES}}
+
+    def bytes_sent(self) -> dict[str, int]:
+        """Return the bytes that this rank sent, by purpose."""
+        return dict(self._bytes + self._comm.bytes_sent)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run goes on counting from."""
+        return {"seconds": self.seconds(), "bytes": self.bytes_sent(), "trained": self.trained}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on counting from `state`."""
+        self._seconds = Counter({phase: state["seconds"][phase] for phase in PHASES})
+        self._bytes, self.trained = Counter(state["bytes"]), state["trained"]

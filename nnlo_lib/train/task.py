@@ -1,0 +1,40 @@
+"""One training to be done: which run of which experiment, on which data, written where."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.config import Run
+
+
+@dataclass(frozen=True)
+class Task:
+    """One job of the DAG. manifest: of the data store; folder: where results and `state/` go."""
+
+    experiment: str
+    name: str
+    run: Run
+    seed: int
+    fold: int | None
+    folds: int
+    manifest: Path
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """Folder that survives a failed attempt."""
+        return self.folder / "state"
+
+    @property
+    def key(self) -> str:
+        """Fingerprint of what a checkpoint must agree with to be continued: all but the number of epochs."""
+        settings = self.run.model_dump(
+            exclude={
+                "resources": True,
+                "train": {"epochs", "keep_checkpoints"},
+                "parallel": {"peer_timeout", "transport"},
+            }
+        )
+        text = json.dumps([settings, self.seed, self.fold, self.folds, self.manifest.read_text()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,207 @@
+"""The training loop: one, generic, for every algorithm and transport."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.algorithm import Share
+from nnlo_lib.algorithms.build import build as build_algorithm
+from nnlo_lib.algorithms.build import roles
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Downpour
+from nnlo_lib.data.loader import Batch, Loader
+from nnlo_lib.data.partition import partition
+from nnlo_lib.data.split import Split
+from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.errors import UserError
+from nnlo_lib.models.build import build as build_model
+from nnlo_lib.problems.classification import Classification
+from nnlo_lib.streams import stream
+from nnlo_lib.train.checkpoint import Checkpoints
+from nnlo_lib.train.device import device_of
+from nnlo_lib.train.evaluate import evaluation_sums, to_tensors
+from nnlo_lib.train.journal import History, Journal
+from nnlo_lib.train.optimizers import equip
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.progress import Progress
+from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.stopwatch import Stopwatch
+from nnlo_lib.train.task import Task
+
+
+class Training:
+    """One rank's part of a training, resumable at any step.
+
+    `run` returns True when the last epoch is done, False when it was asked to stop and has saved.
+    """
+
+    def __init__(self, task: Task, comm: Communicator, stop: StopFlag) -> None:
+        self.task, self.comm, self.stop = task, comm, stop
+        run = task.run
+        self.roles = roles(run.algorithm, comm.size)
+        self.journal = Journal(task.state, speaks=comm.rank == 0)
+        self.history = History(task.state)
+        self.checkpoints = Checkpoints(
+            task.state / "checkpoints", task.key, run.train.keep_checkpoints, comm, self.journal
+        )
+        self.stopwatch = Stopwatch(comm)
+        self.problem = Classification(run.loss, run.metrics)
+        self._open_data(task)
+        self._build_replica(task)
+        self.algorithm = build_algorithm(run.algorithm, comm)
+        self.epoch = self.index = self.steps = self.samples = self.restarts = 0
+        self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this rank computes gradients."""
+        return self.roles[self.comm.rank] == "worker"
+
+    def _open_data(self, task: Task) -> None:
+        self.manifest = Manifest.load(task.manifest)
+        self.split = Split(self.manifest, "train")
+        train, validation = partition(
+            len(self.split), self.split.labels, task.run.data.validation, task.folds, task.fold, task.seed
+        )
+        self.validation = validation[self.comm.rank :: self.comm.size]
+        self.has_validation = len(validation) > 0
+        workers = self.roles.count("worker")
+        worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
+        self.loader = Loader(self.split, train, task.run.train.batch_size, workers, worker, task.seed)
+
+    def _build_replica(self, task: Task) -> None:
+        run, manifest = task.run, self.manifest
+        self.device = device_of(self.comm, run.parallel.gpus_per_rank)
+        module = build_model(run.model.name, run.model.args, manifest.shape, manifest.classes, task.seed)
+        self.replica = Replica(module, self.device)
+        rule = run.train.optimizer
+        if isinstance(run.algorithm, Downpour) and not self.is_worker:
+            rule = run.algorithm.optimizer or rule
+        equip(self.replica, rule)
+
+    def run(self) -> bool:
+        """Train to the last epoch, or until all ranks agree to stop."""
+        self._resume()
+        while self.epoch < self.task.run.train.epochs:
+            with self.stopwatch.training():
+                self._train_epoch() if self.is_worker else self.algorithm.serve(self.replica, self.stop)
+                self.algorithm.on_pause(self.replica)
+            if self._everyone(self.index == self.loader.steps_per_epoch or not self.is_worker):
+                self._end_epoch()
+            self._save()
+            if not self._everyone(not self.stop()):
+                self.journal.write(f"stopped at epoch {self.epoch}, step {self.index}: saved")
+                return False
+        return True
+
+    def _train_epoch(self) -> None:
+        self.replica.module.train()
+        shown = self.comm.rank == self.roles.index("worker")
+        with Progress(self.epoch, self.index, self.loader, self.problem, shown) as progress:
+            for batch in self.stopwatch.fetching(self.loader.epoch(self.epoch, self.index)):
+                self._step(batch)
+                self.index = batch.index + 1
+                progress.show(batch, self.sums)
+                if self.algorithm.agreed(self.stop()):
+                    break
+
+    def _step(self, batch: Batch) -> None:
+        share = Share(batch.count, batch.global_count)
+        if batch.count:
+            self._gradient(batch)
+        else:
+            self.replica.grad.zero_()
+        self.algorithm.on_gradient(self.replica, share)
+        if not self.algorithm.owns_step:
+            self.replica.step()
+        self.algorithm.on_parameters(self.replica)
+        self.steps += 1
+
+    def _gradient(self, batch: Batch) -> None:
+        """Compute the local gradient; dropout draws from the stream of this very step."""
+        torch.manual_seed(stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index))
+        inputs, labels = to_tensors(batch.features, batch.labels, self.manifest.scale, self.device)
+        scores = self.replica.forward(inputs)
+        loss = self.problem.loss(scores, labels)
+        if not torch.isfinite(loss):
+            raise UserError(
+                f"the loss became {loss.item()} in epoch {self.epoch + 1}, step {batch.index + 1}, on rank "
+                f"{self.comm.rank}; a smaller train.optimizer.lr usually helps"
+            )
+        self.replica.backward(loss)
+        self.sums += self.problem.sums(scores, labels, loss)
+        self.comm.computed(batch.count)
+
+    def _end_epoch(self) -> None:
+        """Agree on one model, measure it and write the epoch's row of the history."""
+        with self.stopwatch.training():
+            self.algorithm.on_epoch(self.replica)
+        self.comm.allreduce(self.sums, "metrics")
+        measured = {f"train_{name}": value for name, value in self.problem.means(self.sums).items()}
+        self.samples += int(self.sums[0])
+        measured |= self._validate()
+        self.epoch, self.index = self.epoch + 1, 0
+        self.sums.zero_()
+        if self.comm.rank == 0:
+            self._record(measured)
+
+    def _validate(self) -> dict[str, float]:
+        if not self.has_validation:
+            return {}
+        with self.stopwatch.phase("evaluate"):
+            sums = evaluation_sums(
+                self.replica.module, self.split, self.validation, self.manifest.scale, self.device, self.problem
+            )
+            self.comm.allreduce(sums, "metrics")
+        return {f"val_{name}": value for name, value in self.problem.means(sums).items()}
+
+    def _record(self, measured: dict[str, float]) -> None:
+        before = self.history.rows[-1] if self.history.rows else {"seconds": 0.0, "samples": 0}
+        seconds = self.stopwatch.trained
+        row = {
+            "epoch": self.epoch,
+            "step": self.epoch * self.loader.steps_per_epoch,
+            "samples": self.samples,
+            "seconds": round(seconds, 6),
+            "samples_per_second": round((self.samples - before["samples"]) / (seconds - before["seconds"]), 3),
+            "learning_rate": self.task.run.train.optimizer.lr,
+            **measured,
+        }
+        self.history.append(row)
+        figures = "  ".join(f"{name} {value:.4f}" for name, value in measured.items())
+        self.journal.write(
+            f"epoch {self.epoch:3d}/{self.task.run.train.epochs}  {row['samples_per_second']:,.0f} samples/s  {figures}"
+        )
+
+    def _everyone(self, condition: bool) -> bool:
+        return all(self.comm.gather(condition))
+
+    def _save(self) -> None:
+        progress: dict[str, Any] = {name: getattr(self, name) for name in PROGRESS}
+        progress |= {"rows": len(self.history.rows), "stopwatch": self.stopwatch.state()}
+        tensors: dict[str, Tensor] = {**self.replica.state(), **self.algorithm.state(), "sums": self.sums}
+        with self.stopwatch.phase("checkpoint"):
+            self.checkpoints.save(tensors, progress)
+
+    def _resume(self) -> None:
+        saved = self.checkpoints.load()
+        if saved is None:
+            self.algorithm.start(self.replica)
+            rows = 0
+        else:
+            tensors, progress = saved
+            self.replica.load_state(tensors)
+            self.algorithm.load_state(tensors)
+            self.sums.copy_(tensors["sums"])
+            for name in PROGRESS:
+                setattr(self, name, progress[name])
+            self.restarts += 1
+            self.stopwatch.load_state(progress["stopwatch"])
+            rows = progress["rows"]
+            self.journal.write(f"resumed at epoch {self.epoch}, step {self.index} (restart {self.restarts})")
+        if self.comm.rank == 0:
+            self.history.rewind(rows)
+
+
+PROGRESS = ("epoch", "index", "steps", "samples", "restarts")

@@ -1,0 +1,16 @@
+"""What tests of every room share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real data beside the repository; NNLO_REQUIRE_ALL=1 turns its absence into a failure."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        absent = pytest.fail if os.environ.get("NNLO_REQUIRE_ALL") == "1" else pytest.skip
+        absent("no real data at ../shared/data")
+    return folder

@@ -1,0 +1,85 @@
+"""Small stores, and a web server that misbehaves as told."""
+
+import gzip
+import hashlib
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from nnlo_lib.data.catalog import DIGITS, Dataset, File
+from nnlo_lib.data.fetch import fetch
+from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.data.store import convert
+
+
+@pytest.fixture(scope="session")
+def digits_raw(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("digits") / "raw"
+    fetch(DIGITS, folder)
+    return folder
+
+
+@pytest.fixture(scope="session", params=["hdf5", "npz"])
+def digits(request, digits_raw) -> Manifest:
+    """The digits in four shards of training images and one of test images, in either format."""
+    return convert(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400)
+
+
+class Server:
+    """Serve `answers`: bytes, a status, or ("truncated", bytes); count the requests for each path."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | int | tuple[str, bytes]] = {}
+        self.requests: Counter[str] = Counter()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.requests[self.path] += 1
+                answer = server.answers.get(self.path, 404)
+                if isinstance(answer, int):
+                    return self.send_error(answer)
+                body = answer[1] if isinstance(answer, tuple) else answer
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body[: len(body) // 2] if isinstance(answer, tuple) else body)
+                return None
+
+            def log_message(self, *args: object) -> None:
+                """Keep the test's output clean."""
+
+        return Handler
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = Server()
+    yield server
+    server.close()
+
+
+CONTENT = bytes(range(256)) * 400
+ARCHIVE = gzip.compress(CONTENT, mtime=0)
+
+
+@pytest.fixture
+def one_file() -> Dataset:
+    """A data set of the single file `one.gz`, whose content is CONTENT."""
+    file = File("one.gz", hashlib.sha256(CONTENT).hexdigest())
+    return Dataset("one", (1, 1, 1), 2, 1.0, "idx", (file,), "", "")

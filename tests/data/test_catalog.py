@@ -1,0 +1,33 @@
+import gzip
+import hashlib
+
+import pytest
+
+from nnlo_lib.data.catalog import CATALOG, MNIST, find
+from nnlo_lib.data.readers import READERS
+from nnlo_lib.errors import UserError
+
+
+def test_every_data_set_has_a_reader_and_a_place_to_come_from():
+    for name, dataset in CATALOG.items():
+        assert dataset.name == name
+        assert dataset.reader in READERS
+        assert dataset.mirrors or dataset.embedded
+        assert all(len(file.content_sha256) == 64 for file in dataset.files)
+
+
+@pytest.mark.parametrize(("word", "hint"), [("minst", "did you mean 'mnist'"), ("zzz", "known: digits, mnist")])
+def test_unknown_name_suggests_the_nearest(word, hint):
+    with pytest.raises(UserError, match=hint):
+        find(word)
+
+
+def test_checksums_agree_with_the_published_ones(shared_data):
+    for file in MNIST.files:
+        archive = (shared_data / "mnist" / file.name).read_bytes()
+        content = gzip.decompress(archive)
+        assert hashlib.sha256(content).hexdigest() == file.content_sha256
+        if file.name == "train-images-idx3-ubyte.gz":
+            assert hashlib.md5(content).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
+        else:
+            assert hashlib.md5(archive).hexdigest() == file.gz_md5
