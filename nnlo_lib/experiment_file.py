@@ -112,7 +112,7 @@ def _place(path: Path, tree: yaml.Node | None, key: Key, changed: Sequence[Key])
         base_line, base_written = _locate(tree, key[2:])
         line, written = (base_line, base_written) if base_written else (line, written)
     names = [".".join(map(str, one)) for one in changed]
-    dotted = ".".join(map(str, key))
+    dotted = ".".join(map(str, [*(part for part in key[:-1] if part in written), *key[-1:]]))
     if any(dotted == name or dotted.startswith(name + ".") for name in names):
         return f"--set {dotted}"
     return f"{path}:{line}: {dotted}" if dotted else f"{path}:{line}"

@@ -1,0 +1,1 @@
+"""From the original files of a data set to mini-batches."""

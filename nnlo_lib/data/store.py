@@ -15,7 +15,7 @@ from nnlo_lib.data.readers import Piece, Samples, read
 from nnlo_lib.data.shard import SUFFIXES, Format, write_shard
 from nnlo_lib.errors import UserError
 
-SHARD_NAME = re.compile(r"[a-z]+-\d{5}-of-\d{5}\.(h5|npz)")
+SHARD_NAME = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}\.(h5|npz)(\..+\.part)?")
 
 
 def convert(dataset: Dataset, raw: Path, target: Path, format: Format, shard_size: int) -> Manifest:
@@ -80,18 +80,17 @@ def _checked(dataset: Dataset, split: str, samples: Samples, size: int) -> Itera
                 f"{samples.origin.parent}: the {split} images are {features.shape[1:]}, but those of "
                 f"{dataset.name} are {dataset.shape}; are these the files of another data set?"
             )
-        wrong = np.flatnonzero((labels < 0) | (labels >= dataset.classes))
-        if len(wrong):
+        for wrong in np.flatnonzero((labels < 0) | (labels >= dataset.classes))[:1]:
             raise UserError(
-                f"{samples.origin}: sample {start + wrong[0]} of the {split} set has label {labels[wrong[0]]}, "
-                f"but the classes of {dataset.name} are 0..{dataset.classes - 1}; mend the file or get it again"
+                f"{samples.origin}: sample {start + wrong} of the {split} set has label {labels[wrong]}, but "
+                f"the classes of {dataset.name} are 0..{dataset.classes - 1}; mend the file or get it again"
             )
         start += len(labels)
         yield features, labels
 
 
 def _sweep(manifest: Manifest) -> None:
-    """Remove the shards that an earlier conversion left and this one did not write."""
+    """Remove the shards, finished or not, that an earlier conversion left and this one did not write."""
     ours = {shard.file for part in manifest.splits.values() for shard in part.shards}
     for path in manifest.folder.iterdir():
         if SHARD_NAME.fullmatch(path.name) and path.name not in ours:

@@ -1,6 +1,5 @@
 """Small stores, and a web server that misbehaves as told."""
 
-import gzip
 import hashlib
 import threading
 from collections import Counter
@@ -74,12 +73,8 @@ def server(monkeypatch):
     server.close()
 
 
-CONTENT = bytes(range(256)) * 400
-ARCHIVE = gzip.compress(CONTENT, mtime=0)
-
-
 @pytest.fixture
 def one_file() -> Dataset:
-    """A data set of the single file `one.gz`, whose content is CONTENT."""
-    file = File("one.gz", hashlib.sha256(CONTENT).hexdigest())
+    """A data set of the single file `one.gz`, whose content is 400 times the bytes 0..255."""
+    file = File("one.gz", hashlib.sha256(bytes(range(256)) * 400).hexdigest())
     return Dataset("one", (1, 1, 1), 2, 1.0, "idx", (file,), "", "")

@@ -16,7 +16,9 @@ def test_every_data_set_has_a_reader_and_a_place_to_come_from():
         assert all(len(file.content_sha256) == 64 for file in dataset.files)
 
 
-@pytest.mark.parametrize(("word", "hint"), [("minst", "did you mean 'mnist'"), ("zzz", "known: digits, mnist")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("minst", "did you mean 'mnist'"), ("zzz", "known: digits, mnist")]
+)
 def test_unknown_name_suggests_the_nearest(word, hint):
     with pytest.raises(UserError, match=hint):
         find(word)

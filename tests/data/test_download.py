@@ -1,15 +1,18 @@
+import gzip
 import socket
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest_data import ARCHIVE, CONTENT
 
 from nnlo_lib.data import download
 from nnlo_lib.data.catalog import MNIST
 from nnlo_lib.data.fetch import fetch
 from nnlo_lib.errors import UserError
+
+CONTENT = bytes(range(256)) * 400
+ARCHIVE = gzip.compress(CONTENT, mtime=0)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +89,11 @@ def test_silent_host_is_asked_once(tmp_path, one_file, monkeypatch):
     """A listener whose queue is full drops the handshake, like a firewall does."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(download, "CONNECT_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.socket() as a, socket.socket() as b:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as deaf,
+        socket.socket() as a,
+        socket.socket() as b,
+    ):
         for filler in (a, b):
             filler.setblocking(False)
             filler.connect_ex(deaf.getsockname())

@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import json
 import subprocess
@@ -5,12 +6,14 @@ import sys
 from dataclasses import replace
 
 import pytest
-from conftest_data import ARCHIVE, CONTENT
 
 from nnlo_lib.data import fetch as fetching
 from nnlo_lib.data.catalog import DIGITS, MNIST
 from nnlo_lib.data.fetch import fetch, write_record
 from nnlo_lib.errors import UserError
+
+CONTENT = bytes(range(256)) * 400
+ARCHIVE = gzip.compress(CONTENT, mtime=0)
 
 
 def names(folder):

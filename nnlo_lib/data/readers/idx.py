@@ -89,7 +89,7 @@ def _samples(folder: Path, prefix: str) -> Samples:
 def _find(folder: Path, name: str) -> Path:
     path = locate(folder, name)
     if path is None:
-        raise UserError(f"no {name} in {folder}; fetch it: python scripts/fetch.py --target {folder}")
+        raise UserError(f"no {name} in {folder}; bring it there with scripts/fetch.py")
     return path
 
 

@@ -1,0 +1,75 @@
+"""The `nnlo` command. Nothing heavy is imported before a sub-command needs it."""
+
+import argparse
+import sys
+
+from nnlo_lib.errors import UserError, reported
+
+
+def main() -> None:
+    """Run a sub-command; exit status 2 and one sentence for a user's mistake."""
+    parser = argparse.ArgumentParser(
+        prog="nnlo",
+        description="Neural network learning and optimization: one experiment file, any way of distributing.",
+        epilog="The whole DAG: snakemake --profile profiles/local [--configfile FILE]",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_check(commands)
+    _add_run(commands)
+    _add_docs(commands)
+    options = parser.parse_args()
+    sys.exit(reported(lambda: options.command(options))())
+
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    check = commands.add_parser("check", help="check an experiment file, without running anything")
+    check.add_argument("file")
+    check.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    check.set_defaults(command=_check)
+
+
+def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    run = commands.add_parser("run", help="do one training of an experiment, through MPI, without Snakemake")
+    run.add_argument("file")
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    run.add_argument("--run", help="which of `runs:`; default: the first")
+    run.add_argument("--seed", type=int, help="default: the first of `seeds:`")
+    run.add_argument("--fold", type=int, help="default: 0 if there are folds")
+    run.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+    run.set_defaults(command=_run)
+
+
+def _add_docs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    docs = commands.add_parser("docs", help="write the files that are generated from the configuration's types")
+    docs.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of step")
+    docs.set_defaults(command=_docs)
+
+
+def _check(options: argparse.Namespace) -> None:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.jobs import Plan
+
+    plan = Plan.of(load(options.file, options.changes))
+    runs = ", ".join(
+        f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
+    )
+    print(f"{options.file} is fine: {len(plan.jobs)} trainings of {runs}")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.single import run_one
+
+    experiment = load(options.file, options.changes)
+    names = list(experiment.variants)
+    name = options.run or names[0]
+    if name not in names:
+        raise UserError(f"{options.file} has no run '{name}'; it has {', '.join(names)}")
+    seed = experiment.seeds[0] if options.seed is None else options.seed
+    return run_one(experiment, name, seed, options.fold, options.launcher)
+
+
+def _docs(options: argparse.Namespace) -> int:
+    from nnlo_lib.reference import write_all
+
+    return write_all(options.check)

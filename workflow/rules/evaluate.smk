@@ -1,0 +1,35 @@
+# Measure each trained model on the test split, which no training has seen.
+
+
+rule evaluate:
+    input:
+        config=RESULTS + "/{run}/config.json",
+        manifest=lambda wildcards: PLAN.manifest(wildcards.run),
+        model=JOB + "/model.safetensors",
+    output:
+        JOB + "/evaluation.json",
+    log:
+        f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/evaluate.log",
+    wildcard_constraints:
+        job=PLAN.job_pattern,
+    message:
+        "evaluate {wildcards.run} {wildcards.job}"
+    shell:
+        "{PYTHON} scripts/evaluate.py --config {input.config} --manifest {input.manifest}"
+        " --model {input.model} --output {output} 2>&1 | tee -i {log}"
+
+
+rule aggregate:
+    input:
+        evaluations=[f"{RESULTS}/{job.path}/evaluation.json" for job in PLAN.jobs],
+        summaries=[f"{RESULTS}/{job.path}/summary.json" for job in PLAN.jobs],
+    output:
+        report(f"{RESULTS}/summary.csv", caption="../report/summary.rst", category="Comparison"),
+    log:
+        f"logs/{EXPERIMENT.name}/aggregate.log",
+    params:
+        folders=[f"{RESULTS}/{job.path}" for job in PLAN.jobs],
+    message:
+        "aggregate {RESULTS}"
+    shell:
+        "{PYTHON} scripts/aggregate.py --output {output} {params.folders} 2>&1 | tee -i {log}"

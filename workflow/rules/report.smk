@@ -1,0 +1,19 @@
+# Tell a person what came out: one self-contained page.
+
+
+rule report:
+    input:
+        experiment=EXPERIMENT_FILE,
+        summary=f"{RESULTS}/summary.csv",
+        histories=[f"{RESULTS}/{job.path}/history.csv" for job in PLAN.jobs],
+    output:
+        report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Comparison"),
+    log:
+        f"logs/{EXPERIMENT.name}/report.log",
+    params:
+        folders=[f"{RESULTS}/{job.path}" for job in PLAN.jobs],
+    message:
+        "write {output}"
+    shell:
+        "{PYTHON} scripts/report.py --output {output} --experiment-file {input.experiment}"
+        " --summary {input.summary} {params.folders} 2>&1 | tee -i {log}"

@@ -1,0 +1,63 @@
+# Train each run with each seed (and fold), under MPI. What survives a failed attempt is in <job>/state/, which is
+# not declared: Snakemake deletes every declared output before it tries again.
+
+JOB = RESULTS + "/{run}/{job}"
+
+
+rule configure:
+    output:
+        RESULTS + "/{run}/config.json",
+    log:
+        f"logs/{EXPERIMENT.name}/{{run}}/configure.log",
+    params:
+        config=lambda wildcards: PLAN.resolved(wildcards.run),
+    message:
+        "resolve the configuration of {wildcards.run}"
+    run:
+        with open(output[0], "w") as file:
+            file.write(params.config)
+
+
+rule train:
+    input:
+        config=RESULTS + "/{run}/config.json",
+        manifest=lambda wildcards: PLAN.manifest(wildcards.run),
+    output:
+        model=JOB + "/model.safetensors",
+        history=JOB + "/history.csv",
+        summary=JOB + "/summary.json",
+        trace=JOB + "/trace.json",
+        log=JOB + "/log.txt",
+    log:
+        f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/train.log",
+    params:
+        job=lambda wildcards: PLAN.job_options(wildcards.job),
+        folder=JOB,
+    wildcard_constraints:
+        run="|".join(PLAN.parallel_runs) or "(?!)",
+        job=PLAN.job_pattern,
+    threads: lambda wildcards: PLAN.threads(wildcards.run)
+    resources:
+        mpi="mpiexec",
+        tasks=lambda wildcards: PLAN.run(wildcards.run).parallel.ranks,
+        tasks_per_gpu=1,
+        nodes=lambda wildcards: PLAN.run(wildcards.run).resources.nodes,
+        runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
+        mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
+    message:
+        "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
+    shell:
+        "{PYTHON} scripts/train.py --launcher '{resources.mpi}' --config {input.config}"
+        " --manifest {input.manifest} --folder {params.folder} {params.job} 2>&1 | tee -i {log}"
+
+
+use rule train as train_single with:
+    wildcard_constraints:
+        run="|".join(PLAN.single_runs) or "(?!)",
+        job=PLAN.job_pattern,
+    resources:
+        mpi="",
+        runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
+        mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
+    message:
+        "train {wildcards.run} {wildcards.job} in one process"
