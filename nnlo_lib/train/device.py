@@ -17,3 +17,11 @@ def device_of(comm: Communicator, gpus_per_rank: int) -> str:
     if place >= visible and visible != 1:  # a scheduler may show each rank its own GPU only
         raise UserError(f"rank {comm.rank} on {hosts[comm.rank]} asks for GPU {place}, but {visible} are visible")
     return f"cuda:{place % visible}"
+
+
+def seed_step(seed: int, device: str) -> None:
+    """Seed torch's generator of `device`, from which dropout draws (torch.manual_seed costs 0.2 ms)."""
+    if device == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.cuda.manual_seed(seed)

@@ -24,8 +24,11 @@ BATCH = 1000  # samples per forward pass; bounds the memory, changes no result b
 
 
 def to_tensors(features: NDArray[Any], labels: NDArray[Any], scale: float, device: str) -> tuple[Tensor, Tensor]:
-    """Move a mini-batch to `device`; stored bytes become float32 in 0..1 only here."""
-    values = torch.from_numpy(features).to(device).float().mul_(scale)
+    """Move a mini-batch to `device`, channels last; stored bytes become float32 in 0..1 only here."""
+    stored = torch.from_numpy(features).to(device)
+    if stored.dim() == 4:
+        stored = stored.contiguous(memory_format=torch.channels_last)
+    values = stored.float().mul_(scale)
     return values, torch.from_numpy(labels).to(device)
 
 

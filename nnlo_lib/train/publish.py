@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 
 from nnlo_lib.data.atomic import replacing
@@ -32,7 +33,7 @@ def publish(training: Training, started: str, finished: str) -> None:
     folder = training.task.folder
     tensors = {name: tensor.detach().cpu() for name, tensor in training.replica.module.state_dict().items()}
     with replacing(folder / "model.safetensors") as part:
-        part.write_bytes(save({name: tensor.clone() for name, tensor in tensors.items()}))
+        part.write_bytes(save({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}))
     training.history.publish(folder / "history.csv")
     _write(folder / "trace.json", _trace(reports))
     training.journal.publish(folder / "log.txt")

@@ -1,5 +1,6 @@
 """The training loop: one, generic, for every algorithm and transport."""
 
+import math
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
 from nnlo_lib.streams import stream
 from nnlo_lib.train.checkpoint import Checkpoints
-from nnlo_lib.train.device import device_of
+from nnlo_lib.train.device import device_of, seed_step
 from nnlo_lib.train.evaluate import evaluation_sums, to_tensors
 from nnlo_lib.train.journal import History, Journal
 from nnlo_lib.train.optimizers import equip
@@ -120,11 +121,11 @@ class Training:
 
     def _gradient(self, batch: Batch) -> None:
         """Compute the local gradient; dropout draws from the stream of this very step."""
-        torch.manual_seed(stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index))
+        seed_step(stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index), self.device)
         inputs, labels = to_tensors(batch.features, batch.labels, self.manifest.scale, self.device)
         scores = self.replica.forward(inputs)
         loss = self.problem.loss(scores, labels)
-        if not torch.isfinite(loss):
+        if not math.isfinite(loss.item()):
             raise UserError(
                 f"the loss became {loss.item()} in epoch {self.epoch + 1}, step {batch.index + 1}, on rank "
                 f"{self.comm.rank}; a smaller train.optimizer.lr usually helps"

@@ -1,0 +1,82 @@
+"""The peers of throughput.py: a plain PyTorch loop, and the same under DistributedDataParallel with gloo.
+
+Both get what suits them best: float32 images in memory, batches cut from one permutation, no metrics in the loop.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.data.partition import partition
+from nnlo_lib.data.split import Split
+from nnlo_lib.models.simple import simplecnn
+
+
+def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return training images and labels, validation images and labels."""
+    data = Manifest.load(manifest)
+    split = Split(data, "train")
+    tensors = []
+    for indices in partition(len(split), split.labels, 0.1, 1, None, seed):
+        features, labels = split.take(indices)
+        tensors += [torch.from_numpy(features).float() * data.scale, torch.from_numpy(labels)]
+    return tuple(tensors)  # type: ignore[return-value]
+
+
+def train(model: nn.Module, data: tuple[Tensor, ...], options: argparse.Namespace, rank: int, ranks: int) -> float:
+    """Train and return the seconds; each rank takes its slice of every global batch."""
+    images, labels, *_ = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
+    seconds = 0.0
+    for epoch in range(options.epochs):
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+        started = time.perf_counter()
+        for batch in order.split(options.batch * ranks):
+            mine = batch.tensor_split(ranks)[rank]
+            optimizer.zero_grad()
+            cross_entropy(model(images[mine]), labels[mine]).backward()
+            optimizer.step()
+        seconds += time.perf_counter() - started
+    return seconds
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Return the share of images whose class is found."""
+    model.eval()
+    return float((torch.cat([model(part) for part in images.split(1000)]).argmax(1) == labels).float().mean())
+
+
+def main() -> None:
+    """Train alone, or as a rank under torchrun, and print one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=0.02)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    data = load(options.manifest, seed=1)
+    model: nn.Module = simplecnn((1, 28, 28), 10)
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if ranks > 1:
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(model)
+    seconds = train(model, data, options, rank, ranks)
+    if rank == 0:
+        speed = options.epochs * len(data[0]) / seconds
+        print(json.dumps({"samples_per_second": speed, "val_accuracy": accuracy(model, *data[2:])}))
+
+
+if __name__ == "__main__":
+    main()

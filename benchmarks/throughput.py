@@ -1,0 +1,119 @@
+"""Training throughput of nnlo beside plain PyTorch and PyTorch DDP, in one run: `python benchmarks/throughput.py`.
+
+simplecnn on MNIST, batch 64 per rank, one thread per rank, SGD with momentum; whole training time with start-up,
+loading and validation excluded. The configurations take turns; medians over the repetitions are compared.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from nnlo_lib.data.catalog import find
+from nnlo_lib.data.fetch import fetch
+from nnlo_lib.data.store import convert
+
+HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
+Figures = dict[str, float]
+
+
+def peer(manifest: Path, epochs: int, ranks: int) -> Figures:
+    """Run a peer on `ranks` ranks."""
+    start = [sys.executable] if ranks == 1 else [BIN / "torchrun", f"--nproc-per-node={ranks}"]
+    command = [*start, HERE / "peers.py", manifest, "--epochs", str(epochs)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, env=_one_thread()).stdout
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def ours(manifest: Path, epochs: int, ranks: int, algorithm: str) -> Figures:
+    """Run scripts/train.py on `ranks` ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.json")
+        config.write_text(json.dumps(_settings(epochs, ranks, algorithm)))
+        command = [
+            sys.executable, HERE.parent / "scripts/train.py", "--config", config, "--manifest", manifest,
+            "--folder", folder, "--seed", "1",
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+        summary = json.loads(Path(folder, "summary.json").read_text())
+    return {
+        "samples_per_second": summary["samples_per_second"],
+        "val_accuracy": summary["final"]["val_accuracy"],
+    }
+
+
+def _settings(epochs: int, ranks: int, algorithm: str) -> dict[str, object]:
+    optimizer = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
+    run = {
+        "data": {"dataset": "mnist"},
+        "model": {"name": "simplecnn"},
+        "train": {"epochs": epochs, "batch_size": 64, "optimizer": optimizer},
+        "algorithm": {"name": algorithm},
+        "parallel": {"ranks": ranks},
+    }
+    return {"experiment": "throughput", "name": algorithm, "folds": 1, "run": run}
+
+
+def _one_thread() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def main() -> None:
+    """Measure every configuration in turn and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", default="../shared/data/mnist", help="folder or URL of the MNIST files")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="configurations to measure")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        manifest = _prepare(folder, options.source)
+        _report(_measure(manifest, options))
+    finally:
+        shutil.rmtree(folder)
+
+
+def _prepare(folder: Path, source: str) -> Path:
+    fetch(find("mnist"), folder / "raw", source)
+    convert(find("mnist"), folder / "raw", folder / "hdf5", "hdf5", 10_000)
+    return folder / "hdf5" / "manifest.json"
+
+
+def _measure(manifest: Path, options: argparse.Namespace) -> dict[str, list[Figures]]:
+    configurations: dict[str, Callable[[], Figures]] = {
+        "plain torch, 1 process": lambda: peer(manifest, options.epochs, 1),
+        "nnlo, 1 rank": lambda: ours(manifest, options.epochs, 1, "allreduce"),
+        "DDP gloo, 2 ranks": lambda: peer(manifest, options.epochs, 2),
+        "nnlo allreduce, 2 ranks": lambda: ours(manifest, options.epochs, 2, "allreduce"),
+        "nnlo downpour, 1 server + 2 workers": lambda: ours(manifest, options.epochs, 3, "downpour"),
+    }
+    chosen = {name: run for name, run in configurations.items() if not options.only or name in options.only}
+    results: dict[str, list[Figures]] = {name: [] for name in chosen}
+    for _ in range(options.repeat):
+        for name, run in chosen.items():
+            results[name].append(run())
+            print(f"{name:<38}{results[name][-1]['samples_per_second']:>9,.0f} samples/s", flush=True)
+    return results
+
+
+def _report(results: dict[str, list[Figures]]) -> None:
+    speed = {name: statistics.median(run["samples_per_second"] for run in runs) for name, runs in results.items()}
+    plain = speed.get("plain torch, 1 process")
+    ddp = speed.get("DDP gloo, 2 ranks")
+    print(f"\n{'median of runs':<38}{'samples/s':>10}{'vs plain':>10}{'vs DDP':>9}{'val accuracy':>14}")
+    for name, runs in results.items():
+        accuracy = statistics.median(run["val_accuracy"] for run in runs)
+        ratios = [f"{speed[name] / other:.2f}" if other else "-" for other in (plain, ddp)]
+        print(f"{name:<38}{speed[name]:>10,.0f}{ratios[0]:>10}{ratios[1]:>9}{accuracy:>14.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""A throw-away Slurm: three nodes, accounting, preemption, on this machine and in one folder.
+
+with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environment)
+python tests/slurm/cluster.py start|stop|status FOLDER
+"""
+
+import contextlib
+import getpass
+import os
+import secrets
+import shutil
+import socket
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacctmgr")
+NODES = ("n1", "n2", "n3")
+ACCOUNT = "nnlo"
+MARK = "NNLO_SLURM_CLUSTER"  # in the environment of every daemon: how stop() knows its own
+SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Name a running cluster and run its commands."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Give the variables with which a process talks to this cluster and to no other."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
+        return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": SEARCH}
+
+    def run(self, *command: str, timeout: float = 60) -> str:
+        """Return what a command prints; its failure raises with what it wrote to stderr."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} exited {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    def succeeds(self, *command: str) -> bool:
+        """Say whether a command exits with zero."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, timeout=60, check=False)
+        return done.returncode == 0
+
+    def idle(self) -> bool:
+        """Say whether all nodes wait for work."""
+        return self.run("sinfo", "-h", "-N", "-p", "low", "-o", "%T").split() == ["idle"] * len(NODES)
+
+    def wait(self, what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Poll until the condition holds; too late raises with what it was and the daemons' last words."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {seconds:g} s\n{self.last_words()}")
+            time.sleep(0.1)
+
+    def last_words(self, lines: int = 15) -> str:
+        """Return the tail of each daemon's log."""
+        logs = sorted((self.folder / "log").glob("*"))
+        tails = (f"--- {log.name}\n" + "\n".join(_lines(log)[-lines:]) for log in logs)
+        return "\n".join(tails)
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Slurm]:
+    """Start a cluster in an empty folder and stop it whatever happens."""
+    try:
+        yield start(folder)
+    finally:
+        stop(folder)
+
+
+def missing() -> list[str]:
+    """List the programs that a cluster needs and this machine lacks."""
+    return [program for program in PROGRAMS if not shutil.which(program, path=SEARCH)]
+
+
+def start(folder: Path) -> Slurm:
+    """Start the daemons in the order in which they need each other; a failure leaves none behind."""
+    slurm = Slurm(folder.resolve())
+    try:
+        _prepare(slurm.folder)
+        _start_accounting(slurm)
+        _start_nodes(slurm)
+    except BaseException:
+        stop(folder)
+        raise
+    return slurm
+
+
+def stop(folder: Path) -> None:
+    """End jobs, then daemons, the last started first; harmless when nothing runs."""
+    slurm = Slurm(folder.resolve())
+    if any(process.name() == "slurmctld" for process in _daemons(slurm)):
+        _end_jobs(slurm)
+    for process in reversed(_daemons(slurm)):
+        _end(process)
+
+
+def _prepare(folder: Path) -> None:
+    """Lay out the folder: configuration with free ports, key, stand-in GPUs, an empty database."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty: a cluster wants a folder of its own")
+    for name in ("log", "state", *(f"spool.{node}" for node in NODES)):
+        (folder / name).mkdir(parents=True)
+    for name in ("gpu0", "gpu1"):
+        (folder / name).touch()
+    _write_private(folder / "munge.key", secrets.token_bytes(128))
+    names = {"folder": folder, "host": socket.gethostname().split(".")[0], "user": getpass.getuser()}
+    names |= _free_ports("slurmctld", "slurmdbd", *NODES)
+    for template in Path(__file__).parent.glob("*.conf.in"):
+        text = string.Template(template.read_text()).substitute(names)
+        _write_private(folder / template.stem, text.encode())
+
+
+def _start_accounting(slurm: Slurm) -> None:
+    """Start munged, MariaDB and slurmdbd, and make the account that jobs are charged to."""
+    folder, user = slurm.folder, getpass.getuser()
+    data, door = f"--datadir={folder}/mysql", f"--socket={folder}/mysql.socket"
+    _spawn(slurm, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
+           f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid",
+           f"--log-file={folder}/log/munged", f"--seed-file={folder}/munge.seed")  # fmt: skip
+    slurm.run("mariadb-install-db", "--no-defaults", data, f"--user={user}", f"--auth-root-socket-user={user}",
+              "--auth-root-authentication-method=socket", "--skip-test-db")  # fmt: skip
+    _spawn(slurm, "mariadbd", "--no-defaults", data, door, f"--user={user}", "--skip-networking",
+           f"--pid-file={folder}/mariadbd.pid", "--innodb-flush-log-at-trx-commit=0")  # fmt: skip
+    slurm.wait("munged answers", lambda: slurm.succeeds("munge", "-n", f"--socket={folder}/munge.socket"))
+    slurm.wait("MariaDB answers", lambda: slurm.succeeds("mariadb-admin", "--no-defaults", door, "ping"))
+    _spawn(slurm, "slurmdbd", "-D")
+    slurm.wait("slurmdbd answers", lambda: slurm.succeeds("sacctmgr", "-n", "list", "cluster"))
+    for what in (["cluster", "nnlo"], ["account", ACCOUNT], ["user", user, f"account={ACCOUNT}"]):
+        slurm.run("sacctmgr", "-i", "add", *what)
+
+
+def _start_nodes(slurm: Slurm) -> None:
+    """Start the controller and the nodes."""
+    _spawn(slurm, "slurmctld", "-D")
+    slurm.wait("slurmctld answers", lambda: slurm.succeeds("scontrol", "ping"))
+    for node in NODES:
+        _spawn(slurm, "slurmd", "-D", "-N", node, log=f"slurmd.{node}")
+    slurm.wait("all nodes are idle", slurm.idle)
+
+
+def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> None:
+    """Start a daemon in a session of its own, so that Ctrl-C reaches us and not it."""
+    environment = slurm.environment | {
+        MARK: str(slurm.folder),
+        "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket"),
+    }
+    command = [shutil.which(program, path=SEARCH) or program, *arguments]
+    with (slurm.folder / "log" / (log or program)).open("ab") as output:
+        subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def _daemons(slurm: Slurm) -> list[psutil.Process]:
+    """Find this cluster's processes, oldest first."""
+    return [process for process in psutil.process_iter() if _environ(process).get(MARK) == str(slurm.folder)]
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def _end_jobs(slurm: Slurm) -> None:
+    """Cancel every job and wait until its processes are gone."""
+    slurm.run("scancel", "--full", "--signal=KILL", "--user", getpass.getuser())
+
+
+def _end(process: psutil.Process, seconds: float = 10) -> None:
+    """Ask a process to end; insist when it does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(seconds)
+
+
+def _free_ports(*names: str) -> dict[str, int]:
+    """Reserve nothing, but name ports that nobody listens on; clusters side by side get different ones."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in names]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return {f"{name}_port": each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, as munged and slurmdbd insist."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines()
+
+
+def main(action: str, folder: str) -> None:
+    """Start, stop or show a cluster from the command line."""
+    slurm = Slurm(Path(folder).resolve())
+    if action == "start":
+        start(slurm.folder)
+        print(f"export SLURM_CONF={slurm.folder}/slurm.conf")
+    elif action == "stop":
+        stop(slurm.folder)
+    else:
+        print(slurm.run("sinfo"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
