@@ -32,7 +32,9 @@ def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return tuple(tensors)  # type: ignore[return-value]
 
 
-def train(model: nn.Module, data: tuple[Tensor, ...], options: argparse.Namespace, rank: int, ranks: int) -> float:
+def train(
+    model: nn.Module, data: tuple[Tensor, ...], options: argparse.Namespace, rank: int, ranks: int
+) -> float:
     """Train and return the seconds; each rank takes its slice of every global batch."""
     images, labels, *_ = data
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)

@@ -105,7 +105,9 @@ def _measure(manifest: Path, options: argparse.Namespace) -> dict[str, list[Figu
 
 
 def _report(results: dict[str, list[Figures]]) -> None:
-    speed = {name: statistics.median(run["samples_per_second"] for run in runs) for name, runs in results.items()}
+    speed = {
+        name: statistics.median(run["samples_per_second"] for run in runs) for name, runs in results.items()
+    }
     plain = speed.get("plain torch, 1 process")
     ddp = speed.get("DDP gloo, 2 ranks")
     print(f"\n{'median of runs':<38}{'samples/s':>10}{'vs plain':>10}{'vs DDP':>9}{'val accuracy':>14}")

@@ -40,7 +40,9 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _add_docs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    docs = commands.add_parser("docs", help="write the files that are generated from the configuration's types")
+    docs = commands.add_parser(
+        "docs", help="write the files that are generated from the configuration's types"
+    )
     docs.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of step")
     docs.set_defaults(command=_docs)
 

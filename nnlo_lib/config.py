@@ -57,7 +57,10 @@ class Data(Strict):
     format: Literal["hdf5", "npz"] = Field("hdf5", description="File format of the store.")
     shard_size: int = Field(10_000, ge=1, description="Samples per shard of the store.")
     validation: float = Field(
-        0.1, ge=0, lt=1, description="Fraction of the training samples held back for validation (without folds)."
+        0.1,
+        ge=0,
+        lt=1,
+        description="Fraction of the training samples held back for validation (without folds).",
     )
 
     @field_validator("dataset")
@@ -72,7 +75,8 @@ class Model(Strict):
     """Which network is trained."""
 
     name: str = Field(
-        "simplemlp", description="Name in the model zoo, or `path/to/file.py:function` that returns a torch Module."
+        "simplemlp",
+        description="Name in the model zoo, or `path/to/file.py:function` that returns a torch Module.",
     )
     args: dict[str, Any] = Field({}, description="Keyword arguments passed to the model's function.")
 
@@ -81,7 +85,9 @@ class Model(Strict):
     def _known(cls, name: str) -> str:
         if ".py:" in name:
             if not Path(name.rpartition(":")[0]).is_file():
-                refuse(f"model file '{name.rpartition(':')[0]}' does not exist (paths start where you run nnlo)")
+                refuse(
+                    f"model file '{name.rpartition(':')[0]}' does not exist (paths start where you run nnlo)"
+                )
         elif name not in MODELS:
             refuse(f"unknown model '{name}'; {nearest(name, MODELS)}, or path/to/file.py:function")
         return name
@@ -143,7 +149,9 @@ class Train(Strict):
 
     epochs: int = Field(10, ge=1, description="Passes over the training samples.")
     batch_size: int = Field(64, ge=1, description="Samples per step and worker.")
-    optimizer: Optimizer = Field(SGD(momentum=0.9), description="Update rule: sgd, adam, rmsprop or adadelta.")
+    optimizer: Optimizer = Field(
+        SGD(momentum=0.9), description="Update rule: sgd, adam, rmsprop or adadelta."
+    )
     keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints kept in state/.")
 
 
@@ -183,7 +191,9 @@ class Parallel(Strict):
     processes_per_worker: int = Field(
         1, ge=1, description="Ranks that form one worker and average their gradients first (downpour only)."
     )
-    threads_per_rank: int = Field(1, ge=1, description="Threads of each rank (0.. cores / ranks is sensible).")
+    threads_per_rank: int = Field(
+        1, ge=1, description="Threads of each rank (0.. cores / ranks is sensible)."
+    )
     gpus_per_rank: int = Field(0, ge=0, le=1, description="GPUs of each rank.")
     transport: Literal["mpi", "simulated"] = Field(
         "mpi", description="Real processes, or all ranks in one process under a virtual clock."
@@ -229,7 +239,9 @@ class Run(Strict):
                 refuse("downpour needs at least 2 ranks: one server and one worker", "parallel", "ranks")
             case Downpour() if (ranks - 1) % group:
                 refuse(
-                    f"{ranks} ranks less one server do not divide into workers of {group}", "parallel", "ranks"
+                    f"{ranks} ranks less one server do not divide into workers of {group}",
+                    "parallel",
+                    "ranks",
                 )
             case AllReduce() if group > 1:
                 refuse(
@@ -268,7 +280,9 @@ class Experiment(Run):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0,), min_length=1, description="One training per seed: initial weights, data split, order, dropout."
     )
-    folds: int = Field(1, ge=1, description="k of k-fold cross-validation; 1: one split by `data.validation`.")
+    folds: int = Field(
+        1, ge=1, description="k of k-fold cross-validation; 1: one split by `data.validation`."
+    )
     runs: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
         {}, description="Named variants: each overrides keys of the base above. Empty: the base itself."
     )

@@ -35,7 +35,8 @@ class Downpour(Algorithm):
 
     @staticmethod
     def roles(size: int) -> list[Role]:
-        return ["server"] + ["worker"] * (size - 1)
+        workers: list[Role] = ["worker"] * (size - 1)
+        return ["server", *workers]
 
     def on_gradient(self, replica: Model, share: Share) -> None:
         if not share.count:
@@ -43,7 +44,9 @@ class Downpour(Algorithm):
         self._batches += 1
         self._samples += share.count
         if self.sync_every > 1:
-            self._accrued = replica.grad.clone() if self._accrued is None else self._accrued.add_(replica.grad)
+            self._accrued = (
+                replica.grad.clone() if self._accrued is None else self._accrued.add_(replica.grad)
+            )
 
     def on_parameters(self, replica: Model) -> None:
         if self._batches == self.sync_every:

@@ -1,7 +1,7 @@
 """How vectors move between ranks: the calls that every transport implements and algorithms use."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,7 @@ class Communicator(ABC):
 
     def __init__(self) -> None:
         self.bytes_sent: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @abstractmethod
     def split(self, color: int) -> "Communicator":
@@ -90,5 +90,5 @@ class Communicator(ABC):
     def now(self) -> float:
         """Return the seconds on this rank's clock."""
 
-    def computed(self, samples: int) -> None:  # noqa: B027 - a null object: real clocks run by themselves
-        """Tell a virtual clock that a mini-batch of `samples` was computed."""
+    def computed(self, samples: int) -> None:
+        """Tell a virtual clock that a mini-batch of `samples` was computed; real clocks run by themselves."""

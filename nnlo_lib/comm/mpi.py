@@ -202,7 +202,8 @@ class MPICommunicator(Communicator):
         if dead or waited > self._timeout:
             state = "died" if dead else f"stayed silent for {waited:.0f} s"
             names = ", ".join(
-                f"rank {peer} (process {self._peers[peer][1]} on {self._peers[peer][0]})" for peer in dead or whom
+                f"rank {peer} (process {self._peers[peer][1]} on {self._peers[peer][0]})"
+                for peer in dead or whom
             )
             raise PeerLostError(f"rank {self.rank} waited for {what}, but {names} {state}")
 

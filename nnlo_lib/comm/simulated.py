@@ -209,7 +209,9 @@ class SimulatedCommunicator(Communicator):
             found[:] = [
                 letter
                 for letter in self._group.mailboxes[self.rank]
-                if source in (ANY, letter.source) and tag in (ANY, letter.tag) and letter.arrival <= self.now()
+                if source in (ANY, letter.source)
+                and tag in (ANY, letter.tag)
+                and letter.arrival <= self.now()
             ]
             return bool(found)
 

@@ -1,5 +1,7 @@
 """PyDTNN's two small networks for 28 x 28 digits, for any image size."""
 
+from itertools import pairwise
+
 from torch import nn
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -9,7 +11,7 @@ def simplemlp(shape: Shape, classes: int, hidden: int = 512, layers: int = 3) ->
     """Build a perceptron of `layers` hidden layers (932,362 parameters for MNIST)."""
     channels, height, width = shape
     widths = [channels * height * width] + [hidden] * layers
-    blocks = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in zip(widths, widths[1:], strict=False)]
+    blocks = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
     return nn.Sequential(nn.Flatten(), *blocks, nn.Linear(widths[-1], classes))
 
 

@@ -23,7 +23,10 @@ def top5_accuracy(scores: Tensor, labels: Tensor) -> Tensor:
     return (best == labels[:, None]).any(1).sum()
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": functional.cross_entropy, "mse": mse}
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": functional.cross_entropy,
+    "mse": mse,
+}
 METRICS = {"accuracy": accuracy, "top5_accuracy": top5_accuracy}
 
 

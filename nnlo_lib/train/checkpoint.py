@@ -1,8 +1,8 @@
 """Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when whole.
 
-    state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
-                               rank-1.safetensors
-                               manifest.json        version, key of the run, ranks, sha256 of each file
+state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
+                           rank-1.safetensors
+                           manifest.json        version, key of the run, ranks, sha256 of each file
 """
 
 import hashlib

@@ -15,7 +15,9 @@ def device_of(comm: Communicator, gpus_per_rank: int) -> str:
     hosts = comm.gather(socket.gethostname())
     place, visible = hosts[: comm.rank].count(hosts[comm.rank]), torch.cuda.device_count()
     if place >= visible and visible != 1:  # a scheduler may show each rank its own GPU only
-        raise UserError(f"rank {comm.rank} on {hosts[comm.rank]} asks for GPU {place}, but {visible} are visible")
+        raise UserError(
+            f"rank {comm.rank} on {hosts[comm.rank]} asks for GPU {place}, but {visible} are visible"
+        )
     return f"cuda:{place % visible}"
 
 

@@ -23,7 +23,9 @@ from nnlo_lib.problems.classification import Classification
 BATCH = 1000  # samples per forward pass; bounds the memory, changes no result beyond rounding
 
 
-def to_tensors(features: NDArray[Any], labels: NDArray[Any], scale: float, device: str) -> tuple[Tensor, Tensor]:
+def to_tensors(
+    features: NDArray[Any], labels: NDArray[Any], scale: float, device: str
+) -> tuple[Tensor, Tensor]:
     """Move a mini-batch to `device`, channels last; stored bytes become float32 in 0..1 only here."""
     stored = torch.from_numpy(features).to(device)
     if stored.dim() == 4:
@@ -33,7 +35,9 @@ def to_tensors(features: NDArray[Any], labels: NDArray[Any], scale: float, devic
 
 
 @torch.no_grad()
-def predict(module: nn.Module, split: Split, indices: NDArray[Any], scale: float, device: str) -> Iterator[tuple[Tensor, Tensor]]:
+def predict(
+    module: nn.Module, split: Split, indices: NDArray[Any], scale: float, device: str
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (scores, labels) of the samples at `indices`, batch by batch."""
     module.eval()
     for start in range(0, len(indices), BATCH):

@@ -119,7 +119,9 @@ def _who_was_killed(task: Task, status: int, hints: list[re.Match[str]]) -> str:
     for hint in hints:
         found = {key: value for key, value in hint.groupdict().items() if value} | found
     ranks = {path.name: json.loads(path.read_text()) for path in (task.state / "ranks").glob("*")}
-    rank = found.get("task") or next((r for r, where in ranks.items() if str(where["pid"]) == found.get("pid")), None)
+    rank = found.get("task") or next(
+        (r for r, where in ranks.items() if str(where["pid"]) == found.get("pid")), None
+    )
     if rank is None:
         return f"the launcher ended with status {status}, and no rank said why; see the lines above"
     where = ranks.get(rank, {"pid": "?", "host": found.get("host") or found.get("node")})

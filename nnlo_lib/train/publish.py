@@ -33,14 +33,23 @@ def publish(training: Training, started: str, finished: str) -> None:
     folder = training.task.folder
     tensors = {name: tensor.detach().cpu() for name, tensor in training.replica.module.state_dict().items()}
     with replacing(folder / "model.safetensors") as part:
-        part.write_bytes(save({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}))
+        part.write_bytes(
+            save(
+                {
+                    name: tensor.clone(memory_format=torch.contiguous_format)
+                    for name, tensor in tensors.items()
+                }
+            )
+        )
     training.history.publish(folder / "history.csv")
     _write(folder / "trace.json", _trace(reports))
     training.journal.publish(folder / "log.txt")
     _write(folder / "summary.json", _summary(training, reports, started, finished))
 
 
-def _summary(training: Training, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
+def _summary(
+    training: Training, reports: list[dict[str, Any]], started: str, finished: str
+) -> dict[str, Any]:
     task, last = training.task, training.history.rows[-1]
     by_rank = [report["seconds"] for report in reports]
     layers = layer_table(training.replica.module, training.manifest.shape)
@@ -56,7 +65,11 @@ def _summary(training: Training, reports: list[dict[str, Any]], started: str, fi
         "hosts": [report["host"] for report in reports],
         "ranks": training.comm.size,
         "roles": training.roles,
-        "model": {"name": task.run.model.name, "parameters": training.replica.theta.numel(), "layers": layers},
+        "model": {
+            "name": task.run.model.name,
+            "parameters": training.replica.theta.numel(),
+            "layers": layers,
+        },
         "epochs": last["epoch"],
         "steps": last["step"],
         "samples_seen": last["samples"],

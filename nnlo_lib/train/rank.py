@@ -81,7 +81,13 @@ def _confess(task: Task, rank: int, error: BaseException) -> int:
     text = str(error) if own else "".join(traceback.format_exception(error))
     folder = task.state / FAILURES
     folder.mkdir(parents=True, exist_ok=True)
-    report = {"rank": rank, "time": time.time(), "status": status, "error": text, "certain": status == 2 or not own}
+    report = {
+        "rank": rank,
+        "time": time.time(),
+        "status": status,
+        "error": text,
+        "certain": status == 2 or not own,
+    }
     with contextlib.suppress(OSError):
         (folder / str(rank)).write_text(json.dumps(report))
     return status

@@ -1,5 +1,7 @@
 """A model as one flat vector of parameters, one of gradients, one of non-trained state."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -77,7 +79,7 @@ class Replica:
             self.optimizer.state[self._trainable].update(moments)
 
 
-def _flatten(tensors: list[Tensor]) -> Tensor:
+def _flatten(tensors: Sequence[Tensor]) -> Tensor:
     if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
         raise UserError("the model mixes number types or devices; use one, for example model.float()")
     return torch.cat([_in_memory_order(tensor.detach()) for tensor in tensors]) if tensors else torch.empty(0)
@@ -87,7 +89,9 @@ def _in_memory_order(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-def _views(vector: Tensor, like: list[Tensor]) -> list[Tensor]:
+def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Cut `vector` into tensors with the shapes and memory layouts of `like`."""
-    pieces = vector.split([tensor.numel() for tensor in like]) if like else ()
-    return [piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in zip(pieces, like, strict=True)]
+    pieces = torch.split(vector, [tensor.numel() for tensor in like]) if like else ()
+    return [
+        piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in zip(pieces, like, strict=True)
+    ]

@@ -1,6 +1,6 @@
 """Where a rank's time goes: data, communication, wait, evaluate, checkpoint; the rest is compute."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ class Stopwatch:
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._bytes: Counter[str] = Counter()
         self.trained = 0.0
         self.spans: list[tuple[str, float, float]] = []
@@ -24,10 +24,10 @@ class Stopwatch:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count everything inside as `name`, communication too."""
-        started, inside = self._comm.now(), Counter(self._comm.seconds)
+        started, outside = self._comm.now(), dict(self._comm.seconds)
         yield
         self._comm.seconds.clear()
-        self._comm.seconds.update(inside)
+        self._comm.seconds.update(outside)
         self._seconds[name] += self._span(name, started)
 
     @contextmanager
@@ -61,8 +61,8 @@ class Stopwatch:
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each phase, and their total."""
-        split = self._seconds + self._comm.seconds
-        return {"total": sum(split.values()), **{phase: split[phase] for phase in PHASES}}
+        split = {phase: self._seconds[phase] + self._comm.seconds[phase] for phase in PHASES}
+        return {"total": sum(split.values()), **split}
 
     def bytes_sent(self) -> dict[str, int]:
         """Return the bytes that this rank sent, by purpose."""
@@ -74,5 +74,5 @@ class Stopwatch:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on counting from `state`."""
-        self._seconds = Counter({phase: state["seconds"][phase] for phase in PHASES})
+        self._seconds.update({phase: state["seconds"][phase] for phase in PHASES})
         self._bytes, self.trained = Counter(state["bytes"]), state["trained"]

@@ -36,5 +36,7 @@ class Task:
                 "parallel": {"peer_timeout", "transport"},
             }
         )
-        text = json.dumps([settings, self.seed, self.fold, self.folds, self.manifest.read_text()], sort_keys=True)
+        text = json.dumps(
+            [settings, self.seed, self.fold, self.folds, self.manifest.read_text()], sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()

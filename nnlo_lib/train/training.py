@@ -12,9 +12,9 @@ from nnlo_lib.algorithms.build import roles
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Downpour
 from nnlo_lib.data.loader import Batch, Loader
+from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.data.partition import partition
 from nnlo_lib.data.split import Split
-from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
@@ -152,7 +152,12 @@ class Training:
             return {}
         with self.stopwatch.phase("evaluate"):
             sums = evaluation_sums(
-                self.replica.module, self.split, self.validation, self.manifest.scale, self.device, self.problem
+                self.replica.module,
+                self.split,
+                self.validation,
+                self.manifest.scale,
+                self.device,
+                self.problem,
             )
             self.comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in self.problem.means(sums).items()}
@@ -165,7 +170,9 @@ class Training:
             "step": self.epoch * self.loader.steps_per_epoch,
             "samples": self.samples,
             "seconds": round(seconds, 6),
-            "samples_per_second": round((self.samples - before["samples"]) / (seconds - before["seconds"]), 3),
+            "samples_per_second": round(
+                (self.samples - before["samples"]) / (seconds - before["seconds"]), 3
+            ),
             "learning_rate": self.task.run.train.optimizer.lr,
             **measured,
         }

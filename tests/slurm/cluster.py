@@ -47,8 +47,9 @@ class Slurm:
         return done.stdout.strip()
 
     def succeeds(self, *command: str) -> bool:
-        """Say whether a command exits with zero."""
-        done = subprocess.run(command, env=self.environment, capture_output=True, timeout=60, check=False)
+        """Say whether a command exits with zero; what it says goes to a log of its name."""
+        with (self.folder / "log" / command[0]).open("wb") as log:
+            done = subprocess.run(command, env=self.environment, stdout=log, stderr=log, timeout=60, check=False)
         return done.returncode == 0
 
     def idle(self) -> bool:

@@ -6,12 +6,14 @@ rule fetch:
         "data/{dataset}/raw/fetched.json",
     log:
         "logs/{dataset}/fetch.log",
+    conda:
+        "../envs/nnlo.yaml"
     params:
         source=lambda wildcards: PLAN.source(wildcards.dataset),
     message:
         "fetch {wildcards.dataset}"
     shell:
-        "{PYTHON} scripts/fetch.py --dataset {wildcards.dataset} {params.source}"
+        "python scripts/fetch.py --dataset {wildcards.dataset} {params.source}"
         " --target data/{wildcards.dataset}/raw 2>&1 | tee -i {log}"
 
 
@@ -22,13 +24,17 @@ rule convert:
         "data/{dataset}/{format}/manifest.json",
     log:
         "logs/{dataset}/convert-{format}.log",
-    params:
-        shard_size=lambda wildcards: PLAN.shard_size(wildcards.dataset, wildcards.format),
     wildcard_constraints:
         format="hdf5|npz",
+    conda:
+        "../envs/nnlo.yaml"
+    params:
+        shard_size=lambda wildcards: PLAN.shard_size(
+            wildcards.dataset, wildcards.format
+        ),
     message:
         "convert {wildcards.dataset} to {wildcards.format}"
     shell:
-        "{PYTHON} scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
+        "python scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
         " --target data/{wildcards.dataset}/{wildcards.format} --format {wildcards.format}"
         " --shard-size {params.shard_size} 2>&1 | tee -i {log}"

@@ -3,19 +3,21 @@
 
 rule evaluate:
     input:
-        config=RESULTS + "/{run}/config.json",
+        config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
-        model=JOB + "/model.safetensors",
+        model=f"{JOB}/model.safetensors",
     output:
-        JOB + "/evaluation.json",
+        f"{JOB}/evaluation.json",
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/evaluate.log",
     wildcard_constraints:
         job=PLAN.job_pattern,
+    conda:
+        "../envs/nnlo.yaml"
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:
-        "{PYTHON} scripts/evaluate.py --config {input.config} --manifest {input.manifest}"
+        "python scripts/evaluate.py --config {input.config} --manifest {input.manifest}"
         " --model {input.model} --output {output} 2>&1 | tee -i {log}"
 
 
@@ -24,12 +26,18 @@ rule aggregate:
         evaluations=[f"{RESULTS}/{job.path}/evaluation.json" for job in PLAN.jobs],
         summaries=[f"{RESULTS}/{job.path}/summary.json" for job in PLAN.jobs],
     output:
-        report(f"{RESULTS}/summary.csv", caption="../report/summary.rst", category="Comparison"),
+        report(
+            f"{RESULTS}/summary.csv",
+            caption="../report/summary.rst",
+            category="Comparison",
+        ),
     log:
         f"logs/{EXPERIMENT.name}/aggregate.log",
+    conda:
+        "../envs/nnlo.yaml"
     params:
         folders=[f"{RESULTS}/{job.path}" for job in PLAN.jobs],
     message:
         "aggregate {RESULTS}"
     shell:
-        "{PYTHON} scripts/aggregate.py --output {output} {params.folders} 2>&1 | tee -i {log}"
+        "python scripts/aggregate.py --output {output} {params.folders} 2>&1 | tee -i {log}"

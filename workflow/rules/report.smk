@@ -7,13 +7,19 @@ rule report:
         summary=f"{RESULTS}/summary.csv",
         histories=[f"{RESULTS}/{job.path}/history.csv" for job in PLAN.jobs],
     output:
-        report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Comparison"),
+        report(
+            f"{RESULTS}/report.html",
+            caption="../report/report.rst",
+            category="Comparison",
+        ),
     log:
         f"logs/{EXPERIMENT.name}/report.log",
+    conda:
+        "../envs/nnlo.yaml"
     params:
         folders=[f"{RESULTS}/{job.path}" for job in PLAN.jobs],
     message:
         "write {output}"
     shell:
-        "{PYTHON} scripts/report.py --output {output} --experiment-file {input.experiment}"
+        "python scripts/report.py --output {output} --experiment-file {input.experiment}"
         " --summary {input.summary} {params.folders} 2>&1 | tee -i {log}"

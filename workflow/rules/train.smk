@@ -1,12 +1,12 @@
 # Train each run with each seed (and fold), under MPI. What survives a failed attempt is in <job>/state/, which is
 # not declared: Snakemake deletes every declared output before it tries again.
 
-JOB = RESULTS + "/{run}/{job}"
+JOB = f"{RESULTS}/{{run}}/{{job}}"
 
 
 rule configure:
     output:
-        RESULTS + "/{run}/config.json",
+        f"{RESULTS}/{{run}}/config.json",
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/configure.log",
     params:
@@ -20,22 +20,21 @@ rule configure:
 
 rule train:
     input:
-        config=RESULTS + "/{run}/config.json",
+        config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
     output:
-        model=JOB + "/model.safetensors",
-        history=JOB + "/history.csv",
-        summary=JOB + "/summary.json",
-        trace=JOB + "/trace.json",
-        log=JOB + "/log.txt",
+        model=f"{JOB}/model.safetensors",
+        history=f"{JOB}/history.csv",
+        summary=f"{JOB}/summary.json",
+        trace=f"{JOB}/trace.json",
+        log=f"{JOB}/log.txt",
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/train.log",
-    params:
-        job=lambda wildcards: PLAN.job_options(wildcards.job),
-        folder=JOB,
     wildcard_constraints:
         run="|".join(PLAN.parallel_runs) or "(?!)",
         job=PLAN.job_pattern,
+    conda:
+        "../envs/nnlo.yaml"
     threads: lambda wildcards: PLAN.threads(wildcards.run)
     resources:
         mpi="mpiexec",
@@ -44,10 +43,13 @@ rule train:
         nodes=lambda wildcards: PLAN.run(wildcards.run).resources.nodes,
         runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
         mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
+    params:
+        job=lambda wildcards: PLAN.job_options(wildcards.job),
+        folder=JOB,
     message:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
-        "{PYTHON} scripts/train.py --launcher '{resources.mpi}' --config {input.config}"
+        "python scripts/train.py --launcher '{resources.mpi}' --config {input.config}"
         " --manifest {input.manifest} --folder {params.folder} {params.job} 2>&1 | tee -i {log}"
 
 
