@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -46,7 +46,14 @@ class Communicator(ABC):
 
     @abstractmethod
     def split(self, color: int) -> "Communicator":
-        """Return the communicator of the ranks that gave the same `color`, in rank order."""
+        """Return the communicator of the ranks that gave the same `color`, in rank order.
+
+        It adds to this one's `bytes_sent` and `seconds`.
+        """
+
+    def _counting_into(self: Self, parent: "Communicator") -> Self:
+        self.bytes_sent, self.seconds = parent.bytes_sent, parent.seconds
+        return self
 
     @abstractmethod
     def barrier(self) -> None:

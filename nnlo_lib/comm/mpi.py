@@ -42,7 +42,8 @@ class MPICommunicator(Communicator):
         self._peers = [tuple(peer) for peer in self.gather(self._peers[0])]
 
     def split(self, color: int) -> "MPICommunicator":
-        return MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
+        part = MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
+        return part._counting_into(self)
 
     def now(self) -> float:
         return time.perf_counter()

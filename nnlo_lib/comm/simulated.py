@@ -152,7 +152,7 @@ class SimulatedCommunicator(Communicator):
             }
 
         shared = self._meet(None, groups, 0)[color]
-        return SimulatedCommunicator(shared, members[color].index(self.rank))
+        return SimulatedCommunicator(shared, members[color].index(self.rank))._counting_into(self)
 
     def barrier(self) -> None:
         self._meet(None, lambda _: None, 0)

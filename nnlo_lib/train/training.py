@@ -50,7 +50,7 @@ class Training:
         self.problem = Classification(run.loss, run.metrics)
         self._open_data(task)
         self._build_replica(task)
-        self.algorithm = build_algorithm(run.algorithm, comm)
+        self.algorithm = build_algorithm(run.algorithm, run.parallel.processes_per_worker, comm)
         self.epoch = self.index = self.steps = self.samples = self.restarts = 0
         self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
 

@@ -99,12 +99,18 @@ def start(folder: Path) -> Slurm:
 
 
 def stop(folder: Path) -> None:
-    """End jobs, then daemons, the last started first; harmless when nothing runs."""
+    """End daemons and jobs at once: nothing in a throw-away cluster is worth an orderly farewell."""
     slurm = Slurm(folder.resolve())
-    if any(process.name() == "slurmctld" for process in _daemons(slurm)):
-        _end_jobs(slurm)
-    for process in reversed(_daemons(slurm)):
-        _end(process)
+
+    def nothing_runs() -> bool:
+        processes = _processes(slurm)
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=5)
+        return not processes
+
+    slurm.wait("nothing runs any more", nothing_runs)
 
 
 def _prepare(folder: Path) -> None:
@@ -164,9 +170,14 @@ def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> None:
         )
 
 
-def _daemons(slurm: Slurm) -> list[psutil.Process]:
-    """Find this cluster's processes, oldest first."""
-    return [process for process in psutil.process_iter() if _environ(process).get(MARK) == str(slurm.folder)]
+def _processes(slurm: Slurm) -> list[psutil.Process]:
+    """Find this cluster's daemons by their mark (job steps inherit it) and the jobs by their variables."""
+    return [process for process in psutil.process_iter() if _belongs(_environ(process), slurm)]
+
+
+def _belongs(environ: dict[str, str], slurm: Slurm) -> bool:
+    job_of = environ.get("SLURM_CONF") if "SLURM_JOB_ID" in environ else None
+    return environ.get(MARK) == str(slurm.folder) or job_of == str(slurm.folder / "slurm.conf")
 
 
 def _environ(process: psutil.Process) -> dict[str, str]:
@@ -174,22 +185,6 @@ def _environ(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
-
-
-def _end_jobs(slurm: Slurm) -> None:
-    """Cancel every job and wait until its processes are gone."""
-    slurm.run("scancel", "--full", "--signal=KILL", "--user", getpass.getuser())
-
-
-def _end(process: psutil.Process, seconds: float = 10) -> None:
-    """Ask a process to end; insist when it does not."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.terminate()
-        try:
-            process.wait(seconds)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait(seconds)
 
 
 def _free_ports(*names: str) -> dict[str, int]:
