@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
+from nnlo_lib.comm.mailbox import LARGE, Bytes, Mailbox, neighbourhood, visit
 
 Array = NDArray[Any]
 
-STRANGER = 30e-6  # seconds of busy polling for a message that may be long in coming
+STRANGER = 0.0  # seconds of busy polling for a message that may be long in coming
 IN_STEP = 1e-3  # for peers that do the same work as we do
 MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
 NAP = 50e-6  # then give the core away: ranks may outnumber cores
@@ -38,8 +39,14 @@ class MPICommunicator(Communicator):
         self._comm = comm or MPI.COMM_WORLD
         self._reduction, self._timeout = reduction, timeout
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self._peers: list[tuple[str, int]] = [(socket.gethostname(), os.getpid())]
-        self._peers = [tuple(peer) for peer in self.gather(self._peers[0])]
+        here = (socket.gethostname(), os.getpid(), neighbourhood())
+        self._peers: list[tuple[str, int, str]] = [here] * self.size  # until all have said theirs
+        self._peers = [(host, pid, near) for host, pid, near in self.gather(here)]
+        self._neighbours = [near == here[2] for _, _, near in self._peers]
+        self._receipts = self._comm.Dup()
+        self._mailboxes: dict[int, Mailbox] = {}
+        self._unread: dict[int, MPI.Request] = {}
+        self._visited: dict[tuple[int, ...], Bytes] = {}
 
     def split(self, color: int) -> "MPICommunicator":
         part = MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
@@ -131,13 +138,43 @@ class MPICommunicator(Communicator):
 
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
         self.bytes_sent[purpose] += _bytes(vector)
+        array = vector.cpu().numpy()
         with self._timed():
-            self._wait([self._comm.Isend(vector.cpu().numpy(), to, tag)], "sending", [to], IN_STEP)
+            if self._shares_memory(to, array):
+                array = self._deposit(array, to)
+            self._wait([self._comm.Isend(array, to, tag)], "sending", [to], IN_STEP)
 
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
         self.probe(source, tag)
         with self._timed(), _host(vector) as array:
-            self._wait([self._comm.Irecv(array, source, tag)], "receiving", [source])
+            if self._shares_memory(source, array):
+                address = np.empty(3, np.int64)
+                self._wait([self._comm.Irecv(address, source, tag)], "receiving", [source])
+                self._collect(array, address, source)
+            else:
+                self._wait([self._comm.Irecv(array, source, tag)], "receiving", [source])
+
+    def _shares_memory(self, peer: int, array: Array) -> bool:
+        return self._neighbours[peer] and array.nbytes >= LARGE
+
+    def _deposit(self, array: Array, to: int) -> Array:
+        """Put `array` into the mailbox for `to`, once it was emptied; return the mailbox's address."""
+        if to in self._unread:
+            self._wait([self._unread.pop(to)], "a receipt", [to], IN_STEP)
+        mailbox = self._mailboxes.get(to)
+        if mailbox is None or mailbox.memory.size < array.nbytes:
+            mailbox = self._mailboxes[to] = Mailbox(array.nbytes)
+        mailbox.put(array)
+        self._unread[to] = self._receipts.Irecv(np.empty(0, np.uint8), to)
+        return mailbox.address
+
+    def _collect(self, array: Array, address: Array, source: int) -> None:
+        """Copy the mailbox at `address` into `array` and send a receipt."""
+        key = tuple(address.tolist())
+        if key not in self._visited:
+            self._visited[key] = visit(address)
+        array.view(np.uint8)[:] = self._visited[key][: array.nbytes]
+        self._wait([self._receipts.Isend(np.empty(0, np.uint8), source)], "a receipt", [source])
 
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()

@@ -16,11 +16,11 @@ from nnlo_lib.comm.communicator import Communicator, PeerLostError
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.train.layers import as_text, layer_table
-from nnlo_lib.train.memory import keep_freed_memory
 from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
 from nnlo_lib.train.publish import publish
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
+from nnlo_lib.train.tuning import tune_process
 
 RANKS, FAILURES = "ranks", "failures"  # folders in state/ that the launcher reads
 REQUEUE_PATIENCE = 600  # seconds that a saved rank waits for the scheduler to end it
@@ -117,7 +117,7 @@ def main() -> int:
     """Train the task given as JSON; exit 0 finished, 75 saved and stopped, 2 the user's mistake, 1 anything else."""
     task, wait = _task(sys.argv[1]), "--wait-for-requeue" in sys.argv
     stop = StopFlag().listen()
-    keep_freed_memory()
+    tune_process()
     torch.set_num_threads(task.run.parallel.threads_per_rank)
     train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
     if train(task, stop):
