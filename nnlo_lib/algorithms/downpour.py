@@ -30,7 +30,7 @@ class Downpour(Algorithm):
         self.owns_step = sync_every == 1  # a local step would be overwritten at once
         self.updates = self._batches = 0
         self._accrued: Tensor | None = None
-        self._wish = self._stop = False
+        self._wish = self._stop = self._pushed = False
 
     @staticmethod
     def roles(size: int) -> list[Role]:
@@ -48,15 +48,17 @@ class Downpour(Algorithm):
             self._accrued = replica.grad * weight
         else:
             self._accrued.add_(replica.grad, alpha=weight)
+        if self._batches == self.sync_every:
+            self._push()
 
     def on_parameters(self, replica: Model) -> None:
-        if self._batches == self.sync_every:
-            self._exchange(replica)
+        self._fetch(replica)
 
     def on_pause(self, replica: Model) -> None:
         if self.comm.rank != SERVER:
             if self._batches:
-                self._exchange(replica)
+                self._push()
+            self._fetch(replica)
             self.comm.send(replica.theta.new_empty(0), SERVER, DONE + STOP * self._wish, "control")
         self._wish = self._stop = False
 
@@ -69,14 +71,18 @@ class Downpour(Algorithm):
         self._wish = wish
         return self._stop
 
-    def _exchange(self, replica: Model) -> None:
-        """Push the accrued gradient, fetch the parameters."""
+    def _push(self) -> None:
+        """Send the accrued gradient."""
         assert self._accrued is not None
         self.comm.send(self._accrued, SERVER, PUSH + STOP * self._wish, "gradient")
-        answer = self.comm.probe(SERVER)
-        self.comm.receive(replica.theta, SERVER, answer.tag)
-        self._stop = answer.tag > STOP
-        self._accrued, self._batches = None, 0
+        self._accrued, self._batches, self._pushed = None, 0, True
+
+    def _fetch(self, replica: Model) -> None:
+        """Receive the server's parameters, its answer to a push."""
+        if self._pushed:
+            answer = self.comm.probe(SERVER)
+            self.comm.receive(replica.theta, SERVER, answer.tag)
+            self._stop, self._pushed = answer.tag > STOP, False
 
     def serve(self, replica: Model, wish: Callable[[], bool]) -> None:
         active = set(range(1, self.comm.size))

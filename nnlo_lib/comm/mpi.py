@@ -21,7 +21,7 @@ Array = NDArray[Any]
 STRANGER = 0.0  # seconds of busy polling for a message that may be long in coming
 IN_STEP = 1e-3  # for peers that do the same work as we do
 MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
-NAP = 50e-6  # then give the core away: ranks may outnumber cores
+NAP = 100e-6  # then give the core away: ranks may outnumber cores
 SMALL = 32_768  # bytes below which one round of messages beats two
 
 

@@ -1,6 +1,7 @@
 """The training loop: one, generic, for every algorithm and transport."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -100,27 +101,33 @@ class Training:
         self.replica.module.train()
         shown = self.comm.rank == self.roles.index("worker")
         with Progress(self.epoch, self.index, self.loader, self.problem, shown) as progress:
-            for batch in self.stopwatch.fetching(self.loader.epoch(self.epoch, self.index)):
-                self._step(batch)
-                self.index = batch.index + 1
-                progress.show(batch, self.sums)
+            batches = self.stopwatch.fetching(self.loader.epoch(self.epoch, self.index))
+            batch = next(batches, None)
+            while batch is not None:
+                batch = self._step(batch, batches)
+                progress.show(self.index, self.sums)
                 if self.algorithm.agreed(self.stop()):
                     break
 
-    def _step(self, batch: Batch) -> None:
-        share = Share(batch.count, batch.global_count)
-        if batch.count:
-            self._gradient(batch)
-        else:
-            self.replica.grad.zero_()
-        self.algorithm.on_gradient(self.replica, share)
+    def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
+        """Learn from `batch` and return the next one, made ready while a gradient may be on its way."""
+        measured = self._gradient(batch)
+        self.algorithm.on_gradient(self.replica, Share(batch.count, batch.global_count))
+        following = next(batches, None)
+        if measured is not None:
+            self.sums += self.problem.sums(*measured)
         if not self.algorithm.owns_step:
             self.replica.step()
         self.algorithm.on_parameters(self.replica)
+        self.index = batch.index + 1
         self.steps += 1
+        return following
 
-    def _gradient(self, batch: Batch) -> None:
-        """Compute the local gradient; dropout draws from the stream of this very step."""
+    def _gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Compute the gradient, and scores, labels and loss; dropout draws from the stream of this very step."""
+        if not batch.count:
+            self.replica.grad.zero_()
+            return None
         seed_step(stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index), self.device)
         inputs, labels = to_tensors(batch.features, batch.labels, self.manifest.scale, self.device)
         scores = self.replica.forward(inputs)
@@ -131,8 +138,8 @@ class Training:
                 f"{self.comm.rank}; a smaller train.optimizer.lr usually helps"
             )
         self.replica.backward(loss)
-        self.sums += self.problem.sums(scores, labels, loss)
         self.comm.computed(batch.count)
+        return scores, labels, loss
 
     def _end_epoch(self) -> None:
         """Agree on one model, measure it and write the epoch's row of the history."""
