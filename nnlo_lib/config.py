@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from nnlo_lib.data.catalog import CATALOG
@@ -23,7 +23,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"  # becomes a folder name and a Snakemake 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Say which known name `word` was probably meant to be, or list them all."""
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
@@ -37,20 +37,15 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _know_every_key(cls, block: Any) -> Any:
-        if isinstance(block, dict):
-            for key in block:
-                if key not in cls.model_fields:
-                    refuse(f"unknown key '{key}'; {nearest(str(key), cls.model_fields)}", str(key))
-        return block
-
 
 class Data(Strict):
     """What is learned from: a data set of the catalog, converted once to the common store."""
 
-    dataset: str = Field("digits", description="Name in the catalog: digits (embedded) or mnist.")
+    dataset: str = Field(
+        "digits",
+        description="Name in the catalog: digits (embedded) or mnist.",
+        json_schema_extra={"enum": [*CATALOG]},
+    )
     source: str | None = Field(
         None, description="Folder or URL that holds the original files; null: the documented mirrors."
     )
@@ -77,8 +72,11 @@ class Model(Strict):
     name: str = Field(
         "simplemlp",
         description="Name in the model zoo, or `path/to/file.py:function` that returns a torch Module.",
+        json_schema_extra={
+            "anyOf": [{"enum": [*MODELS]}, {"pattern": r"\.py:", "description": "`path.py:function`"}]
+        },
     )
-    args: dict[str, Any] = Field({}, description="Keyword arguments passed to the model's function.")
+    args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
 
     @field_validator("name")
     @classmethod
@@ -192,7 +190,7 @@ class Parallel(Strict):
         1, ge=1, description="Ranks that form one worker and average their gradients first (downpour only)."
     )
     threads_per_rank: int = Field(
-        1, ge=1, description="Threads of each rank (0.. cores / ranks is sensible)."
+        1, ge=1, description="Threads of each rank (up to cores / ranks is sensible)."
     )
     gpus_per_rank: int = Field(0, ge=0, le=1, description="GPUs of each rank.")
     transport: Literal["mpi", "simulated"] = Field(
@@ -276,7 +274,11 @@ class Job(Strict):
 class Experiment(Run):
     """A whole experiment file: a base run, and what is varied."""
 
-    name: str = Field("experiment", pattern=NAME, description="Folder of the results, below results/.")
+    name: str = Field(
+        "experiment",
+        pattern=NAME,
+        description="Folder of the results, below results/: letters, digits, _, . and -.",
+    )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0,), min_length=1, description="One training per seed: initial weights, data split, order, dropout."
     )
@@ -319,7 +321,9 @@ def merge(base: Any, changes: Any) -> Any:
     return base | {key: merge(base.get(key), value) for key, value in changes.items()}
 
 
-def tags(union: Any) -> tuple[str, ...]:
-    """List the names that choose a member of a tagged union."""
-    members = get_args(get_args(union)[0])
-    return tuple(member.model_fields["name"].default for member in members)
+def blocks(annotation: Any) -> Iterator[type[Strict]]:
+    """Yield every block that a field of this type may hold: one, or the members of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for part in get_args(annotation):
+        yield from blocks(part)

@@ -1,17 +1,17 @@
 """Read an experiment file; every mistake is told with file, line and what to write instead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from nnlo_lib.config import Experiment, Run, merge, nearest
+from nnlo_lib.config import Experiment, Run, Strict, blocks, merge, nearest
 from nnlo_lib.errors import UserError
-
-Key = tuple[str | int, ...]
+from nnlo_lib.yaml_file import Key, parse, read
 
 
 def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -19,121 +19,125 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
 
     Raises UserError that lists every mistake as `file:line: key: what is wrong`.
     """
-    path = Path(path)
-    tree = _compose(path)
-    settings = yaml.safe_load(path.read_text()) or {}
-    if not isinstance(settings, dict):
-        raise UserError(f"{path}:1: an experiment is a mapping of keys to values, like `name: quickstart`")
-    changed = [_apply(settings, change) for change in changes]
+    settings, origins = read(Path(path))
+    for change in changes:
+        key = _apply(settings, change)
+        origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
+        for depth in range(len(key)):
+            origins.setdefault(key[: depth + 1], f"--set {change}")
     mistakes = list(_mistakes(Experiment, settings)) or list(_run_mistakes(settings))
+    mistakes = mistakes or list(_data_mistakes(Experiment.model_validate(settings)))
     if mistakes:
-        lines = (f"{_place(path, tree, key, changed)}: {message}" for key, message in mistakes)
-        raise UserError("the experiment cannot run\n  " + "\n  ".join(dict.fromkeys(lines)))
+        order = list(origins)
+        mistakes.sort(key=lambda mistake: order.index(_written(mistake[0], origins)))
+        lines = (f"{origins[_written(key, origins)]}: {'.'.join(key)}: {what}" for key, what in mistakes)
+        raise UserError("\n  ".join(["the experiment cannot run", *lines]))
     return Experiment.model_validate(settings)
-
-
-def _compose(path: Path) -> yaml.Node | None:
-    try:
-        tree = yaml.compose(path.read_text())
-    except OSError as error:
-        raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or error
-        raise UserError(f"{path}{line}: this is not YAML: {problem}") from error
-    for key, line in _repeated(tree):
-        raise UserError(f"{path}:{line}: the key '{key}' is there twice; keep one of them")
-    return tree
-
-
-def _repeated(node: yaml.Node | None) -> Iterator[tuple[str, int]]:
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for key, value in node.value:
-            if key.value in seen:
-                yield key.value, key.start_mark.line + 1
-            seen.add(key.value)
-            yield from _repeated(value)
 
 
 def _apply(settings: dict[str, Any], change: str) -> Key:
     """Set one `key.subkey=value` and return its key."""
     name, equals, value = change.partition("=")
-    if not equals:
+    *path, last = key = tuple(name.split("."))
+    if not (equals and all(key)):
         raise UserError(f"--set {change}: write it as key=value, like train.epochs=3")
-    *path, last = name.split(".")
     block = settings
     for part in path:
-        if not isinstance(block.get(part), dict):
-            block[part] = {}
-        block = block[part]
-    block[last] = yaml.safe_load(value)
-    return tuple(name.split("."))
+        inner = block.get(part)
+        if not isinstance(inner, dict | None):
+            raise UserError(f"--set {change}: '{part}' is {_shown(inner)}, not a block of keys")
+        block[part] = block = dict(inner or {})
+    block[last], _ = parse(value, lambda line: f"--set {change}")
+    return key
 
 
-def _mistakes(model: type[BaseModel], settings: Any) -> Iterator[tuple[Key, str]]:
+def _mistakes(model: type[Strict], settings: Any) -> Iterator[tuple[Key, str]]:
     try:
         model.model_validate(settings)
     except ValidationError as error:
         for detail in error.errors():
-            yield (*detail["loc"], *detail.get("ctx", {}).get("at", ())), _sentence(detail)
+            key, known = _follow(model, detail["loc"])
+            yield (*key, *_below(detail)), _sentence(detail, known)
 
 
 def _run_mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
-    """Check each run with its overrides merged in; point at the override where there is one."""
+    """Check each run with its overrides merged in."""
     base = Experiment.model_validate(settings).model_dump(include=set(Run.model_fields))
-    for name, changes in (settings.get("runs") or {}).items():
+    for name, changes in settings.get("runs", {}).items():
         for key, message in _mistakes(Run, merge(base, changes)):
             yield ("runs", name, *key), message
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
+    """Find runs that want other originals of one data set, or other shards of one store: all share one copy."""
+    first: dict[Key, Any] = {}
+    for name, run in experiment.variants.items():
+        data = run.data
+        for key, *shared in (("source", data.dataset), ("shard_size", data.dataset, data.format)):
+            other = first.setdefault((key, *shared), getattr(data, key))
+            if other != getattr(data, key):
+                what = f"another run has {_shown(other)}, and all share one copy of the data"
+                yield ("runs", name, "data", key), what
+
+
+def _follow(model: type[Strict], location: Iterable[str | int]) -> tuple[Key, set[str]]:
+    """Turn pydantic's location into the key in the file, and list the names known where it is.
+
+    Below a tagged union pydantic names the member, which is not written there; likewise `[key]`.
+    """
+    key: Key = ()
+    inside, known = [model], set[str]()
+    for part in location:
+        if len(inside) > 1:
+            inside = [block for block in inside if block.model_fields["name"].default == part]
+        elif part != "[key]":
+            fields = {name: field for block in inside for name, field in block.model_fields.items()}
+            inside = list(blocks(fields[str(part)].annotation)) if part in fields else []
+            key, known = (*key, str(part)), set(fields)
+    return key, known
+
+
+def _below(detail: ErrorDetails) -> Key:
+    """Name the key below pydantic's location that is to blame."""
+    return ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
+
+
+def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
     context, given = detail.get("ctx", {}), detail["input"]
     match detail["type"]:
         case "refused":
             return str(context["message"])
+        case "extra_forbidden":
+            word = str(detail["loc"][-1])
+            return f"unknown key '{word}'; {nearest(word, known)}"
         case "literal_error":
-            return f"must be one of {context['expected']}, not {given!r}"
+            return f"must be one of {context['expected']}, not {_shown(given)}"
         case "union_tag_invalid":
-            known = context["expected_tags"].replace("'", "").split(", ")
-            return f"unknown name '{context['tag']}'; {nearest(str(context['tag']), known)}"
+            names = context["expected_tags"].replace("'", "").split(", ")
+            return f"unknown name '{context['tag']}'; {nearest(str(context['tag']), names)}"
         case "union_tag_not_found":
             return "say which one by its `name`"
+        case "too_short":
+            return f"needs at least {context['min_length']} valid value, not {_shown(given)}"
+        case "none_required":
+            return "is not there yet; leave it out"
+        case "string_pattern_mismatch":
+            return f"must be letters, digits, '_', '.' or '-', not {_shown(given)}: it names a folder"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a block of keys like {{key: value}}, not {_shown(given)}"
         case _:
-            what = detail["msg"].replace("Input should", "should")
-            return f"{what} (this is {given!r})"
+            what = detail["msg"].replace("Input should", "should").replace("tuple", "list")
+            return f"{what} (this is {_shown(given)})"
 
 
-def _place(path: Path, tree: yaml.Node | None, key: Key, changed: Sequence[Key]) -> str:
-    """Name where `key` was written: `--set`, or file, line and dotted key."""
-    line, written = _locate(tree, key)
-    if key[:1] == ("runs",) and len(written) < 3:
-        base_line, base_written = _locate(tree, key[2:])
-        line, written = (base_line, base_written) if base_written else (line, written)
-    names = [".".join(map(str, one)) for one in changed]
-    dotted = ".".join(map(str, [*(part for part in key[:-1] if part in written), *key[-1:]]))
-    if any(dotted == name or dotted.startswith(name + ".") for name in names):
-        return f"--set {dotted}"
-    return f"{path}:{line}: {dotted}" if dotted else f"{path}:{line}"
+def _shown(value: Any) -> str:
+    return textwrap.shorten(json.dumps(value, default=str, ensure_ascii=False), 60)
 
 
-def _locate(node: yaml.Node | None, key: Key) -> tuple[int, Key]:
-    """Follow `key` as far as the file goes; parts that were not written (union tags) are skipped."""
-    line, written = (node.start_mark.line + 1, ()) if node else (1, ())
-    for part in key:
-        step = _child(node, part)
-        if step is not None:
-            line, node = step
-            written = (*written, part)
-    return line, written
-
-
-def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == str(part):
-                return key.start_mark.line + 1, value
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        return node.value[part].start_mark.line + 1, node.value[part]
-    return None
+def _written(key: Key, origins: Mapping[Key, str]) -> Key:
+    """Find what was written of `key`: in a run's overrides, else in the base, else the block around it."""
+    written = next(key[:depth] for depth in range(len(key), -1, -1) if key[:depth] in origins)
+    in_base = key[2:] if key[:1] == ("runs",) else ()
+    if in_base and len(written) < 3 and in_base[:1] in origins:
+        return _written(in_base, origins)
+    return written

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nnlo_lib.config import Data, Experiment, Job, Run
-from nnlo_lib.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -20,16 +19,9 @@ class Plan:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Plan":
-        """Plan an experiment. Raises UserError if its runs want one data set in two ways."""
-        runs, stores = experiment.variants, dict[str, Data]()
-        for name, run in runs.items():
-            known = stores.setdefault(_store(run.data), run.data)
-            if (known.source, known.shard_size) != (run.data.source, run.data.shard_size):
-                raise UserError(
-                    f"runs.{name}.data: {run.data.dataset} is already wanted with source {known.source} and "
-                    f"shard_size {known.shard_size}; all runs share one copy of a data set"
-                )
-        return cls(experiment, runs, stores)
+        """Plan an experiment."""
+        runs = experiment.variants
+        return cls(experiment, runs, {_store(run.data): run.data for run in runs.values()})
 
     @cached_property
     def jobs(self) -> list[Job]:

@@ -1,6 +1,7 @@
 """Start the ranks of one training, speak for them, and see that nothing is left when they end."""
 
 import ctypes
+import io
 import json
 import os
 import re
@@ -40,8 +41,8 @@ def launch(task: Task, launcher: str = "mpiexec") -> None:
         shutil.rmtree(task.state / folder, ignore_errors=True)
     command = _command(task, launcher)
     process = subprocess.Popen(
-        command, env=_environment(task), stderr=subprocess.PIPE, text=True, errors="replace",
-        preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL, bufsize=1,
+        command, env=_environment(task), stderr=subprocess.PIPE,
+        preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     _forward_signals(process)
     hints = list(_relay(process))
@@ -84,16 +85,16 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-def _forward_signals(process: "subprocess.Popen[str]") -> None:
+def _forward_signals(process: "subprocess.Popen[bytes]") -> None:
     for number in FORWARDED:
         signal.signal(number, lambda received, _: process.send_signal(received))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the ranks by itself; wait for them to save
 
 
-def _relay(process: "subprocess.Popen[str]") -> Iterator[re.Match[str]]:
+def _relay(process: "subprocess.Popen[bytes]") -> Iterator[re.Match[str]]:
     """Pass the ranks' words on as they come; keep back the launcher's, yielding what they tell."""
     assert process.stderr is not None
-    for line in process.stderr:
+    for line in io.TextIOWrapper(process.stderr, errors="replace", newline=""):  # a progress bar ends in \r
         for pattern in (KILLED, SIGNAL):
             if found := pattern.search(line):
                 yield found

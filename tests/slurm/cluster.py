@@ -4,6 +4,7 @@ with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environ
 python tests/slurm/cluster.py start|stop|status FOLDER
 """
 
+import argparse
 import contextlib
 import getpass
 import os
@@ -12,7 +13,6 @@ import shutil
 import socket
 import string
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,17 @@ from pathlib import Path
 
 import psutil
 
-PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacctmgr")
+PROGRAMS = (
+    "munged",
+    "mariadbd",
+    "mariadb-install-db",
+    "slurmdbd",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "sacctmgr",
+)
+CLIENTS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sshare")
 NODES = ("n1", "n2", "n3")
 ACCOUNT = "nnlo"
 MARK = "NNLO_SLURM_CLUSTER"  # in the environment of every daemon: how stop() knows its own
@@ -37,7 +47,8 @@ class Slurm:
     def environment(self) -> dict[str, str]:
         """Give the variables with which a process talks to this cluster and to no other."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
-        return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": SEARCH}
+        path = f"{self.folder / 'bin'}{os.pathsep}{SEARCH}"
+        return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
 
     def run(self, *command: str, timeout: float = 60) -> str:
         """Return what a command prints; its failure raises with what it wrote to stderr."""
@@ -49,7 +60,9 @@ class Slurm:
     def succeeds(self, *command: str) -> bool:
         """Say whether a command exits with zero; what it says goes to a log of its name."""
         with (self.folder / "log" / command[0]).open("wb") as log:
-            done = subprocess.run(command, env=self.environment, stdout=log, stderr=log, timeout=60, check=False)
+            done = subprocess.run(
+                command, env=self.environment, stdout=log, stderr=log, timeout=60, check=False
+            )
         return done.returncode == 0
 
     def idle(self) -> bool:
@@ -74,8 +87,9 @@ class Slurm:
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Slurm]:
     """Start a cluster in an empty folder and stop it whatever happens."""
+    slurm = start(folder)
     try:
-        yield start(folder)
+        yield slurm
     finally:
         stop(folder)
 
@@ -88,8 +102,8 @@ def missing() -> list[str]:
 def start(folder: Path) -> Slurm:
     """Start the daemons in the order in which they need each other; a failure leaves none behind."""
     slurm = Slurm(folder.resolve())
+    _prepare(slurm.folder)
     try:
-        _prepare(slurm.folder)
         _start_accounting(slurm)
         _start_nodes(slurm)
     except BaseException:
@@ -117,16 +131,26 @@ def _prepare(folder: Path) -> None:
     """Lay out the folder: configuration with free ports, key, stand-in GPUs, an empty database."""
     if folder.is_dir() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: a cluster wants a folder of its own")
-    for name in ("log", "state", *(f"spool.{node}" for node in NODES)):
+    for name in ("bin", "log", "state", *(f"spool.{node}" for node in NODES)):
         (folder / name).mkdir(parents=True)
     for name in ("gpu0", "gpu1"):
         (folder / name).touch()
+    _write_clients(folder)
     _write_private(folder / "munge.key", secrets.token_bytes(128))
     names = {"folder": folder, "host": socket.gethostname().split(".")[0], "user": getpass.getuser()}
     names |= _free_ports("slurmctld", "slurmdbd", *NODES)
     for template in Path(__file__).parent.glob("*.conf.in"):
         text = string.Template(template.read_text()).substitute(names)
         _write_private(folder / template.stem, text.encode())
+
+
+def _write_clients(folder: Path) -> None:
+    """Put commands on the path that know this cluster: Snakemake strips SLURM_CONF from the jobs it starts."""
+    for name in CLIENTS:
+        client = folder / "bin" / name
+        real = shutil.which(name, path=SEARCH) or name
+        client.write_text(f'#!/bin/sh\nSLURM_CONF="{folder}/slurm.conf" exec {real} "$@"\n')
+        client.chmod(0o755)
 
 
 def _start_accounting(slurm: Slurm) -> None:
@@ -136,8 +160,9 @@ def _start_accounting(slurm: Slurm) -> None:
     _spawn(slurm, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
            f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid",
            f"--log-file={folder}/log/munged", f"--seed-file={folder}/munge.seed")  # fmt: skip
-    slurm.run("mariadb-install-db", "--no-defaults", data, f"--user={user}", f"--auth-root-socket-user={user}",
-              "--auth-root-authentication-method=socket", "--skip-test-db")  # fmt: skip
+    install = _spawn(slurm, "mariadb-install-db", "--no-defaults", data, f"--user={user}", "--skip-test-db",
+                     f"--auth-root-socket-user={user}", "--auth-root-authentication-method=socket")  # fmt: skip
+    slurm.wait("an empty database is made", lambda: install.poll() == 0)
     _spawn(slurm, "mariadbd", "--no-defaults", data, door, f"--user={user}", "--skip-networking",
            f"--pid-file={folder}/mariadbd.pid", "--innodb-flush-log-at-trx-commit=0")  # fmt: skip
     slurm.wait("munged answers", lambda: slurm.succeeds("munge", "-n", f"--socket={folder}/munge.socket"))
@@ -157,34 +182,38 @@ def _start_nodes(slurm: Slurm) -> None:
     slurm.wait("all nodes are idle", slurm.idle)
 
 
-def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> None:
-    """Start a daemon in a session of its own, so that Ctrl-C reaches us and not it."""
-    environment = slurm.environment | {
-        MARK: str(slurm.folder),
-        "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket"),
-    }
+def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
+    """Start a daemon, marked as ours, in a session of its own: Ctrl-C reaches us and not it."""
     command = [shutil.which(program, path=SEARCH) or program, *arguments]
-    with (slurm.folder / "log" / (log or program)).open("ab") as output:
-        subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    marks = {MARK: str(slurm.folder), "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket")}
+    with (slurm.folder / "log" / (log or program)).open("ab") as out:
+        return subprocess.Popen(
+            command,
+            env=slurm.environment | marks,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
 
 
 def _processes(slurm: Slurm) -> list[psutil.Process]:
-    """Find this cluster's daemons by their mark (job steps inherit it) and the jobs by their variables."""
-    return [process for process in psutil.process_iter() if _belongs(_environ(process), slurm)]
+    """Find this cluster's daemons by their mark (job steps inherit it) and its jobs by their path."""
+    return [process for process in psutil.process_iter() if _belongs(_environ(process), slurm.folder)]
 
 
-def _belongs(environ: dict[str, str], slurm: Slurm) -> bool:
-    job_of = environ.get("SLURM_CONF") if "SLURM_JOB_ID" in environ else None
-    return environ.get(MARK) == str(slurm.folder) or job_of == str(slurm.folder / "slurm.conf")
+def _belongs(environ: dict[str, str], folder: Path) -> bool:
+    path = environ.get("PATH", "").split(os.pathsep)
+    return environ.get(MARK) == str(folder) or ("SLURM_JOB_ID" in environ and str(folder / "bin") in path)
 
 
 def _environ(process: psutil.Process) -> dict[str, str]:
+    """Read the raw block: psutil stops at the hole that slurmstepd makes in it when it renames itself."""
     try:
-        return process.environ()
-    except psutil.Error:
+        block = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
         return {}
+    return dict(entry.split("=", 1) for entry in block.split("\0") if "=" in entry)
 
 
 def _free_ports(*names: str) -> dict[str, int]:
@@ -206,17 +235,21 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(errors="replace").splitlines()
 
 
-def main(action: str, folder: str) -> None:
+def main() -> None:
     """Start, stop or show a cluster from the command line."""
-    slurm = Slurm(Path(folder).resolve())
-    if action == "start":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    slurm = Slurm(arguments.folder.resolve())
+    if arguments.action == "start":
         start(slurm.folder)
-        print(f"export SLURM_CONF={slurm.folder}/slurm.conf")
-    elif action == "stop":
+        print(f"export PATH={slurm.folder}/bin:$PATH")
+    elif arguments.action == "stop":
         stop(slurm.folder)
     else:
-        print(slurm.run("sinfo"))
+        print(slurm.run("sinfo", "-N"), slurm.run("squeue"), sep="\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

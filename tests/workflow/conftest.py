@@ -52,7 +52,9 @@ class Checkout:
 
 def environment() -> dict[str, str]:
     """Let nothing of the outer run leak into Snakemake."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "SLURM", "NNLO"))}
+    return {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "SLURM", "NNLO"))
+    }
 
 
 @pytest.fixture

@@ -21,9 +21,14 @@ def test_every_stage_runs_once_and_then_nothing_is_left_to_do(checkout):
     results = checkout.folder / "results/tiny"
     for run in RUNS:
         job = results / run / "seed-0"
-        assert {"history.csv", "summary.json", "model.safetensors", "log.txt", "trace.json", "evaluation.json"} <= {
-            path.name for path in job.iterdir()
-        }
+        assert {
+            "history.csv",
+            "summary.json",
+            "model.safetensors",
+            "log.txt",
+            "trace.json",
+            "evaluation.json",
+        } <= {path.name for path in job.iterdir()}
         assert [row["epoch"] for row in rows(job / "history.csv")] == ["1", "2"]
         assert json.loads((job / "evaluation.json").read_text())["samples"] == 355
     assert [row["run"] for row in rows(results / "summary.csv")] == list(RUNS)
@@ -74,7 +79,9 @@ def test_a_mistake_is_a_sentence_before_anything_runs(checkout, flag):
 
 
 def test_a_failing_model_names_the_line_and_leaves_no_output(checkout):
-    (checkout.folder / "broken.py").write_text("def build(shape, classes):\n    raise RuntimeError('no such layer')\n")
+    (checkout.folder / "broken.py").write_text(
+        "def build(shape, classes):\n    raise RuntimeError('no such layer')\n"
+    )
     checkout.experiment(model={"name": "broken.py:build"}, runs={"pair": {"parallel": {"ranks": 2}}})
     run = checkout.snakemake()
     assert run.returncode == 1

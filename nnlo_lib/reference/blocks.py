@@ -1,0 +1,47 @@
+"""Questions to the JSON schema that pydantic makes of the experiment: which keys, which blocks, which meaning."""
+
+from typing import Any
+
+import yaml
+
+from nnlo_lib.config import Experiment
+
+Schema = dict[str, Any]
+EXPERIMENT: Schema = Experiment.model_json_schema()
+
+
+def fields(block: Schema) -> Schema:
+    """Return a block's keys, its name first."""
+    known: Schema = block["properties"]
+    return {key: known[key] for key in sorted(known, key=lambda key: key != "name")}
+
+
+def members(field: Schema) -> list[Schema]:
+    """Return the blocks that a key may hold: none, one, or those of a tagged union."""
+    if "$ref" in field:
+        return [EXPERIMENT["$defs"][field["$ref"].rpartition("/")[2]]]
+    return [member for part in field.get("anyOf", []) + field.get("oneOf", []) for member in members(part)]
+
+
+def tag(member: Schema) -> str:
+    """Return the name that chooses a member of a tagged union; of other blocks the empty string."""
+    return str(member.get("properties", {}).get("name", {}).get("const", ""))
+
+
+def defaults(block: Schema) -> Schema:
+    """Return what a block holds where nothing is written."""
+    return {key: field["default"] for key, field in fields(block).items()}
+
+
+def meaning(field: Schema) -> str:
+    """Return a key's description; a block's own is the fuller one."""
+    match members(field):
+        case [member]:
+            return str(member["description"])
+    return str(field.get("description", "Which one."))
+
+
+def flow(value: Any) -> str:
+    """Write a value as YAML in one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,74 @@
+"""The reference page: an introduction written by hand, then a table for each block."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from nnlo_lib.reference.blocks import EXPERIMENT, Schema, defaults, fields, flow, meaning, members, tag
+
+MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config.py: edit there. -->\n"
+
+
+def page(current: str) -> str:
+    """Return the page: the introduction of the current one, and a section for each block."""
+    introduction = current.partition(MARKER)[0]
+    sections: dict[str, str] = {}
+    for name, text in _sections(EXPERIMENT):
+        sections.setdefault(name, text)  # a block that occurs twice is told once
+    whole = ["## The whole file", "", *_table(EXPERIMENT), *sections.values(), ""]
+    return "\n".join([introduction + MARKER, *whole])
+
+
+def _sections(block: Schema) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of the section of each block, and of those inside it."""
+    for key, field in fields(block).items():
+        choices = members(field)
+        if len(choices) > 1:
+            yield key, f"\n## `{key}`\n\n{meaning(field)}"
+        for member in choices:
+            name, level = tag(member) or key, "##" if len(choices) == 1 else "###"
+            yield name, "\n".join([f"\n{level} `{name}`\n", member["description"], "", *_table(member)])
+            yield from _sections(member)
+
+
+def _table(block: Schema) -> Iterator[str]:
+    yield "| key | type and limits | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for key, field in fields(block).items():
+        default = "" if "$ref" in field else f"`{flow(_short(field))}`"
+        yield f"| `{key}` | {_kind(key, field)} | {default} | {meaning(field)} |"
+
+
+def _kind(key: str, field: Schema) -> str:
+    """Say in words what a key may hold."""
+    match field:
+        case {"$ref": _}:
+            name = tag(members(field)[0])
+            return f"[{name or 'block'}](#{name or key})"
+        case {"anyOf": choices} | {"oneOf": choices}:
+            return " or ".join(_kind(key, choice) for choice in choices)
+        case {"enum": names}:
+            return " or ".join(f"`{name}`" for name in names)
+        case {"const": name}:
+            return f"`{name}`"
+        case {"type": "array", "items": items}:
+            return f"{'non-empty ' * field.get('minItems', 0)}list of: {_kind(key, items)}"
+        case {"type": "object"}:
+            return "mapping"
+        case {"type": kind}:
+            return f"{kind}{_limits(field)}"
+    return str(field["description"])
+
+
+def _limits(field: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    return ",".join(f" {sign} {field[limit]}" for limit, sign in signs.items() if limit in field)
+
+
+def _short(field: Schema) -> Any:
+    """Return a key's default; of a block only what differs from the block's own defaults."""
+    default = field["default"]
+    for member in members(field):
+        if default and tag(member) == default["name"]:
+            own = defaults(member)
+            return {key: default[key] for key in own if key == "name" or default[key] != own[key]}
+    return default

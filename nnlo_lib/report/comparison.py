@@ -1,0 +1,105 @@
+"""The table that sets the runs side by side."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnlo_lib.report.tables import COLUMNS, Spread, leaders, spreads
+from nnlo_lib.report.words import MISSING, number, plus_minus, seconds, size
+
+Say = Callable[[Spread], str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a run has in a column; `best` if it beats every other run by more than the spread."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity of the comparison: heading, a cell per run."""
+
+    heading: str
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Where the jobs of a run lie between the least and the largest value of all jobs, 0 to 1."""
+
+    places: tuple[float, ...]
+    mean: float
+
+
+def columns(table: pd.DataFrame) -> list[Column]:
+    """Return the columns of the comparison; those that no run has are left out."""
+    metrics = [name for name in map(str, table) if _is_test_metric(name)]
+    made = [
+        _column(table, "accuracy", "test accuracy", _percent, True),
+        _column(table, "loss", "test loss", plus_minus, False),
+        *(_column(table, name, f"test {name}".replace("_", " "), plus_minus) for name in metrics),
+        _column(table, "seconds", "training time", _duration, False),
+        _column(table, "samples_per_second", "samples/s", plus_minus, True),
+        _column(table, "bytes_sent", "bytes sent", lambda spread: size(spread.mean)),
+        _column(table, "ranks", "ranks", _count),
+        *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
+        _column(table, "restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}"),
+    ]
+    return [column for column in made if any(cell.text != MISSING for cell in column.cells.values())]
+
+
+def dots(table: pd.DataFrame, column: str) -> dict[str, Dots]:
+    """Return where each job lies, by run; nothing where all are alike or only one is known."""
+    values = table[column].dropna()
+    low, high = values.min(), values.max()
+    if not low < high < math.inf:
+        return {}
+    places = ((values - low) / (high - low)).groupby(table["run"], sort=False)
+    return {str(run): Dots(tuple(group), group.mean()) for run, group in places}
+
+
+def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of the table of all jobs; empty columns are left out."""
+    shown = [name for name in map(str, table) if table[name].notna().any()]
+    rows = [
+        [_plain(str(name), value) for name, value in row.items()] for row in table[shown].to_dict("records")
+    ]
+    return [name.replace("_", " ") for name in shown], rows
+
+
+def _column(table: pd.DataFrame, name: str, heading: str, say: Say, highest: bool | None = None) -> Column:
+    values = spreads(table, name)
+    first = leaders(values, highest) if highest is not None and len(values) > 1 else []
+    winner = first[0] if len(first) == 1 else None
+    runs: Sequence[str] = list(dict.fromkeys(table["run"]))
+    cells = {run: Cell(say(values[run]), run == winner) if run in values else Cell(MISSING) for run in runs}
+    return Column(heading, cells)
+
+
+def _is_test_metric(name: str) -> bool:
+    return name not in (*COLUMNS, "epochs", "ranks", "restarts") and not name.startswith("val_")
+
+
+def _percent(spread: Spread) -> str:
+    return plus_minus(spread, 100, "%")
+
+
+def _duration(spread: Spread) -> str:
+    return plus_minus(spread, 1, "s") if spread.mean < 600 else seconds(spread.mean)
+
+
+def _count(spread: Spread) -> str:
+    return f"{spread.mean:.0f}" if spread.std == 0 or spread.count == 1 else plus_minus(spread)
+
+
+def _plain(name: str, value: object) -> str:
+    if pd.isna(value):  # type: ignore[call-overload]
+        return MISSING
+    if name == "bytes_sent":
+        return f"{int(value):,}"  # type: ignore[call-overload]
+    return number(value) if isinstance(value, float) else str(value)

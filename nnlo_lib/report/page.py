@@ -1,0 +1,94 @@
+"""The report: one HTML file that needs nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.report import comparison, confusion, costs, headline, plots, provenance, words
+from nnlo_lib.report.job import Job, by_run, load_jobs, read_text
+from nnlo_lib.report.tables import read_summary
+
+HERE = Path(__file__).parent
+
+
+def write_page(output: Path, experiment_file: Path, summary: Path, folders: Sequence[Path]) -> None:
+    """Write the report of an experiment. Raises UserError naming an input that cannot be used."""
+    jobs = load_jobs(folders)
+    text = render(jobs, summary, experiment_file)
+    with replacing(output) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def render(jobs: Sequence[Job], summary: Path, experiment_file: Path) -> str:
+    """Return the page; the same inputs give the same bytes."""
+    panels = plots.panels(jobs)
+    template = _environment().get_template("page.html")
+    return template.render(
+        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        experiment_file=experiment_file,
+        experiment=read_text(experiment_file),
+        runs=list(by_run(jobs)),
+        job_count=len(jobs),
+        title=jobs[0].summary.get("experiment") or experiment_file.stem,
+        drawing=plots,
+        words=words,
+        panels=panels,
+        banded=any(curve.band for panel in panels for curve in panel.curves),
+        confusions=confusion.confusions(jobs),
+        **_tables(jobs, summary),
+        **_costs(jobs),
+        **_provenance(jobs, experiment_file),
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(words, name) for name in ("percent", "share", "plural", "listing")}
+    return environment
+
+
+def _tables(jobs: Sequence[Job], summary: Path) -> dict[str, Any]:
+    table = read_summary(summary, jobs)
+    ranked_by, _ = headline.target(table)
+    headings, rows = comparison.job_rows(table)
+    samples = {job.evaluation["samples"] for job in jobs}
+    return {
+        "headline": headline.headline(table),
+        "repetitions": headline.repetitions(table),
+        "weight": headline.weight(samples.pop()) if ranked_by == "accuracy" and len(samples) == 1 else "",
+        "columns": comparison.columns(table),
+        "dots": comparison.dots(table, ranked_by),
+        "headings": headings,
+        "rows": rows,
+    }
+
+
+def _costs(jobs: Sequence[Job]) -> dict[str, Any]:
+    times, volumes = costs.times(jobs), costs.volumes(jobs)
+    return {
+        "times": times,
+        "phases": costs.names(times),
+        "waiting": costs.waiting(times),
+        "volumes": volumes,
+        "purposes": costs.names(volumes),
+    }
+
+
+def _provenance(jobs: Sequence[Job], experiment_file: Path) -> dict[str, Any]:
+    return {
+        "settings": provenance.settings(jobs),
+        "models": provenance.models(jobs),
+        "facts": provenance.facts(jobs),
+        "packages": provenance.packages(jobs),
+        "commands": provenance.commands(jobs, experiment_file),
+    }

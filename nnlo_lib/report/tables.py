@@ -1,0 +1,90 @@
+"""The summary of an experiment: one row per job, and how far apart two runs are."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.errors import UserError
+from nnlo_lib.report.job import Job, read_table
+
+KEY = ("run", "seed", "fold")
+COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
+NOT_METRICS = {"samples", "accuracy", "loss"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of a quantity over the jobs of a run."""
+
+    mean: float
+    std: float
+    count: int
+
+    def beats(self, other: "Spread", highest: bool) -> bool:
+        """Say whether the means differ, the right way, by more than the spread of their difference."""
+        gain = (self.mean - other.mean) * (1 if highest else -1)
+        return gain > math.hypot(self.std, other.std)  # false where a spread is unknown (nan)
+
+
+def summarize(jobs: Sequence[Job]) -> pd.DataFrame:
+    """Return one row per job, in the order given; test metrics first, then `val_*`, epochs, ranks, restarts."""
+    rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
+    extra = pd.DataFrame([_more(job) for job in jobs])
+    last = ["epochs", "ranks", "restarts"]
+    return pd.concat([rows, extra[[name for name in extra if name not in last] + last]], axis=1)
+
+
+def write_summary(table: pd.DataFrame, path: Path) -> None:
+    """Write a summary as CSV, by rename."""
+    with replacing(path) as part:
+        table.to_csv(part, index=False, lineterminator="\n")
+
+
+def read_summary(path: Path, jobs: Sequence[Job]) -> pd.DataFrame:
+    """Read a summary back. Raises UserError if it is damaged or does not hold exactly `jobs`."""
+    table = read_table(path, (*COLUMNS, "epochs", "ranks", "restarts")).astype({"fold": "Int64"})
+    keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
+    if keys != [job.key for job in jobs]:
+        raise UserError(f"{path} does not hold the jobs given; make it again with scripts/aggregate.py")
+    return table
+
+
+def spreads(table: pd.DataFrame, column: str) -> dict[str, Spread]:
+    """Return the spread of a column for each run that has it, in order of first appearance."""
+    groups = table.groupby("run", sort=False)[column].agg(["mean", "std", "count"])
+    present = groups[groups["count"] > 0]
+    return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
+
+
+def leaders(values: dict[str, Spread], highest: bool) -> list[str]:
+    """Return the run with the best mean, then those it does not beat by more than the spread."""
+    ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
+    return [run for run in ranked if run == ranked[0] or not values[ranked[0]].beats(values[run], highest)]
+
+
+def _test(job: Job) -> dict[str, object]:
+    summary, evaluation = job.summary, job.evaluation
+    return {
+        **dict(zip(KEY, job.key, strict=True)),
+        "accuracy": evaluation.get("accuracy"),
+        "loss": evaluation.get("loss"),
+        "seconds": summary["seconds"]["total"],
+        "samples_per_second": summary["samples_per_second"],
+        "bytes_sent": sum(summary["bytes_sent"].values()),
+    }
+
+
+def _more(job: Job) -> dict[str, object]:
+    summary = job.summary
+    others = {name: value for name, value in job.evaluation.items() if _is_metric(name, value)}
+    validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
+    counts = {"epochs": summary["epochs"], "ranks": summary["ranks"], "restarts": summary.get("restarts", 0)}
+    return {**others, **validation, **counts}
+
+
+def _is_metric(name: str, value: object) -> bool:
+    return name not in NOT_METRICS and isinstance(value, int | float)

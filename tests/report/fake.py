@@ -1,0 +1,151 @@
+"""Job folders as a training leaves them, made up from a seed: for tests of what reads them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+EXPERIMENT = """name: fake
+model: {name: simplecnn}
+train: {epochs: 20, batch_size: 16}
+seeds: [1, 2, 3]
+runs:
+  allreduce: {algorithm: {name: allreduce}, parallel: {ranks: 2}}
+  downpour: {algorithm: {name: downpour}, parallel: {ranks: 3}}
+"""
+LAYERS = [
+    {"name": "0", "type": "Conv2d", "shape": [4, 8, 8], "parameters": 40},
+    {"name": "1", "type": "Flatten", "shape": [256], "parameters": 0},
+    {"name": "2", "type": "Linear", "shape": [10], "parameters": 2570},
+]
+
+
+class Fake:
+    """An experiment being made up in a folder."""
+
+    def __init__(self, root: Path):
+        self.root, self.folders = root, []
+        self.file = root / "experiment.yaml"
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(EXPERIMENT)
+
+    def job(
+        self, run="allreduce", seed=1, fold=None, *, epochs=20, roles=("worker", "worker"), level=0.96, speed=5000.0,
+        classes=10, validation=True, accuracy=True, restarts=0, config=None,
+    ):  # fmt: skip
+        """Write one job folder and return it."""
+        fold_name = "" if fold is None else f"/fold-{fold}"
+        folder = self.root / f"{run}/seed-{seed}{fold_name}"
+        folder.mkdir(parents=True)
+        rng = np.random.default_rng([seed, fold or 0, *map(ord, run)])
+        level, speed = level + rng.normal(0, 0.004), speed * (1 + rng.normal(0, 0.01))
+        seconds = epochs * 1300 / speed
+        history = _history(rng, epochs, seconds, level, validation, accuracy)
+        _write_csv(folder / "history.csv", history)
+        last = {name: values[-1] for name, values in history.items() if name.startswith(("train_", "val_"))}
+        summary = {
+            "experiment": "fake",
+            "run": run,
+            "seed": seed,
+            "fold": fold,
+            "config": config
+            or {"algorithm": {"name": run}, "parallel": {"ranks": len(roles)}, "metrics": []},
+            "config_hash": f"{sum(map(ord, run)):016x}",
+            "code_version": "0.1.0 (0123456789ab)",
+            "packages": {"python": "3.11.7", "torch": "2.13.0+cpu"},
+            "hosts": [f"node{rank}" for rank in range(len(roles))],
+            "ranks": len(roles),
+            "roles": list(roles),
+            "model": {"name": "simplecnn", "parameters": 2610, "layers": LAYERS},
+            "epochs": epochs,
+            "steps": 41 * epochs,
+            "samples_seen": 1300 * epochs,
+            "samples_per_second": speed,
+            "seconds": _seconds(seconds, "worker"),
+            "seconds_by_rank": [_seconds(seconds, role) for role in roles],
+            "bytes_sent": {"gradient": 8_000_000, "parameters": 6_000_000, "control": 5000, "metrics": 800},
+            "restarts": restarts,
+            "final": last,
+            "started": f"2026-01-02T03:04:{seed:02d}+00:00",
+            "finished": f"2026-01-02T03:05:{seed:02d}+00:00",
+        }
+        (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        (folder / "evaluation.json").write_text(json.dumps(_evaluation(rng, level, classes, accuracy)))
+        self.folders.append(folder)
+        return folder
+
+    def quickstart(self):
+        """Write what the default experiment gives: two runs, three seeds."""
+        for seed in (1, 2, 3):
+            self.job("allreduce", seed, level=0.968, speed=5200 + 60 * seed)
+            self.job(
+                "downpour", seed, level=0.970, speed=7400 + 90 * seed, roles=("server", "worker", "worker")
+            )
+        return self
+
+
+def _history(rng, epochs, seconds, level, validation, accuracy):
+    epoch = np.arange(1, epochs + 1)
+    rising = level - (level - 0.1) * np.exp(-epoch / 2.5) + rng.normal(0, 0.004, epochs)
+    falling = 2.3 * np.exp(-epoch / 3) + 2.5 * (1 - level) + rng.normal(0, 0.004, epochs)
+    columns = {
+        "epoch": epoch,
+        "step": 41 * epoch,
+        "samples": 1300 * epoch,
+        "seconds": seconds * epoch / epochs,
+        "samples_per_second": np.full(epochs, 1300 * epochs / seconds),
+        "learning_rate": np.full(epochs, 0.02),
+        "train_loss": falling * 0.9,
+        "train_accuracy": np.clip(rising + 0.01, 0, 1),
+        "val_loss": falling if validation else [""] * epochs,
+        "val_accuracy": np.clip(rising, 0, 1) if validation else [""] * epochs,
+    }
+    dropped = ("train_accuracy", "val_accuracy") if not accuracy else ()
+    return {
+        name: [value.item() if hasattr(value, "item") else value for value in values]
+        for name, values in columns.items()
+        if name not in dropped
+    }
+
+
+def _write_csv(path, columns):
+    rows = [columns, *zip(*columns.values(), strict=True)]
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+
+
+def _seconds(total, role):
+    server = {
+        "compute": 0.1,
+        "communication": 0.3,
+        "wait": 0.52,
+        "data": 0.0,
+        "evaluate": 0.06,
+        "checkpoint": 0.02,
+    }
+    worker = {
+        "compute": 0.72,
+        "communication": 0.1,
+        "wait": 0.06,
+        "data": 0.04,
+        "evaluate": 0.06,
+        "checkpoint": 0.02,
+    }
+    shares = server if role == "server" else worker
+    return {"total": total, **{phase: share * total for phase, share in shares.items()}}
+
+
+def _evaluation(rng, level, classes, accuracy):
+    if not accuracy:
+        return {"split": "test", "samples": 36 * classes, "loss": 1 - level}
+    confusion = np.diag(np.full(classes, 36))
+    for true, guess in rng.integers(classes, size=(round((1 - level) * 36 * classes), 2)):
+        confusion[true, true] -= 1
+        confusion[true, guess] += 1
+    return {
+        "split": "test",
+        "samples": 36 * classes,
+        "loss": 4 * (1 - level),
+        "accuracy": float(np.trace(confusion) / (36 * classes)),
+        "confusion": confusion.tolist(),
+        "classes": [str(number) for number in range(classes)],
+    }

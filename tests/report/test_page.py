@@ -1,0 +1,209 @@
+"""The page as HTML: whole, closed in itself, and the same each time."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from nnlo_lib.errors import UserError
+
+VOID = {"meta", "link", "br", "img", "hr", "input", "path"}
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+class Checker(HTMLParser):
+    """Insists that every tag is closed in order; collects ids, links and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.ids, self.addresses, self.tags, self.text = [], [], [], [], ""
+        self.feed(page)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+        assert len(self.ids) == len(set(self.ids)), "an id is used twice"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        for name, value in attributes:
+            self.ids += [value] if name == "id" else []
+            self.addresses += [value] if name in ("src", "href", "srcset", "action", "data") else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing at {self.getpos()}"
+        assert self.open.pop() == tag, f"</{tag}> out of order at {self.getpos()}"
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def check(path):
+    page = path.read_text()
+    found = Checker(page)
+    assert all(address.startswith(("#", "data:,")) for address in found.addresses), found.addresses
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "script" not in found.tags
+    targets = {address[1:] for address in found.addresses if address.startswith("#")}
+    assert targets <= set(found.ids)
+    assert len(page.encode()) < 1_500_000
+    return found
+
+
+def test_the_default_experiment(fake, report):
+    found = check(report(fake.quickstart()))
+    for said in (
+        "allreduce",
+        "downpour",
+        "Validation accuracy",
+        "Most often confused",
+        "0123456789ab",
+        "2.13.0+cpu",
+    ):
+        assert said in found.text
+    assert fake.file.read_text() in found.text
+    assert "snakemake --profile profiles/local --configfile" in found.text
+
+
+def test_the_same_inputs_give_the_same_bytes(fake, report):
+    first = report(fake.quickstart()).read_bytes()
+    assert report(fake).read_bytes() == first
+
+
+def one(fake):
+    fake.job()
+
+
+def one_epoch(fake):
+    fake.job(epochs=1)
+
+
+def folds(fake):
+    for run in ("allreduce", "downpour"):
+        for fold in range(4):
+            fake.job(run, 1, fold), fake.job(run, 2, fold)
+
+
+def no_validation(fake):
+    fake.job("a", validation=False), fake.job("b", validation=False)
+
+
+def some_validation(fake):
+    fake.job("a", validation=False), fake.job("b")
+
+
+def no_accuracy(fake):
+    fake.job("a", accuracy=False), fake.job("b", accuracy=False)
+
+
+def many_runs(fake):
+    for number in range(10):
+        fake.job(f"run-{number}", 1, level=0.9 + number / 200), fake.job(f"run-{number}", 2)
+
+
+def many_classes(fake):
+    fake.job(classes=100)
+
+
+def unequal_lengths(fake):
+    fake.job(seed=1, epochs=20), fake.job(seed=2, epochs=5)
+
+
+def long(fake):
+    for run in "abcdefgh":
+        for seed in (1, 2, 3):
+            fake.job(run, seed, epochs=1000)
+
+
+SHAPES = (one, one_epoch, folds, no_validation, some_validation, no_accuracy, many_runs, many_classes)
+
+
+@pytest.mark.parametrize("fill", [*SHAPES, unequal_lengths, long], ids=lambda fill: fill.__name__)
+def test_experiments_of_other_shapes(fake, report, fill):
+    fill(fake)
+    check(report(fake))
+
+
+def test_a_loss_that_is_not_a_number(fake, report):
+    folder = fake.job()
+    history = (folder / "history.csv").read_text()
+    (folder / "history.csv").write_text(re.sub(r"(?m)^(7(?:,[^,]*){5}),[^,]*", r"\1,nan", history))
+    change(folder, "evaluation.json", loss=float("nan"))
+    assert "nan" not in check(report(fake)).text
+
+
+def test_hostile_names_are_only_text(fake, report):
+    folder = fake.job()
+    change(folder, "summary.json", run=HOSTILE, experiment=HOSTILE, hosts=[HOSTILE], code_version=HOSTILE)
+    change(folder, "summary.json", config={HOSTILE: HOSTILE}, packages={HOSTILE: HOSTILE})
+    change(
+        folder,
+        "summary.json",
+        bytes_sent={HOSTILE: 5},
+        model={"name": HOSTILE, "layers": [{"name": HOSTILE}]},
+    )
+    change(folder, "evaluation.json", confusion=[[1, 1], [0, 1]], classes=[HOSTILE, "b"])
+    fake.file.write_text(f"name: {HOSTILE}\n</code></pre>{{{{ 7 * 7 }}}}")
+    found = check(report(fake))
+    assert found.text.count(HOSTILE) > 10
+    assert "{{ 7 * 7 }}" in found.text
+
+
+def change(folder, name, **values):
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def cut_rows(path):
+    path.write_text("\n".join(path.read_text().split("\n")[:4]) + "\n")
+
+
+def remove(path):
+    path.unlink()
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def garble(path):
+    path.write_bytes(b"\xff\xfe\x00\n")
+
+
+@pytest.mark.parametrize("name", ["history.csv", "summary.json", "evaluation.json"])
+@pytest.mark.parametrize("damage", [cut, remove, empty, garble], ids=lambda damage: damage.__name__)
+def test_a_damaged_file_is_named(fake, report, name, damage):
+    fake.job(seed=1)
+    damage(fake.job(seed=2) / name)
+    with pytest.raises(UserError, match=rf"seed-2/{name}"):
+        report(fake)
+    assert not (fake.root / "report.html").exists()
+
+
+def test_a_history_that_lacks_epochs_is_named(fake, report):
+    cut_rows(fake.job() / "history.csv")
+    with pytest.raises(UserError, match=r"history.csv ends before epoch 20"):
+        report(fake)
+
+
+def test_a_summary_that_lacks_a_key_is_named(fake, report):
+    path = fake.job() / "summary.json"
+    path.write_text('{"run": "a", "seed": 1}')
+    with pytest.raises(UserError, match=r"summary.json lacks config, seconds"):
+        report(fake)
+
+
+def test_the_same_job_twice_is_refused(fake, report):
+    fake.folders.append(fake.job())
+    with pytest.raises(UserError, match="the same run, seed and fold"):
+        report(fake)
