@@ -197,7 +197,7 @@ class Parallel(Strict):
         "mpi", description="Real processes, or all ranks in one process under a virtual clock."
     )
     peer_timeout: float = Field(
-        600, gt=0, description="Seconds a rank waits for a silent peer before it ends the run and names it."
+        600.0, gt=0, description="Seconds a rank waits for a silent peer before it ends the run and names it."
     )
     simulation: Simulation = Field(Simulation(), description="Used by `transport: simulated`.")
 

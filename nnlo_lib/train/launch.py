@@ -16,6 +16,7 @@ from typing import Any
 
 from nnlo_lib.errors import UserError
 from nnlo_lib.train.task import Task
+from nnlo_lib.train.watch import Watch
 
 PREEMPTED = 75
 FORWARDED = (signal.SIGTERM, signal.SIGUSR1)
@@ -41,15 +42,17 @@ def launch(task: Task, launcher: str = "mpiexec") -> None:
         shutil.rmtree(task.state / folder, ignore_errors=True)
     command = _command(task, launcher)
     process = subprocess.Popen(
-        command, env=_environment(task), stderr=subprocess.PIPE,
+        command, env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     _forward_signals(process)
+    watch = Watch(task.state / "ranks", task.run.parallel.ranks)
+    watch.start()
     hints = list(_relay(process))
     status = process.wait()
-    if status == 0:
-        return
-    _explain(task, status, hints)
+    ended_first = watch.stop()
+    if status:
+        _explain(task, status, hints, ended_first)
 
 
 def _command(task: Task, launcher: str) -> list[str]:
@@ -93,8 +96,8 @@ def _forward_signals(process: "subprocess.Popen[bytes]") -> None:
 
 def _relay(process: "subprocess.Popen[bytes]") -> Iterator[re.Match[str]]:
     """Pass the ranks' words on as they come; keep back the launcher's, yielding what they tell."""
-    assert process.stderr is not None
-    for line in io.TextIOWrapper(process.stderr, errors="replace", newline=""):  # a progress bar ends in \r
+    assert process.stdout is not None
+    for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):  # a progress bar ends in \r
         for pattern in (KILLED, SIGNAL):
             if found := pattern.search(line):
                 yield found
@@ -103,7 +106,7 @@ def _relay(process: "subprocess.Popen[bytes]") -> Iterator[re.Match[str]]:
             sys.stderr.flush()
 
 
-def _explain(task: Task, status: int, hints: list[re.Match[str]]) -> None:
+def _explain(task: Task, status: int, hints: list[re.Match[str]], ended_first: list[str]) -> None:
     failures = [json.loads(path.read_text()) for path in (task.state / "failures").glob("*")]
     if failures:
         first = min(failures, key=lambda failure: (not failure["certain"], failure["time"]))
@@ -112,22 +115,27 @@ def _explain(task: Task, status: int, hints: list[re.Match[str]]) -> None:
         raise TrainingFailedError(f"rank {first['rank']} failed: {first['error']}")
     if status == PREEMPTED:
         raise PreemptedError(f"{task.folder}: stopped and saved; the same command goes on from there")
-    raise TrainingFailedError(_who_was_killed(task, status, hints))
+    raise TrainingFailedError(_who_was_killed(task, status, hints, ended_first))
 
 
-def _who_was_killed(task: Task, status: int, hints: list[re.Match[str]]) -> str:
-    found: dict[str, Any] = {}
+def _who_was_killed(task: Task, status: int, hints: list[re.Match[str]], ended_first: list[str]) -> str:
+    told: dict[str, Any] = {}
     for hint in hints:
-        found = {key: value for key, value in hint.groupdict().items() if value} | found
+        told = {key: value for key, value in hint.groupdict().items() if value} | told
     ranks = {path.name: json.loads(path.read_text()) for path in (task.state / "ranks").glob("*")}
-    rank = found.get("task") or next(
-        (r for r, where in ranks.items() if str(where["pid"]) == found.get("pid")), None
+    named = (
+        [told["task"]] if "task" in told else [r for r in ranks if str(ranks[r]["pid"]) == told.get("pid")]
     )
-    if rank is None:
+    suspects = [rank for rank in named if rank in ended_first] or ended_first or named
+    if not suspects:
         return f"the launcher ended with status {status}, and no rank said why; see the lines above"
-    where = ranks.get(rank, {"pid": "?", "host": found.get("host") or found.get("node")})
-    how = f"signal {found['code']}" if "code" in found else "a signal"
+    names = ", ".join(f"rank {rank}{_address(ranks.get(rank))}" for rank in suspects)
+    how = f"signal {told['code']}" if "code" in told else "a signal"
     return (
-        f"rank {rank} (process {where['pid']} on {where['host']}) was killed by {how}; all other ranks were ended. "
-        "Out of memory and the scheduler are the usual senders; the same command goes on from the last checkpoint"
+        f"{names} was killed by {how}; all other ranks were ended. Out of memory and the scheduler are the "
+        "usual senders; the same command goes on from the last checkpoint"
     )
+
+
+def _address(where: dict[str, Any] | None) -> str:
+    return f" (process {where['pid']} on {where['host']})" if where else ""

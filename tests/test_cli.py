@@ -1,0 +1,134 @@
+"""The command as a user types it."""
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+HEAVY = {"torch", "pydantic", "numpy", "yaml", "h5py", "mpi4py", "sklearn", "pandas"}
+
+
+def nnlo(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a process of its own."""
+    code = f"import sys; sys.argv[0] = 'nnlo'; sys.path.insert(0, {str(REPOSITORY)!r}); from nnlo_lib.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return what a user's mistake is told with, and nothing else."""
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("nnlo: error: ")
+    return done.stderr.removeprefix("nnlo: error: ")
+
+
+def test_help_is_there_at_once():
+    def seconds() -> float:
+        start = time.perf_counter()
+        assert nnlo("--help").returncode == 0
+        return time.perf_counter() - start
+
+    assert statistics.median(seconds() for _ in range(5)) < 0.3
+
+
+def test_help_imports_nothing_heavy():
+    code = f"""
+import sys
+from nnlo_lib.cli import main
+sys.argv[1:] = ["--help"]
+try:
+    main()
+except SystemExit:
+    print(*{HEAVY!r}.intersection(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert "check" in done.stdout
+    assert done.stderr.split() == []
+
+
+def test_the_installed_command_is_this_one():
+    command = Path(sys.executable).parent / "nnlo"
+    if not command.exists():
+        pytest.skip("the package is not installed beside this python")
+    done = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout == nnlo("--help").stdout
+
+
+def test_check_of_the_default_experiment():
+    done = nnlo("check", "config/config.yaml")
+    assert done.returncode == 0
+    assert done.stdout == (
+        "config/config.yaml is fine: 6 trainings of allreduce (allreduce, 2 ranks), downpour (downpour, 3 ranks)\n"
+    )
+
+
+def test_check_does_not_need_torch(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    assert nnlo("check", "mine.yaml", folder=tmp_path).returncode == 0
+
+
+BAD = {
+    "unknown key": (b"name: x\ntrian: {}\n", "the experiment cannot run\n  mine.yaml:2: trian: unknown key"),
+    "impossible combination": (b"parallel:\n  ranks: 1\nalgorithm: {name: downpour}\n", "mine.yaml:2: parallel.ranks: "),
+    "not YAML": (b"name: [", "mine.yaml:1: this is not YAML: "),
+    "binary": (bytes(range(128, 256)), "mine.yaml:1: this is not YAML: "),
+    "no mapping": (b"- 1", "mine.yaml:1: an experiment is a mapping"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "told"), BAD.values(), ids=BAD)
+def test_bad_file_is_told_in_a_sentence(tmp_path, content, told):
+    (tmp_path / "mine.yaml").write_bytes(content)
+    assert told in refused(nnlo("check", "mine.yaml", folder=tmp_path))
+
+
+def test_absent_file_and_folder(tmp_path):
+    assert refused(nnlo("check", "no.yaml", folder=tmp_path)) == (
+        "cannot read the experiment file no.yaml: No such file or directory\n"
+    )
+    assert "Is a directory" in refused(nnlo("check", ".", folder=tmp_path))
+
+
+def test_bad_change():
+    told = refused(nnlo("check", "config/config.yaml", "--set", "train.epochs=0"))
+    assert "--set train.epochs=0: train.epochs: should be greater than or equal to 1" in told
+
+
+def test_run_that_is_not_there():
+    told = refused(nnlo("run", "config/config.yaml", "--run", "downpor"))
+    assert told == "config/config.yaml has no run 'downpor'; it has allreduce, downpour\n"
+
+
+def test_bad_file_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "mine.yaml").write_text("train: {epochs: 0}\n")
+    refused(nnlo("run", "mine.yaml", folder=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("chekc", "x.yaml"), ("check",), ("run", "x.yaml", "--seed", "one")]
+)
+def test_wrong_usage(arguments):
+    done = nnlo(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: nnlo")
+
+
+def test_docs_check():
+    done = nnlo("docs", "--check")
+    assert (done.returncode, done.stdout) == (0, "")

@@ -1,0 +1,66 @@
+import json
+import re
+
+import pytest
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.jobs import Plan
+
+SETTINGS = {
+    "name": "plans",
+    "data": {"source": "/a folder/it's"},
+    "runs": {
+        "two": {"parallel": {"ranks": 2, "threads_per_rank": 3}},
+        "one": {"parallel": {"ranks": 1}, "data": {"format": "npz", "shard_size": 50}},
+        "virtual": {"parallel": {"ranks": 8, "transport": "simulated"}},
+        "other": {"data": {"dataset": "mnist", "source": None}},
+    },
+    "seeds": [1, 2],
+}
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan.of(Experiment.model_validate(SETTINGS))
+
+
+def test_every_training_once(plan):
+    assert [job.path for job in plan.jobs] == [
+        f"{run}/seed-{seed}" for run in SETTINGS["runs"] for seed in (1, 2)
+    ]
+
+
+def test_runs_of_several_processes_and_of_one(plan):
+    assert plan.parallel_runs == ["two", "other"]
+    assert plan.single_runs == ["one", "virtual"]
+    assert [plan.threads(name) for name in SETTINGS["runs"]] == [6, 1, 1, 2]
+
+
+def test_one_store_for_each_data_set_and_format(plan):
+    assert list(plan.stores) == ["digits/hdf5", "digits/npz", "mnist/hdf5"]
+    assert plan.manifest("virtual") == "data/digits/hdf5/manifest.json"
+    assert plan.manifest("one") == "data/digits/npz/manifest.json"
+    assert (plan.shard_size("digits", "npz"), plan.shard_size("digits", "hdf5")) == (50, 10_000)
+
+
+def test_source_is_quoted_for_the_shell(plan):
+    assert plan.source("digits") == """--source '/a folder/it'"'"'s'"""
+    assert plan.source("mnist") == ""
+
+
+@pytest.mark.parametrize(
+    ("folds", "job", "options"), [(1, "seed-12", "--seed 12"), (3, "seed-1/fold-2", "--seed 1 --fold 2")]
+)
+def test_folder_of_a_job_and_its_options(folds, job, options):
+    plan = Plan.of(Experiment(folds=folds))
+    assert re.fullmatch(plan.job_pattern, job)
+    assert not re.fullmatch(plan.job_pattern, "seed-1/fold-2" if folds == 1 else "seed-12")
+    assert plan.job_options(job) == options
+
+
+def test_resolved_configuration_gives_the_run_again(plan):
+    resolved = json.loads(plan.resolved("one"))
+    assert (resolved["experiment"], resolved["name"], resolved["folds"]) == ("plans", "one", 1)
+    again = Run.model_validate(resolved["run"])
+    assert again == plan.run("one")
+    assert again.hash == plan.run("one").hash

@@ -1,0 +1,188 @@
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from nnlo_lib import reference
+from nnlo_lib.config import Experiment
+from nnlo_lib.errors import UserError
+from nnlo_lib.experiment_file import load
+from nnlo_lib.reference.default_file import QUICKSTART, default_file
+from nnlo_lib.reference.schema import schema
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = (REPOSITORY / reference.PAGE).read_text()
+FILES = sorted((REPOSITORY / "config").rglob("*.yaml"))
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+def test_generated_files_are_in_step():
+    """If this fails: nnlo docs."""
+    assert reference.write_all(check=True) == 0
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Let the files be written to an empty folder."""
+    (tmp_path / "workflow").mkdir()
+    (tmp_path / "workflow" / "Snakefile").touch()
+    monkeypatch.setattr(reference, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_check_shows_what_differs_and_writes_nothing(checkout, capsys):
+    assert reference.write_all(check=True) == 1
+    shown = capsys.readouterr().out
+    assert "+++ config/config.yaml as nnlo docs writes it" in shown
+    assert "+name: quickstart" in shown
+    assert not (checkout / "config").exists()
+
+
+def test_written_once_then_left_alone(checkout, capsys):
+    assert reference.write_all(check=False) == 0
+    assert reference.write_all(check=True) == 0
+    capsys.readouterr()
+    assert reference.write_all(check=False) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_introduction_of_the_page_is_kept(checkout):
+    reference.write_all(check=False)
+    page = checkout / reference.PAGE
+    page.write_text("# By hand\n\n" + page.read_text().replace("## `data`", "## `date`"))
+    assert reference.write_all(check=True) == 1
+    reference.write_all(check=False)
+    assert page.read_text().startswith("# By hand\n\n<!--")
+    assert "## `date`" not in page.read_text()
+
+
+def test_installed_package_is_told_from_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(reference, "ROOT", tmp_path)
+    with pytest.raises(UserError, match="not a checkout"):
+        reference.write_all(check=False)
+
+
+# The default file
+
+
+def test_default_file_is_the_quickstart():
+    assert yaml.safe_load(default_file()) == QUICKSTART
+
+
+def test_every_comment_is_a_default(tmp_path):
+    """Remove the # of every key: each is there, and nothing changes."""
+    path = tmp_path / "all.yaml"
+    path.write_text(re.sub(r"^#(\s*\w+:)", r"\1", default_file().partition("\n\n")[2], flags=re.MULTILINE))
+    assert load(path) == load(REPOSITORY / reference.DEFAULT)
+    whole = yaml.safe_load(path.read_text())
+    assert set(whole) == set(Experiment.model_fields)
+    assert all(
+        set(whole[key]) == set(getattr(Experiment(), key).model_dump()) for key in ("data", "parallel")
+    )
+
+
+def test_every_alternative_in_a_comment_is_valid(tmp_path):
+    found = re.findall(r"# or (\{name: (\w+).*\})", default_file())
+    assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", "downpour"}
+    for alternative, name in found:
+        key = "algorithm" if name == "downpour" else "train.optimizer"
+        load(REPOSITORY / reference.DEFAULT, [f"{key}={alternative}"])
+
+
+def test_lines_of_the_default_file_fit():
+    first, *lines = default_file().splitlines()
+    assert first == "# yaml-language-server: $schema=../workflow/schemas/experiment.schema.json"
+    assert max(map(len, lines)) <= 110
+
+
+# The JSON schema
+
+
+def complaints(settings: object) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(settings)]
+
+
+def test_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(json.loads((REPOSITORY / reference.SCHEMA).read_text()))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_schema_and_loader_accept_the_files_of_the_repository(path):
+    assert complaints(yaml.safe_load(path.read_text())) == []
+    load(path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        Experiment().model_dump(mode="json"),
+        {"model": {"name": "nets/mine.py:build"}},
+        {"runs": {"a": {"train": {"optimizer": {"lr": 0.1}}}, "b": {"algorithm": {"sync_every": 2}}}},
+        {"algorithm": {"name": "downpour", "optimizer": None}},
+    ],
+)
+def test_schema_accepts(settings):
+    assert complaints(settings) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epocs": 3},
+        {"train": {"epoch": 3}},
+        {"train": {"epochs": 0}},
+        {"train": {"optimizer": {"lr": 0.1}}},
+        {"train": {"optimizer": {"name": "adam", "momentum": 0.1}}},
+        {"data": {"dataset": "mnits"}},
+        {"model": {"name": "simplecn"}},
+        {"seeds": []},
+        {"name": "a/b"},
+        {"runs": {"a b": {}}},
+        {"runs": {"a": {"seeds": [1]}}},
+        {"runs": {"a": {"train": {"epoch": 3}}}},
+        {"runs": {"a": {"train": {"optimizer": {"lr": 0}}}}},
+        {"runs": {"a": {"algorithm": {"name": "downpour", "reduction": "fastest"}}}},
+    ],
+)
+def test_schema_refuses(settings):
+    assert complaints(settings)
+
+
+# The reference page
+
+
+def test_every_example_of_the_page_loads(tmp_path):
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert len(examples) >= 2
+    for example in examples:
+        (tmp_path / "mine.yaml").write_text(example)
+        load(tmp_path / "mine.yaml")
+
+
+def test_mistakes_of_the_page_are_told_as_the_page_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (wrong,) = re.findall(r"```yaml wrong\n(.*?)```", PAGE, flags=re.DOTALL)
+    (told,) = re.findall(r"\$ nnlo check mine.yaml\nnnlo: error: (.*?)\n```", PAGE, flags=re.DOTALL)
+    Path("mine.yaml").write_text(wrong)
+    with pytest.raises(UserError, match="the experiment cannot run") as error:
+        load("mine.yaml")
+    assert str(error.value) == told
+
+
+def test_every_link_of_the_page_leads_somewhere():
+    headings = re.findall(r"^#+ (.*)$", PAGE, flags=re.MULTILINE)
+    anchors = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+    assert len(set(anchors)) == len(anchors)
+    for link in re.findall(r"\]\((.*?)\)", PAGE):
+        file, _, anchor = link.partition("#")
+        assert anchor in anchors if anchor else (REPOSITORY / "docs" / file).exists()
+
+
+def test_every_key_is_on_the_page():
+    rows = set(re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE))
+    blocks = [schema(), *schema()["$defs"].values()]
+    assert {key for block in blocks for key in block.get("properties", {})} == rows
