@@ -3,10 +3,21 @@
 import json
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from nnlo_lib.config import Data, Experiment, Job, Run
+
+SITE_RESOURCES: dict[str, Callable[[Run], int | str]] = {
+    "slurm_partition": lambda run: run.resources.partition or "",
+    "slurm_account": lambda run: run.resources.account or "",
+    "lsf_queue": lambda run: run.resources.partition or "",
+    "lsf_project": lambda run: run.resources.account or "",
+    "gpu": lambda run: run.parallel.gpus_per_rank * run.parallel.ranks,
+    "tasks_per_gpu": lambda run: run.parallel.gpus_per_rank,  # else the plugin starts ranks anew for each GPU
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,18 @@ class Plan:
     def threads(self, name: str) -> int:
         """Return the cores that a training keeps busy."""
         return _processes(self.runs[name]) * self.runs[name].parallel.threads_per_rank
+
+    @property
+    def site_resources(self) -> dict[str, Callable[[Any], int | str]]:
+        """Return what some run asks of the site, as functions of the wildcards; the rest is left to the profile."""
+        return {
+            name: self._of_run(wish)
+            for name, wish in SITE_RESOURCES.items()
+            if any(wish(run) for run in self.runs.values())
+        }
+
+    def _of_run(self, wish: Callable[[Run], int | str]) -> Callable[[Any], int | str]:
+        return lambda wildcards: wish(self.runs[wildcards.run])
 
     def manifest(self, name: str) -> str:
         """Return the manifest of a run's data."""

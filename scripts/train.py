@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True, help="where the results go")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--fold", type=int)
+    parser.add_argument(
+        "--minutes", type=float, help="time limit; under a scheduler the ranks save before it"
+    )
     parser.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
     options = parser.parse_args()
     settings = json.loads(options.config.read_text())
@@ -26,7 +30,8 @@ def main() -> int:
         settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
         settings["folds"], options.manifest, options.folder,
     )  # fmt: skip
-    return train(task, options.launcher)
+    limited = any(name in os.environ for name in ("SLURM_JOB_ID", "LSB_JOBID"))
+    return train(task, options.launcher, options.minutes if limited else None)
 
 
 if __name__ == "__main__":

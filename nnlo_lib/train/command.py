@@ -6,10 +6,10 @@ from nnlo_lib.train.launch import PREEMPTED, PreemptedError, TrainingFailedError
 from nnlo_lib.train.task import Task
 
 
-def train(task: Task, launcher: str) -> int:
+def train(task: Task, launcher: str, minutes: float | None = None) -> int:
     """Run the task; return 0 finished, 75 saved and stopped, 1 failed. Raises UserError for the user's mistake."""
     try:
-        launch(task, launcher)
+        launch(task, launcher, minutes)
     except PreemptedError as error:
         print(f"nnlo: {error}", file=sys.stderr)
         return PREEMPTED

@@ -33,14 +33,14 @@ class PreemptedError(Exception):
     """The ranks were asked to stop, and saved."""
 
 
-def launch(task: Task, launcher: str = "mpiexec") -> None:
-    """Run the task to its end.
+def launch(task: Task, launcher: str = "mpiexec", minutes: float | None = None) -> None:
+    """Run the task to its end; before the time limit of `minutes` the ranks save and stop.
 
     Raises UserError for the user's mistake, PreemptedError if the ranks saved and stopped, TrainingFailedError else.
     """
     for folder in ("ranks", "failures"):
         shutil.rmtree(task.state / folder, ignore_errors=True)
-    command = _command(task, launcher)
+    command = _command(task, launcher, minutes)
     process = subprocess.Popen(
         command, env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
@@ -55,19 +55,19 @@ def launch(task: Task, launcher: str = "mpiexec") -> None:
         _explain(task, status, hints, ended_first)
 
 
-def _command(task: Task, launcher: str) -> list[str]:
+def _command(task: Task, launcher: str, minutes: float | None) -> list[str]:
     fields = {
         "experiment": task.experiment, "name": task.name, "run": task.run.model_dump(mode="json"),
         "seed": task.seed, "fold": task.fold, "folds": task.folds,
         "manifest": str(task.manifest), "folder": str(task.folder),
     }  # fmt: skip
     rank = [sys.executable, "-m", "nnlo_lib.train.rank", json.dumps(fields)]
-    parallel = task.run.parallel
-    if parallel.transport == "simulated" or (parallel.ranks == 1 and "srun" not in launcher):
-        return rank
-    if "srun" in launcher:
+    rank += ["--minutes", str(minutes)] if minutes else []
+    parallel, slurm = task.run.parallel, "srun" in launcher
+    processes = 1 if parallel.transport == "simulated" else parallel.ranks
+    if slurm:
         rank.append("--wait-for-requeue")
-    return [*shlex.split(launcher), "-n", str(parallel.ranks), *rank]
+    return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
 
 
 def _environment(task: Task) -> dict[str, str]:

@@ -1,17 +1,21 @@
 """Signals only set a flag; the ranks agree on it at a step boundary, save together and end."""
 
 import signal
+import time
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+LEAD = 90  # seconds before the time limit at which a rank asks to save, half of a shorter limit
 
 
 class StopFlag:
-    """Remember the first signal that asked this rank to stop."""
+    """Remember the first signal that asked this rank to stop; a time limit drawing near asks too."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float = float("inf")) -> None:
+        """`limit`: seconds from now until the scheduler ends the job."""
         self.signal: str | None = None
+        self._deadline = time.monotonic() + limit - min(LEAD, limit / 2) if limit < float("inf") else limit
 
     def listen(self) -> "StopFlag":
         """Handle the signals from now on."""
@@ -23,4 +27,4 @@ class StopFlag:
         self.signal = self.signal or signal.Signals(number).name
 
     def __call__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or time.monotonic() > self._deadline

@@ -1,5 +1,6 @@
 """One process of a training: `python -m nnlo_lib.train.rank TASK`, started by the launcher."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -115,14 +116,23 @@ def _task(text: str) -> Task:
 
 def main() -> int:
     """Train the task given as JSON; exit 0 finished, 75 saved and stopped, 2 the user's mistake, 1 anything else."""
-    task, wait = _task(sys.argv[1]), "--wait-for-requeue" in sys.argv
-    stop = StopFlag().listen()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", type=_task)
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="until the scheduler ends the job"
+    )
+    parser.add_argument("--wait-for-requeue", action="store_true")
+    options = parser.parse_args()
+    task: Task = options.task
+    stop = StopFlag(60 * options.minutes).listen()
     tune_process()
     torch.set_num_threads(task.run.parallel.threads_per_rank)
     train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
     if train(task, stop):
         return 0
-    if wait:  # a job that exits now counts as failed; one that waits is requeued
+    if (
+        options.wait_for_requeue and stop.signal
+    ):  # a job that exits now counts as failed; one that waits is requeued
         time.sleep(REQUEUE_PATIENCE)
     return EXIT_PREEMPTED
 

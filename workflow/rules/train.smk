@@ -37,10 +37,14 @@ rule train:
         "../envs/nnlo.yaml"
     threads: lambda wildcards: PLAN.threads(wildcards.run)
     resources:
+        **PLAN.site_resources,
         mpi="mpiexec",
+        launcher="",  # one of the two is empty: the Slurm plugin must see `mpi` in rules of several ranks only
         tasks=lambda wildcards: PLAN.run(wildcards.run).parallel.ranks,
-        tasks_per_gpu=1,
         nodes=lambda wildcards: PLAN.run(wildcards.run).resources.nodes,
+        cpus_per_task=lambda wildcards: PLAN.run(
+            wildcards.run
+        ).parallel.threads_per_rank,
         runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
         mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
     params:
@@ -49,8 +53,9 @@ rule train:
     message:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
-        "python scripts/train.py --launcher '{resources.mpi}' --config {input.config}"
-        " --manifest {input.manifest} --folder {params.folder} {params.job} 2>&1 | tee -i {log}"
+        "python scripts/train.py --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
+        " --config {input.config} --manifest {input.manifest} --folder {params.folder} {params.job}"
+        " 2>&1 | tee -i {log}"
 
 
 use rule train as train_single with:
@@ -58,7 +63,12 @@ use rule train as train_single with:
         run="|".join(PLAN.single_runs) or "(?!)",
         job=PLAN.job_pattern,
     resources:
+        **PLAN.site_resources,
         mpi="",
+        launcher="",
+        cpus_per_task=lambda wildcards: PLAN.run(
+            wildcards.run
+        ).parallel.threads_per_rank,
         runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
         mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
     message:
