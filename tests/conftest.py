@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from checkout import Checkout, copy_checkout
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,9 @@ def shared_data() -> Path:
         absent = pytest.fail if os.environ.get("NNLO_REQUIRE_ALL") == "1" else pytest.skip
         absent("no real data at ../shared/data")
     return folder
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """Return a copy of the repository's files, for Snakemake to run in as a user would."""
+    return copy_checkout(tmp_path / "checkout")

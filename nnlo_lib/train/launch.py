@@ -65,8 +65,9 @@ def _command(task: Task, launcher: str, minutes: float | None) -> list[str]:
     rank += ["--minutes", str(minutes)] if minutes else []
     parallel, slurm = task.run.parallel, "srun" in launcher
     processes = 1 if parallel.transport == "simulated" else parallel.ranks
-    if slurm:
+    if slurm:  # srun inside a job forgets the cores that the job asked for
         rank.append("--wait-for-requeue")
+        launcher = f"{launcher} --cpus-per-task={parallel.threads_per_rank}"
     return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
 
 

@@ -7,10 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import yaml
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 LEFT_OUT = (".git", ".venv", "data", "results", "logs", ".snakemake", "*.egg-info", ".*_cache", "__pycache__")
 
 TINY = {
@@ -35,7 +34,7 @@ class Checkout:
     def experiment(self, **changes: object) -> Path:
         """Write the tiny experiment with top-level keys changed."""
         path = self.folder / "tiny.yaml"
-        path.write_text(yaml.safe_dump(TINY | changes))
+        path.write_text(yaml.safe_dump(TINY | changes, sort_keys=False))
         return path
 
     def snakemake(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -57,9 +56,7 @@ def environment() -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
-    """Copy the repository's files."""
-    folder = tmp_path / "checkout"
+def copy_checkout(folder: Path) -> Checkout:
+    """Copy the repository's files into `folder`."""
     shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
     return Checkout(folder)
