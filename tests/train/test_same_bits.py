@@ -1,0 +1,108 @@
+"""The same experiment gives the same bits: simulated or MPI, at once or interrupted."""
+
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load
+from training import training, under_way, wait
+
+SYNCHRONOUS = {
+    "allreduce-2": {"algorithm": "allreduce", "ranks": 2},
+    "allreduce-4": {"algorithm": "allreduce", "ranks": 4},
+    "downpour-3": {"algorithm": {"name": "downpour", "synchronous": True}, "ranks": 3},
+    "downpour-5-grouped": {
+        "algorithm": {"name": "downpour", "synchronous": True, "sync_every": 3},
+        "ranks": 5,
+        "parallel": {"processes_per_worker": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("settings", SYNCHRONOUS.values(), ids=SYNCHRONOUS.keys())
+def test_simulated_equals_mpi(tmp_path, settings):
+    runs = []
+    for transport in ("mpi", "simulated"):
+        parallel = {**settings.get("parallel", {}), "ranks": settings["ranks"], "transport": transport}
+        runs.append(training(tmp_path / transport, settings["algorithm"], parallel=parallel))
+        runs[-1].finish()
+    assert runs[0].weights == runs[1].weights
+    assert runs[0].history == runs[1].history
+
+
+def test_asynchronous_simulation_replays(tmp_path):
+    parallel = {"ranks": 4, "transport": "simulated"}
+    runs = [training(tmp_path / name, "downpour", parallel=parallel) for name in ("first", "second")]
+    for run in runs:
+        run.finish()
+    assert runs[0].weights == runs[1].weights
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, ranks):
+    """1,298 samples in global batches of 64 leave a last one of 18; no dropout, so that both see the same network."""
+    common = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}
+    many = training(tmp_path / "many", ranks=ranks, train={"batch_size": 64 // ranks}, **common)
+    one = training(tmp_path / "one", ranks=1, train={"batch_size": 64}, **common)
+    many.finish()
+    one.finish()
+    ours, reference = load(many.weights), load(one.weights)
+    for name, tensor in reference.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_last_batch_smaller_than_the_ranks_leaves_nobody_waiting(tmp_path):
+    run = training(tmp_path, ranks=4, train={"epochs": 1, "batch_size": 432}, data={"validation": 0.1005})
+    run.finish()  # 1,297 samples: the second global batch is smaller than the first and uneven
+    assert run.history[0]["samples"] == 1297
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [SYNCHRONOUS["allreduce-2"], SYNCHRONOUS["downpour-3"]], ids=["allreduce", "downpour"]
+)
+@pytest.mark.parametrize("whom", ["launcher", "one rank"])
+def test_a_stopped_training_resumes_to_the_same_bits(tmp_path, settings, whom):
+    train = {"epochs": 40}
+    disturbed = training(tmp_path / "disturbed", **settings, train=train)
+    undisturbed = training(tmp_path / "undisturbed", **settings, train=train)
+    for epochs in (3, 9):
+        with under_way(disturbed, epochs) as process:
+            if whom == "launcher":
+                process.send_signal(signal.SIGTERM)
+                said, _ = process.communicate(timeout=60)
+                assert process.returncode == 75, said
+                assert "stopped and saved" in said
+            else:
+                signal_rank(disturbed.pid(1))
+                process.communicate(timeout=60)
+                assert process.returncode == 75
+    disturbed.finish()
+    undisturbed.finish()
+    assert disturbed.weights == undisturbed.weights
+    assert disturbed.history == undisturbed.history
+
+
+def signal_rank(pid: int) -> None:
+    import os
+
+    os.kill(pid, signal.SIGUSR1)
+
+
+def test_more_epochs_go_on_from_the_last_checkpoint(tmp_path):
+    training(tmp_path / "twice", train={"epochs": 2}).finish()
+    longer = training(tmp_path / "twice", train={"epochs": 4})
+    assert "resumed at epoch 2" in longer.finish()
+    at_once = training(tmp_path / "once", train={"epochs": 4})
+    at_once.finish()
+    assert longer.weights == at_once.weights
+    assert longer.history == at_once.history
+
+
+def test_nothing_waits_for_a_wish_to_stop_that_came_before_the_first_step(tmp_path):
+    run = training(tmp_path, train={"epochs": 5})
+    process = run.start()
+    wait("the ranks are there", lambda: (run.job / "state/ranks/1").exists())
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode in (75, 1, 143, -15)
