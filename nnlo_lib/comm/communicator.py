@@ -9,6 +9,7 @@ from typing import Any, Self
 from torch import Tensor
 
 ANY = -1
+GATHERED = 32_768  # bytes up to which one round of messages beats two
 
 
 class PeerLostError(Exception):
@@ -21,6 +22,19 @@ class Message:
 
     source: int
     tag: int
+
+
+def allreduce_bytes(vector: Tensor, rank: int, ranks: int) -> int:
+    """Return the bytes that `rank` sends in a reproducible all-reduce.
+
+    Up to GATHERED in all, every rank sends its vector to every other; else each sends the others their chunks and
+    then its own chunk of the sum: the bytes of a ring.
+    """
+    values, width = vector.numel(), vector.element_size()
+    if values * width * (ranks - 1) <= GATHERED:
+        return values * width * (ranks - 1)
+    mine = values // ranks + (rank < values % ranks)
+    return (values - mine + mine * (ranks - 1)) * width
 
 
 @dataclass
@@ -79,7 +93,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        """Send `vector`, which may be reused at once."""
+        """Send `vector`, which may be reused at once; a large one may wait until `to` received the one before.
+
+        Messages from one rank to another arrive in the order they were sent.
+        """
 
     @abstractmethod
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:

@@ -13,7 +13,15 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
-from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
+from nnlo_lib.comm.communicator import (
+    ANY,
+    GATHERED,
+    Communicator,
+    Message,
+    PeerLostError,
+    Request,
+    allreduce_bytes,
+)
 from nnlo_lib.comm.mailbox import LARGE, Bytes, Mailbox, neighbourhood, visit
 
 Array = NDArray[Any]
@@ -22,7 +30,6 @@ STRANGER = 0.0  # seconds of busy polling for a message that may be long in comi
 IN_STEP = 1e-3  # for peers that do the same work as we do
 MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
 NAP = 100e-6  # then give the core away: ranks may outnumber cores
-SMALL = 32_768  # bytes below which one round of messages beats two
 
 
 class MPICommunicator(Communicator):
@@ -71,9 +78,10 @@ class MPICommunicator(Communicator):
             return Request(lambda: None)
         if self._reduction == "fastest":
             return self._library_sum(vector, purpose)
-        if _bytes(vector) * (self.size - 1) <= SMALL:
-            return self._gathered_sum(vector, purpose)
-        return self._scattered_sum(vector, purpose)
+        self.bytes_sent[purpose] += allreduce_bytes(vector, self.rank, self.size)
+        if _bytes(vector) * (self.size - 1) <= GATHERED:
+            return self._gathered_sum(vector)
+        return self._scattered_sum(vector)
 
     def _library_sum(self, vector: Tensor, purpose: str) -> Request:
         self.bytes_sent[purpose] += 2 * _bytes(vector) * (self.size - 1) // self.size
@@ -88,9 +96,8 @@ class MPICommunicator(Communicator):
 
         return Request(finish)
 
-    def _gathered_sum(self, vector: Tensor, purpose: str) -> Request:
+    def _gathered_sum(self, vector: Tensor) -> Request:
         """Give every rank every vector; each adds them in rank order."""
-        self.bytes_sent[purpose] += _bytes(vector) * (self.size - 1)
         array = vector.cpu().numpy()
         everyones = np.empty((self.size, array.size), array.dtype)
         request = self._comm.Iallgather(array, everyones)
@@ -102,14 +109,13 @@ class MPICommunicator(Communicator):
 
         return Request(finish)
 
-    def _scattered_sum(self, vector: Tensor, purpose: str) -> Request:
+    def _scattered_sum(self, vector: Tensor) -> Request:
         """Reduce-scatter by all-to-all, local sum in rank order, all-gather: the bytes of a ring."""
         array = vector.cpu().numpy()
         chunks = np.array_split(array, self.size)
         counts = [chunk.size for chunk in chunks]
         mine = chunks[self.rank]
         parts = np.empty((self.size, mine.size), array.dtype)
-        self.bytes_sent[purpose] += (array.size - mine.size + mine.size * (self.size - 1)) * array.itemsize
         request = self._comm.Ialltoallv([array, counts], [parts, [mine.size] * self.size])
 
         def finish() -> None:

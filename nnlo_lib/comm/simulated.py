@@ -14,7 +14,7 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
-from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request, allreduce_bytes
 from nnlo_lib.config import Simulation
 
 T = TypeVar("T")
@@ -133,6 +133,7 @@ class SimulatedCommunicator(Communicator):
         self.rank, self.size = rank, len(group.members)
         self._process = group.members[rank]
         self._calls = 0
+        self._last_arrival: dict[int, float] = {}
 
     def now(self) -> float:
         return self._process.clock
@@ -170,7 +171,7 @@ class SimulatedCommunicator(Communicator):
         vector.copy_(self._meet(brought, lambda vectors: vectors[root], size))
 
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
-        share = 2 * _bytes(vector) * (self.size - 1) // self.size
+        share = allreduce_bytes(vector, self.rank, self.size)
         self.bytes_sent[purpose] += share
         meeting = self._join(vector.clone(), _sum_in_rank_order, share)
         return Request(lambda: void(vector.copy_(self._leave(meeting, "an all-reduce"))))
@@ -185,7 +186,8 @@ class SimulatedCommunicator(Communicator):
 
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
         self.bytes_sent[purpose] += _bytes(vector)
-        arrival = self.now() + self._world.transfer(_bytes(vector))
+        arrival = max(self.now() + self._world.transfer(_bytes(vector)), self._last_arrival.get(to, 0.0))
+        self._last_arrival[to] = arrival  # a message never overtakes another to the same rank
         self._group.posted += 1
         letter = _Envelope(arrival, self._group.posted, self.rank, tag, vector.clone())
         heapq.heappush(self._group.mailboxes[to], letter)

@@ -66,7 +66,7 @@ def train_with_mpi(task: Task, stop: StopFlag) -> bool:
     except BaseException as error:
         status = _confess(task, world.Get_rank(), error)
         world.Abort(status)
-        raise
+        os._exit(status)  # the launcher speaks for all ranks; a traceback here would only drown it
 
 
 def _announce(task: Task, rank: int) -> None:
