@@ -14,7 +14,7 @@ class AllReduce(Algorithm):
     """
 
     def on_gradient(self, replica: Model, share: Share) -> None:
-        if share.count < share.global_count:
+        if self.comm.size > 1:
             replica.grad.mul_(share.count / share.global_count)
             self.comm.allreduce(replica.grad, "gradient")
 

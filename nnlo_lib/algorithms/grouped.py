@@ -32,7 +32,7 @@ class Grouped(Algorithm):
         samples = torch.tensor([share.count])
         self._group.allreduce(samples, "control")
         together = Share(int(samples), share.global_count)
-        if share.count < together.count:
+        if self._group.size > 1 and together.count:
             replica.grad.mul_(share.count / together.count)
             self._group.allreduce(replica.grad, "gradient")
         if self._leads:

@@ -51,10 +51,11 @@ def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, ranks):
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-6)
 
 
-def test_a_last_batch_smaller_than_the_ranks_leaves_nobody_waiting(tmp_path):
-    run = training(tmp_path, ranks=4, train={"epochs": 1, "batch_size": 432}, data={"validation": 0.1005})
-    run.finish()  # 1,297 samples: the second global batch is smaller than the first and uneven
+def test_a_last_batch_of_one_sample_leaves_nobody_waiting(tmp_path):
+    run = training(tmp_path, ranks=4, train={"epochs": 1, "batch_size": 324}, data={"validation": 0.1005})
+    run.finish()  # 1,297 samples in global batches of 1,296: the last step has work for one rank only
     assert run.history[0]["samples"] == 1297
+    assert run.history[0]["step"] == 2
 
 
 @pytest.mark.slow

@@ -1,0 +1,120 @@
+"""Each algorithm against a few lines of numpy that follow its docstring's equations, to 1e-9 over 50 steps."""
+
+import numpy as np
+import pytest
+from convex import BATCH, DIMENSION, START, allreduce, downpour, gradient, rows, served
+from ranks import IDS, TRANSPORTS, on_ranks
+
+STEPS = 50
+EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
+
+
+class Momentum:
+    """v <- mu v + g; theta <- theta - lr v."""
+
+    def __init__(self, lr=0.05, mu=0.9):
+        self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
+
+    def step(self, theta, g):
+        self.v = self.mu * self.v + g
+        return theta - self.lr * self.v
+
+
+class Adam:
+    """Kingma and Ba 2015, algorithm 1."""
+
+    def __init__(self, lr=0.01, b1=0.9, b2=0.999, eps=1e-8):
+        self.lr, self.b1, self.b2, self.eps = lr, b1, b2, eps
+        self.m, self.v, self.t = np.zeros(DIMENSION), np.zeros(DIMENSION), 0
+
+    def step(self, theta, g):
+        self.t += 1
+        self.m = self.b1 * self.m + (1 - self.b1) * g
+        self.v = self.b2 * self.v + (1 - self.b2) * g**2
+        m, v = self.m / (1 - self.b1**self.t), self.v / (1 - self.b2**self.t)
+        return theta - self.lr * m / (np.sqrt(v) + self.eps)
+
+
+RULES = {"sgd": Momentum, "adam": Adam}
+
+
+def uneven(workers):
+    """Every worker has full batches, but for a last step in which only the first has samples."""
+    return [[BATCH] * (STEPS - 1) + [2 if worker == 0 else 0] for worker in range(workers)]
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("optimizer", RULES)
+def test_allreduce(transport, ranks, optimizer):
+    counts = uneven(ranks)
+    results = on_ranks(allreduce, transport, ranks, optimizer, counts)
+    theta, rule, path = START, RULES[optimizer](), []
+    for step in range(STEPS):
+        together = np.concatenate([rows(rank, step, counts[rank][step]) for rank in range(ranks)])
+        theta = rule.step(theta, gradient(theta, together.astype(int)))
+        path.append(theta)
+    for result in results:
+        np.testing.assert_allclose(result["path"], path, rtol=0, atol=1e-9)
+        assert result["path"] == results[0]["path"]  # all replicas are equal after each step
+        assert result["bytes"] == STEPS * 8 * DIMENSION * (ranks - 1)
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("sync_every", [1, 3])
+def test_synchronous_downpour(transport, ranks, sync_every):
+    workers = ranks - 1
+    counts = uneven(workers)
+    results = on_ranks(downpour, transport, ranks, "sgd", counts, True, sync_every)
+    theta, server = START, Momentum()
+    local, rules = [START] * workers, [Momentum() for _ in range(workers)]
+    accrued, rounds = [np.zeros(DIMENSION) for _ in range(workers)], 0
+    for step in range(STEPS):
+        total = sum(counts[worker][step] for worker in range(workers))
+        for worker in range(workers):
+            count = counts[worker][step]
+            if count:
+                g = gradient(local[worker], rows(worker, step, count))
+                accrued[worker] = accrued[worker] + count / total * g
+            if sync_every > 1:
+                local[worker] = rules[worker].step(local[worker], g if count else np.zeros(DIMENSION))
+        if (step + 1) % sync_every == 0 or step == STEPS - 1:
+            theta = server.step(theta, sum(accrued))
+            local, accrued, rounds = (
+                [theta] * workers,
+                [np.zeros(DIMENSION) for _ in range(workers)],
+                rounds + 1,
+            )
+    for result in results:
+        np.testing.assert_allclose(result["theta"], theta, rtol=0, atol=1e-9)
+    assert results[0]["updates"] == rounds
+    pushes = [-(-sum(map(bool, counts[worker])) // sync_every) for worker in range(workers)]
+    assert [result["gradient"] for result in results] == [0, *(8 * DIMENSION * n for n in pushes)]
+
+
+@EVERYWHERE
+def test_asynchronous_downpour_applies_every_push_once(transport, ranks):
+    counts = [[BATCH] * (10 + 5 * worker) + [0] * (20 - 5 * worker) for worker in range(ranks - 1)]
+    results = on_ranks(downpour, transport, ranks, "sgd", counts, False, 1)
+    pushes = sum(bool(count) for worker in counts for count in worker)
+    assert results[0]["updates"] == pushes
+    assert sum(result["gradient"] for result in results) == 8 * DIMENSION * pushes
+    start_and_end = 2 * 8 * DIMENSION * (ranks - 1)
+    assert results[0]["parameters"] == 8 * DIMENSION * pushes + start_and_end
+    assert all(result["theta"] == results[0]["theta"] for result in results)
+
+
+def test_asynchronous_downpour_equals_a_replay_of_its_events():
+    """Each worker's gradient is taken at the parameters it was last sent, whatever the server did since."""
+    steps, workers = 20, 3
+    events = on_ranks(served, "simulated", workers + 1, steps)[0]
+    assert len(events) == steps * workers
+    theta, server = START, Momentum()
+    known, done = [START] * workers, [0] * workers
+    for rank, answered in events:
+        worker = rank - 1
+        theta = server.step(theta, gradient(known[worker], rows(worker, done[worker])))
+        np.testing.assert_allclose(answered, theta, rtol=0, atol=1e-9)
+        known[worker], done[worker] = theta, done[worker] + 1
+    order = [rank for rank, _ in events]
+    assert order[: 3 * steps : 1] != sorted(order), "workers of unequal speed take turns"
+    assert events == on_ranks(served, "simulated", workers + 1, steps)[0]
