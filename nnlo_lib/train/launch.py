@@ -108,7 +108,7 @@ def _relay(process: "subprocess.Popen[bytes]") -> Iterator[re.Match[str]]:
 
 
 def _explain(task: Task, status: int, hints: list[re.Match[str]], ended_first: list[str]) -> None:
-    failures = [json.loads(path.read_text()) for path in (task.state / "failures").glob("*")]
+    failures = [json.loads(path.read_text()) for path in (task.state / "failures").glob("[0-9]*")]
     if failures:
         first = min(failures, key=lambda failure: (not failure["certain"], failure["time"]))
         if first["status"] == 2:
@@ -123,7 +123,7 @@ def _who_was_killed(task: Task, status: int, hints: list[re.Match[str]], ended_f
     told: dict[str, Any] = {}
     for hint in hints:
         told = {key: value for key, value in hint.groupdict().items() if value} | told
-    ranks = {path.name: json.loads(path.read_text()) for path in (task.state / "ranks").glob("*")}
+    ranks = {path.name: json.loads(path.read_text()) for path in (task.state / "ranks").glob("[0-9]*")}
     named = (
         [told["task"]] if "task" in told else [r for r in ranks if str(ranks[r]["pid"]) == told.get("pid")]
     )

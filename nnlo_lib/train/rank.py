@@ -15,6 +15,7 @@ import torch
 
 from nnlo_lib.comm.communicator import Communicator, PeerLostError
 from nnlo_lib.config import AllReduce, Run
+from nnlo_lib.data.atomic import replacing
 from nnlo_lib.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.train.layers import as_text, layer_table
 from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
@@ -70,9 +71,8 @@ def train_with_mpi(task: Task, stop: StopFlag) -> bool:
 
 
 def _announce(task: Task, rank: int) -> None:
-    folder = task.state / RANKS
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / str(rank)).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+    with replacing(task.state / RANKS / str(rank)) as part:
+        part.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
 
 
 def _confess(task: Task, rank: int, error: BaseException) -> int:
@@ -80,8 +80,6 @@ def _confess(task: Task, rank: int, error: BaseException) -> int:
     own = isinstance(error, UserError | PeerLostError)
     status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
     text = str(error) if own else "".join(traceback.format_exception(error))
-    folder = task.state / FAILURES
-    folder.mkdir(parents=True, exist_ok=True)
     report = {
         "rank": rank,
         "time": time.time(),
@@ -89,8 +87,8 @@ def _confess(task: Task, rank: int, error: BaseException) -> int:
         "error": text,
         "certain": status == 2 or not own,
     }
-    with contextlib.suppress(OSError):
-        (folder / str(rank)).write_text(json.dumps(report))
+    with contextlib.suppress(UserError), replacing(task.state / FAILURES / str(rank)) as part:
+        part.write_text(json.dumps(report))
     return status
 
 

@@ -37,7 +37,7 @@ class Watch(threading.Thread):
 
     def _newcomers(self, known: set[str]) -> list[tuple[int, str]]:
         found = []
-        for path in self._folder.glob("*"):
+        for path in self._folder.glob("[0-9]*"):
             try:
                 where = json.loads(path.read_text())
                 if path.name not in known and where["host"] == socket.gethostname():

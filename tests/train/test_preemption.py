@@ -1,0 +1,44 @@
+"""What makes a rank ask to stop: a signal, or the time limit drawing near."""
+
+import os
+import signal
+
+import pytest
+
+from nnlo_lib.train import preemption
+from nnlo_lib.train.preemption import SIGNALS, StopFlag
+
+
+@pytest.fixture
+def handlers():
+    """Put the process's own signal handlers back."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_only_sets_the_flag(handlers, number):
+    stop = StopFlag().listen()
+    assert not stop()
+    os.kill(os.getpid(), number)
+    os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may send a second one
+    assert stop()
+    assert stop.signal == number.name
+
+
+@pytest.mark.parametrize(("limit", "wish"), [(3600, 3600 - 90), (60, 30)])
+def test_the_time_limit_asks_in_time_to_save(monkeypatch, limit, wish):
+    now = [1000.0]
+    monkeypatch.setattr(preemption.time, "monotonic", lambda: now[0])
+    stop = StopFlag(limit)
+    now[0] += wish - 1
+    assert not stop()
+    now[0] += 2
+    assert stop()
+
+
+def test_without_a_limit_nothing_asks(monkeypatch):
+    monkeypatch.setattr(preemption.time, "monotonic", lambda: 1e300)
+    assert not StopFlag()()
