@@ -12,7 +12,7 @@ def tune_process() -> None:
     """Keep freed memory, and nap no longer than asked. Other systems are left as they are.
 
     Activations of every step are as large as those of the last: handing them back to the kernel and faulting them in
-    again costs a fifth of a small network's step. Short naps end 50 microseconds late unless told otherwise.
+    again costs time. Short naps end 50 microseconds late unless told otherwise.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
