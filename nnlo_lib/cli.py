@@ -16,6 +16,7 @@ def main() -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_check(commands)
     _add_run(commands)
+    _add_data(commands)
     _add_docs(commands)
     options = parser.parse_args()
     sys.exit(reported(lambda: options.command(options))())
@@ -39,6 +40,15 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     run.set_defaults(command=_run)
 
 
+def _add_data(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    data = commands.add_parser("data", help="show what the data sets of an experiment hold, once converted")
+    data.add_argument("file")
+    data.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    data.add_argument("--run", help="which of `runs:`; default: all")
+    data.add_argument("--seed", type=int, help="of the division among workers; default: the first of `seeds:`")
+    data.set_defaults(command=_data)
+
+
 def _add_docs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     docs = commands.add_parser(
         "docs", help="write the files that are generated from the configuration's types"
@@ -55,7 +65,9 @@ def _check(options: argparse.Namespace) -> None:
     runs = ", ".join(
         f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
     )
-    print(f"{options.file} is fine: {len(plan.jobs)} trainings of {runs}")
+    shards = sum(map(len, plan.shards.values()))
+    conversions = f", after {shards:,} conversions" if shards else ""
+    print(f"{options.file} is fine: {len(plan.jobs)} trainings of {runs}{conversions}")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -4,7 +4,8 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -55,9 +56,13 @@ def _mistakes(model: type[Strict], settings: Any) -> Iterator[tuple[Key, str]]:
     try:
         model.model_validate(settings)
     except ValidationError as error:
+        told: dict[Key, list[str]] = {}
         for detail in error.errors():
             key, known = _follow(model, detail["loc"])
-            yield (*key, *_below(detail)), _sentence(detail, known)
+            told.setdefault((*key, *_below(detail)), []).append(_sentence(detail, known))
+        for key, sentences in told.items():
+            if not any(other[: len(key)] == key != other for other in told):  # what is wrong inside says more
+                yield key, "; or ".join(sentences)
 
 
 def _run_mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
@@ -72,10 +77,11 @@ def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
     """Find runs that want other originals of one data set, or other shards of one store: all share one copy."""
     first: dict[Key, Any] = {}
     for name, run in experiment.variants.items():
-        data = run.data
-        for key, *shared in (("source", data.dataset), ("shard_size", data.dataset, data.format)):
-            other = first.setdefault((key, *shared), getattr(data, key))
-            if other != getattr(data, key):
+        data = run.data.model_dump(mode="json")
+        store = data["dataset"], data["format"]
+        for key, *shared in (("source", store[0]), ("reader", store[0]), ("shard_size", *store)):
+            other = first.setdefault((key, *shared), data[key])
+            if other != data[key]:
                 what = f"another run has {_shown(other)}, and all share one copy of the data"
                 yield ("runs", name, "data", key), what
 
@@ -83,18 +89,31 @@ def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
 def _follow(model: type[Strict], location: Iterable[str | int]) -> tuple[Key, set[str]]:
     """Turn pydantic's location into the key in the file, and list the names known where it is.
 
-    Below a tagged union pydantic names the member, which is not written there; likewise `[key]`.
+    Below a union pydantic names the member, which is not written there; likewise `[key]`.
     """
     key: Key = ()
-    inside, known = [model], set[str]()
+    inside, known, untagged = [model], set[str](), False
     for part in location:
         if len(inside) > 1:
             inside = [block for block in inside if block.model_fields["name"].default == part]
+        elif untagged:
+            untagged = False
         elif part != "[key]":
             fields = {name: field for block in inside for name, field in block.model_fields.items()}
-            inside = list(blocks(fields[str(part)].annotation)) if part in fields else []
+            annotation = fields[str(part)].annotation if part in fields else None
+            inside, untagged = list(blocks(annotation)), _is_untagged(annotation)
             key, known = (*key, str(part)), set(fields)
     return key, known
+
+
+def _is_untagged(annotation: Any) -> bool:
+    """Tell a union of several kinds of value, at most one of them a block."""
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    return (
+        get_origin(annotation) in (Union, UnionType)
+        and len(members) > 1
+        and len(list(blocks(annotation))) < 2
+    )
 
 
 def _below(detail: ErrorDetails) -> Key:
@@ -119,6 +138,8 @@ def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
             return "say which one by its `name`"
         case "too_short":
             return f"needs at least {context['min_length']} valid value, not {_shown(given)}"
+        case "missing":
+            return "must be given"
         case "none_required":
             return "is not there yet; leave it out"
         case "string_pattern_mismatch":

@@ -6,9 +6,12 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Data, Experiment, Job, Run
+from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.errors import UserError
 
 SITE_RESOURCES: dict[str, Callable[[Run], int | str]] = {
     "slurm_partition": lambda run: run.resources.partition or "",
@@ -78,14 +81,28 @@ class Plan:
         """Return the manifest of a run's data."""
         return f"data/{_store(self.runs[name].data)}/manifest.json"
 
-    def source(self, dataset: str) -> str:
-        """Return the option that says where a data set comes from."""
-        source = next(data.source for data in self.stores.values() if data.dataset == dataset)
-        return f"--source {shlex.quote(source)}" if source else ""
+    def fetch_options(self, dataset: str) -> str:
+        """Return the options that say where a data set comes from."""
+        data = self._data(dataset)
+        return " ".join(
+            (["--source", shlex.quote(data.source)] if data.source else []) + _reader_option(data)
+        )
 
-    def shard_size(self, dataset: str, file_format: str) -> int:
-        """Return the samples per shard of a store."""
-        return self.stores[f"{dataset}/{file_format}"].shard_size
+    def convert_options(self, dataset: str, file_format: str) -> str:
+        """Return the options that say how a data set is stored."""
+        data = self.stores[f"{dataset}/{file_format}"]
+        return " ".join(["--shard-size", str(data.samples_per_shard), *_reader_option(data)])
+
+    @cached_property
+    def shards(self) -> dict[str, list[str]]:
+        """The shards of each data set that jobs of their own convert: those of TFRecords; other data have none.
+
+        Raises UserError if a folder of TFRecords is not there or not complete.
+        """
+        return {data.dataset: _shards(data) for data in self.stores.values()}
+
+    def _data(self, dataset: str) -> Data:
+        return next(data for data in self.stores.values() if data.dataset == dataset)
 
     def resolved(self, name: str) -> str:
         """Return a run's complete configuration as JSON, for config.json beside its results."""
@@ -100,6 +117,34 @@ class Plan:
     def job_options(self, job: str) -> str:
         """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""
         return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))
+
+
+def reader_of(data: Data) -> str:
+    """Return the name of the reader of a data set."""
+    return data.reader.name if data.reader else CATALOG[data.dataset].reader
+
+
+def reader_json(data: Data) -> str | None:
+    """Return what the experiment says of the reader, as the scripts take it."""
+    return data.reader.model_dump_json() if data.reader else None
+
+
+def _shards(data: Data) -> list[str]:
+    if reader_of(data) != "tfrecord":
+        return []
+    folder = Path(data.source or "").expanduser()
+    if data.source is None or not folder.is_dir():
+        raise UserError(
+            f"data.source: must be the folder of the TFRecords of {data.dataset}, not {data.source}"
+        )
+    from nnlo_lib.data.readers.tfrecord import shards
+
+    return shards(folder)
+
+
+def _reader_option(data: Data) -> list[str]:
+    told = reader_json(data)
+    return ["--reader", shlex.quote(told)] if told else []
 
 
 def _store(data: Data) -> str:

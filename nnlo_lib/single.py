@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nnlo_lib.config import Data, Experiment, Job
 from nnlo_lib.data.atomic import replacing
-from nnlo_lib.data.catalog import find
-from nnlo_lib.data.fetch import fetch, write_record
+from nnlo_lib.data.conversion import Conversion
+from nnlo_lib.data.fetch import fetch
 from nnlo_lib.data.store import convert
 from nnlo_lib.jobs import Plan
 from nnlo_lib.train.command import train
@@ -36,9 +36,10 @@ def run_one(experiment: Experiment, name: str, seed: int, fold: int | None, laun
 
 
 def _prepare(data: Data, target: Path) -> None:
-    dataset, raw = find(data.dataset), target.parent / "raw"
-    write_record(dataset, fetch(dataset, raw, data.source), raw, data.source)
-    convert(dataset, raw, target, data.format, data.shard_size)
+    raw, reader = target.parent / "raw", data.reader.model_dump(mode="json") if data.reader else None
+    conversion = Conversion.of(data.dataset, reader, raw, target, data.format, data.samples_per_shard)
+    fetch(conversion.dataset, raw, data.source)
+    convert(conversion)
 
 
 def _evaluate(task: Task) -> None:

@@ -40,8 +40,8 @@ class Checkout:
     def snakemake(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run Snakemake locally on the tiny experiment."""
         command = [
-            sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--cores", "2",
-            "--configfile", "tiny.yaml", *arguments,
+            sys.executable, "-m", "snakemake", *arguments, "--profile", "profiles/local", "--cores", "2",
+            "--configfile", "tiny.yaml",
         ]  # fmt: skip
         return subprocess.run(
             command, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

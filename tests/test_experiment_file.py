@@ -72,8 +72,8 @@ ONE_MISTAKE = {
     "empty block": ("train:\nname: x", "1: train: must be a block of keys like {key: value}, not null"),
     "value for a list": ("seeds: 1", "1: seeds: should be a valid list (this is 1)"),
     "too small": ("train:\n  batch_size: 0", "2: train.batch_size: should be greater than or equal to 1 (this is 0)"),
-    "too large": ("data:\n  validation: 1", "2: data.validation: should be less than 1 (this is 1)"),
-    "not a number": ("data: {validation: .nan}", "1: data.validation: should be a finite number (this is NaN)"),
+    "too large": ("data:\n  validation: 1", "2: data.validation: should be less than 1 (this is 1); or must be one of 'test' or 'validation', not 1"),
+    "not a number": ("data: {validation: .nan}", "1: data.validation: should be a finite number (this is NaN); or must be one of"),
     "negative seed": ("seeds: [1,\n  -1]", "2: seeds.1: should be greater than or equal to 0 (this is -1)"),
     "no seeds": ("seeds: []", "1: seeds: needs at least 1 valid value, not []"),
     "seed twice": ("seeds: [1, 1]", "1: seeds: a seed is listed twice"),
@@ -95,6 +95,34 @@ ONE_MISTAKE = {
         "2: parallel.processes_per_worker: allreduce has no workers",
     ),
     "more nodes than ranks": ("resources:\n  nodes: 3", "2: resources.nodes: 3 nodes for 2 ranks leaves nodes idle"),
+    "own data without a reader": (
+        "data:\n  dataset: jets\n  source: /jets",
+        "2: data.dataset: unknown data set 'jets'; known: ",
+    ),
+    "own data without a source": (
+        "data:\n  dataset: jets\n  reader: {name: folder}",
+        "1: data.source: your own data set needs data.source",
+    ),
+    "reader of other files": (
+        "data:\n  dataset: mnist\n  reader: {name: cifar}",
+        "3: data.reader: mnist is read by the reader idx",
+    ),
+    "arrays without a list": (
+        "data:\n  dataset: jets\n  source: /jets\n  reader:\n    name: arrays",
+        "4: data.reader.train: must be given",
+    ),
+    "no such way to normalize": (
+        "data: {normalize: units}",
+        "1: data.normalize: must be one of 'unit' or 'standard', not \"units\"; or must be a block of keys",
+    ),
+    "misspelt key of a normalization": (
+        "data:\n  normalize:\n    mean: [0.5]\n    std: [0.5]\n    sdt: [0.5]",
+        "5: data.normalize.sdt: unknown key 'sdt'; did you mean 'std'?",
+    ),
+    "fewer deviations than means": (
+        "data:\n  normalize:\n    mean: [0.5, 0.5]\n    std: [0.5]",
+        "4: data.normalize.std: 2 means but 1 deviations",
+    ),
     "nesterov alone": (
         "train:\n  optimizer:\n    name: sgd\n    nesterov: true",
         "4: train.optimizer.nesterov: nesterov needs momentum > 0",
@@ -203,6 +231,12 @@ def test_mistake_that_nobody_wrote_points_to_its_run(write):
 def test_runs_share_one_copy_of_the_data(write, other, key):
     (line,) = mistakes(write(f"runs:\n  a: {{data: {{source: /a}}}}\n  b: {{data: {{{other}}}}}\n"))
     assert line.startswith(f"mine.yaml:3: runs.b.data.{key}: another run has ")
+
+
+def test_runs_share_one_reader(write):
+    data = "data: {dataset: birds, source: /a, reader: {name: folder, size: 64}}"
+    (line,) = mistakes(write(f"{data}\nruns:\n  a: {{}}\n  b:\n    data: {{reader: {{size: 32}}}}\n"))
+    assert line.startswith("mine.yaml:5: runs.b.data.reader: another run has {")
 
 
 def test_runs_may_differ_in_format_and_then_in_shards(write):

@@ -1,9 +1,11 @@
 import json
 import re
+import shlex
 
 import pytest
 
-from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config import Data, Experiment, Run
+from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan
 
 SETTINGS = {
@@ -40,12 +42,43 @@ def test_one_store_for_each_data_set_and_format(plan):
     assert list(plan.stores) == ["digits/hdf5", "digits/npz", "mnist/hdf5"]
     assert plan.manifest("virtual") == "data/digits/hdf5/manifest.json"
     assert plan.manifest("one") == "data/digits/npz/manifest.json"
-    assert (plan.shard_size("digits", "npz"), plan.shard_size("digits", "hdf5")) == (50, 10_000)
+    assert plan.convert_options("digits", "npz") == "--shard-size 50"
+    assert plan.convert_options("digits", "hdf5") == "--shard-size 10000"
 
 
-def test_source_is_quoted_for_the_shell(plan):
-    assert plan.source("digits") == """--source '/a folder/it'"'"'s'"""
-    assert plan.source("mnist") == ""
+def test_source_and_reader_are_quoted_for_the_shell(plan):
+    assert plan.fetch_options("digits") == """--source '/a folder/it'"'"'s'"""
+    assert plan.fetch_options("mnist") == ""
+    data = {"dataset": "jets", "source": "/x", "reader": {"name": "arrays", "train": "it's *.h5"}}
+    words = shlex.split(Plan.of(Experiment.model_validate({"data": data})).convert_options("jets", "hdf5"))
+    assert words[:3] == ["--shard-size", "10000", "--reader"]
+    assert json.loads(words[3])["train"] == "it's *.h5"
+
+
+def test_shards_of_a_folder_are_smaller_unless_told():
+    data = {"dataset": "birds", "source": "/x", "reader": {"name": "folder"}}
+    sizes = [Data.model_validate(data | more).samples_per_shard for more in ({}, {"shard_size": 7})]
+    assert sizes == [1000, 7]
+
+
+def test_only_tfrecords_are_converted_by_jobs_of_their_own(plan, tmp_path):
+    for index in range(3):
+        (tmp_path / f"train-{index:05d}-of-00003").touch()
+    (tmp_path / "validation-00000-of-00001").touch()
+    data = {"dataset": "imagenet", "source": str(tmp_path)}
+    imagenet = Plan.of(Experiment.model_validate({"data": data}))
+    assert imagenet.shards["imagenet"] == [
+        *(f"train/train-{index:05d}-of-00003" for index in range(3)),
+        "test/validation-00000-of-00001",
+    ]
+    assert plan.shards == {"digits": [], "mnist": []}
+
+
+@pytest.mark.parametrize("source", [None, "/no/such/folder"])
+def test_imagenet_needs_its_folder_at_once(source):
+    data = {"dataset": "imagenet", "source": source}
+    with pytest.raises(UserError, match=r"data\.source"):
+        assert Plan.of(Experiment.model_validate({"data": data})).shards
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,14 @@ def test_every_comment_is_a_default(tmp_path):
     )
 
 
+PARTITIONS = ("by_class", "sorted", "dirichlet")
+
+
 def test_every_alternative_in_a_comment_is_valid(tmp_path):
     found = re.findall(r"# or (\{name: (\w+).*\})", default_file())
-    assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", "downpour"}
+    assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", "downpour", *PARTITIONS}
     for alternative, name in found:
-        key = "algorithm" if name == "downpour" else "train.optimizer"
+        key = {"downpour": "algorithm", **dict.fromkeys(PARTITIONS, "data.partition")}.get(name, "train.optimizer")
         load(REPOSITORY / reference.DEFAULT, [f"{key}={alternative}"])
 
 
@@ -137,7 +140,9 @@ def test_schema_accepts(settings):
         {"train": {"epochs": 0}},
         {"train": {"optimizer": {"lr": 0.1}}},
         {"train": {"optimizer": {"name": "adam", "momentum": 0.1}}},
-        {"data": {"dataset": "mnits"}},
+        {"data": {"dataset": "a/b"}},
+        {"data": {"reader": {"name": "arrays"}}},
+        {"data": {"normalize": "units"}},
         {"model": {"name": "simplecn"}},
         {"seeds": []},
         {"name": "a/b"},

@@ -1,39 +1,42 @@
 """The data sets that NNLO knows: what each holds, which files it is made of, and where they come from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnlo_lib.errors import UserError
 
 
 @dataclass(frozen=True)
 class File:
-    """One original file, known by the SHA-256 of its decompressed content.
+    """One original file, known by the SHA-256 of its decompressed content or else by its published MD5.
 
-    `gz_md5` is the published checksum of the official archive; a file compressed anew has another one.
+    `md5` is that of the file as it is published; a file compressed anew has another one, but the same content.
     """
 
     name: str
-    content_sha256: str
-    gz_md5: str | None = None
+    content_sha256: str | None = None
+    md5: str | None = None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classified set of images: `shape` is (channels, height, width), `scale` maps a stored byte to 0..1.
+    """A data set and its `reader`; `scale` maps a stored byte to 0..1.
 
+    `shape` (channels, height, width) and `classes` are what the files must hold; None: whatever they hold.
     `mirrors` are base addresses tried in turn; `embedded` is a folder inside an installed package instead.
+    `hint` says where files come from that no mirror may give. A set without `files` is read where it lies.
     """
 
     name: str
-    shape: tuple[int, int, int]
-    classes: int
-    scale: float
     reader: str
-    files: tuple[File, ...]
-    homepage: str
-    license: str
+    shape: tuple[int, ...] | None = None
+    classes: int | None = None
+    scale: float = 1 / 255
+    files: tuple[File, ...] = ()
+    homepage: str = ""
+    license: str = ""
     mirrors: tuple[str, ...] = ()
     embedded: str | None = None
+    hint: str = ""
 
 
 DIGITS = Dataset(
@@ -84,7 +87,56 @@ MNIST = Dataset(
     ),
 )
 
-CATALOG = {dataset.name: dataset for dataset in (DIGITS, MNIST)}
+FASHION_MNIST = replace(
+    MNIST,
+    name="fashion-mnist",
+    files=(
+        File("train-images-idx3-ubyte.gz", md5="8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        File("train-labels-idx1-ubyte.gz", md5="25c81989df183df01b3e8a0aad5dffbe"),
+        File("t10k-images-idx3-ubyte.gz", md5="bef4ecab320f06d8554ea6380940ec79"),
+        File("t10k-labels-idx1-ubyte.gz", md5="bb300cfdad3c16e7a12a480ee83cd310"),
+    ),
+    homepage="https://github.com/zalandoresearch/fashion-mnist",
+    license="MIT",
+    mirrors=(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    ),
+)
+
+CIFAR10 = Dataset(
+    name="cifar10",
+    shape=(3, 32, 32),
+    classes=10,
+    reader="cifar",
+    files=(File("cifar-10-binary.tar.gz", md5="c32a1d4ab5d03f1284b67883e8d87530"),),
+    homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
+    license="none stated; cite Krizhevsky 2009",
+    mirrors=("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
+)
+
+CIFAR100 = replace(
+    CIFAR10,
+    name="cifar100",
+    classes=100,
+    files=(File("cifar-100-binary.tar.gz", md5="03b5dce01913d631647c71ecec9e9cb8"),),
+)
+
+IMAGENET = Dataset(
+    name="imagenet",
+    classes=1000,
+    reader="tfrecord",
+    homepage="https://image-net.org",
+    license="non-commercial research, by agreement",
+    hint="the images come from image-net.org, the TFRecords from the script imagenet_to_gcs.py of tensorflow/tpu",
+)
+
+CATALOG = {each.name: each for each in (DIGITS, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET)}
+
+
+def own(name: str, reader: str) -> Dataset:
+    """Describe the user's own data set, read by `reader`."""
+    return Dataset(name=name, reader=reader)
 
 
 def find(name: str) -> Dataset:

@@ -1,41 +1,78 @@
 """Bring the original files of a data set into a folder, each checked before it gets its name."""
 
-import json
+import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from nnlo_lib.data.archive import extract, inner, is_archive
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.catalog import Dataset, File
 from nnlo_lib.data.content import content_sha256, locate, variants
+from nnlo_lib.data.fetched import Fetched
 from nnlo_lib.errors import UserError
 
-RECORD = "fetched.json"
+FILES = "files"  # the folder, below the target, of what was in an archive
 
 
-def fetch(dataset: Dataset, target: Path, source: str | None = None) -> list[Path]:
-    """Fill `target` with the data set's files from its mirrors, or from `source`: a folder or a base URL.
+def fetch(dataset: Dataset, target: Path, source: str | None = None) -> Fetched:
+    """Fill `target` with the data set's files and a record of them.
 
-    Files already there with the right content are kept. Raises UserError if a file cannot be had or is not
-    the official one by the checksum of its content; then nothing appears under its name.
+    They come from the mirrors, or from `source`: a folder, an archive or a URL of either. Files already there with the
+    right content are kept. The user's own files are read where they lie, but for archives and URLs. Raises UserError if
+    a file cannot be had or is not the official one by its checksum; then nothing appears under its name.
     """
+    fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
+    fetched.save()
+    return fetched
+
+
+def _official(dataset: Dataset, target: Path, source: str | None) -> Fetched:
     base = source or _embedded(dataset)
-    return [_kept(file, target) or _bring(dataset, file, target, base) for file in dataset.files]
-
-
-def write_record(dataset: Dataset, paths: Sequence[Path], target: Path, source: str | None) -> Path:
-    """Write `fetched.json` in `target`: source, and name, bytes and content SHA-256 of each file."""
-    files = [
-        {"name": path.name, "bytes": path.stat().st_size, "content_sha256": file.content_sha256}
+    paths = [_kept(file, target) or _bring(dataset, file, target, base) for file in dataset.files]
+    files = tuple(
+        {
+            "name": path.name,
+            "bytes": path.stat().st_size,
+            "content_sha256": file.content_sha256,
+            "md5": file.md5,
+        }
         for file, path in zip(dataset.files, paths, strict=True)
-    ]
-    origin = source or dataset.embedded or list(dataset.mirrors)
-    record = {"dataset": dataset.name, "source": origin, "files": files}
-    with replacing(target / RECORD) as part:
-        part.write_text(json.dumps(record, indent=2) + "\n")
-    return target / RECORD
+    )
+    folder = _unpacked(paths[0], target) if is_archive(paths[0].name) else "."
+    return Fetched(target, dataset.name, source or dataset.embedded or list(dataset.mirrors), folder, files)
+
+
+def _own(dataset: Dataset, target: Path, source: str | None) -> Fetched:
+    if source is None:
+        hint = f" ({dataset.hint})" if dataset.hint else ""
+        raise UserError(f"data.source: name the folder, archive or URL of the files of {dataset.name}{hint}")
+    remote, path = "://" in source, Path(source).expanduser()
+    if not remote and path.is_dir():
+        return Fetched(target, dataset.name, source, str(path.resolve()), ())
+    if not is_archive(source):
+        raise UserError(
+            f"data.source {source}: there is no such folder, and it is not the name of an archive"
+        )
+    archive = target / Path(source).name if remote else path
+    if remote:
+        _save(archive, partial(_download, [source], lambda *_: None), f"download {source}")
+    elif not archive.is_file():
+        raise UserError(f"data.source {source}: there is no such folder or archive")
+    return Fetched(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))
+
+
+def _described(path: Path) -> dict[str, Any]:
+    return {"name": path.name, "bytes": path.stat().st_size, "md5": _md5(path)}
+
+
+def _unpacked(archive: Path, target: Path) -> str:
+    """Extract an archive below `target`; return where its files are, relative to it."""
+    extract(archive, target / FILES)
+    return str(inner(target / FILES).relative_to(target))
 
 
 def _embedded(dataset: Dataset) -> str | None:
@@ -53,55 +90,88 @@ def _kept(file: File, target: Path) -> Path | None:
     """Return the file already in `target` if its content is right."""
     path = locate(target, file.name)
     try:
-        return path if path and content_sha256(path) == file.content_sha256 else None
+        return path if path and not _difference(file, path, str(path)) else None
     except UserError:
         return None
 
 
 def _bring(dataset: Dataset, file: File, target: Path, base: str | None) -> Path:
-    bring = _download if base is None or "://" in base else _copy
-    final = bring(dataset, file, target, base or "")
+    if base is None or "://" in base:
+        final = _from_web(dataset, file, target, base)
+    else:
+        final = _from_disk(dataset, file, target, Path(base).expanduser())
     for other in variants(file.name):
         if other != final.name:
             (target / other).unlink(missing_ok=True)
     return final
 
 
-def _copy(dataset: Dataset, file: File, target: Path, folder: str) -> Path:
-    found = locate(Path(folder).expanduser(), file.name)
+def _from_disk(dataset: Dataset, file: File, target: Path, base: Path) -> Path:
+    """Copy from a folder, or the archive itself if it is the file."""
+    found = base if base.is_file() else locate(base, file.name)
     if found is None:
-        raise UserError(f"no {file.name} in {folder} (data.source); {_wanted(dataset)}")
-    final = target / found.name
+        raise UserError(f"no {file.name} in {base} (data.source); {_wanted(dataset)}")
+    final = target / (file.name if found == base else found.name)
     with replacing(final) as part:
         shutil.copyfile(found, part)
-        _check(file, part, str(found))
+        _check(dataset, file, part, str(found))
     return final
 
 
-def _download(dataset: Dataset, file: File, target: Path, base: str) -> Path:
+def _from_web(dataset: Dataset, file: File, target: Path, base: str | None) -> Path:
+    if base and base.endswith(file.name):
+        urls = [base]
+    else:
+        urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
+    what = (
+        f"download {file.name}; {_wanted(dataset)}: put them in a folder and set data.source to it, or put them in "
+        f"{target}"
+    )
+    _save(target / file.name, partial(_download, urls, partial(_check, dataset, file)), what)
+    return target / file.name
+
+
+def _save(path: Path, bring: Callable[[Path], None], what: str) -> None:
+    with replacing(path) as part:
+        try:
+            bring(part)
+        except UserError as error:
+            raise UserError(f"cannot {what}\n  {error}") from error
+
+
+def _download(urls: list[str], check: Callable[[Path, str], None], part: Path) -> None:
     from nnlo_lib.data.download import download
 
-    urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
-    with replacing(target / file.name) as part:
-        try:
-            download(urls, part, partial(_check, file))
-        except UserError as error:
-            raise UserError(
-                f"cannot download {file.name}; {_wanted(dataset)}: put them in a folder and set data.source "
-                f"to it, or put them in {target}\n  {error}"
-            ) from error
-    return target / file.name
+    download(urls, part, check)
 
 
 def _wanted(dataset: Dataset) -> str:
     return f"data set {dataset.name} is made of the files {', '.join(file.name for file in dataset.files)}"
 
 
-def _check(file: File, path: Path, origin: str) -> None:
-    """Raise UserError naming `origin` unless the content of `path` is the official one."""
-    found = content_sha256(path, origin)
-    if found != file.content_sha256:
+def _check(dataset: Dataset, file: File, path: Path, origin: str) -> None:
+    """Raise UserError naming `origin` unless `path` is the official file."""
+    if difference := _difference(file, path, origin):
         raise UserError(
-            f"{origin} is not the official {file.name}: the SHA-256 of its content is {found[:16]}..., "
-            f"expected {file.content_sha256[:16]}...; get the file again or set data.source to another place"
+            f"{origin} is not the official {file.name}: {difference}; get the file again or set data.source to another "
+            f"place. To use other files on purpose give the data set a name of your own and say "
+            f"`reader: {{name: {dataset.reader}}}`"
         )
+
+
+def _difference(file: File, path: Path, origin: str) -> str | None:
+    """Say by what the file differs from the official one."""
+    if file.content_sha256:
+        found, expected, what = (
+            content_sha256(path, origin),
+            file.content_sha256,
+            "the SHA-256 of its content",
+        )
+    else:
+        found, expected, what = _md5(path), file.md5 or "", "its MD5"
+    return None if found == expected else f"{what} is {found[:16]}..., expected {expected[:16]}..."
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,85 +1,71 @@
 """Mini-batches in an order that anyone can compute again from (seed, epoch)."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
-from nnlo_lib.data.order import Purpose, shuffled
-from nnlo_lib.data.readers import Features, Labels
-from nnlo_lib.data.split import Indices, Split
-from nnlo_lib.errors import UserError
+from nnlo_lib.data.augment import Augment
+from nnlo_lib.data.prefetch import prefetched
+from nnlo_lib.data.readers import Array, Indices, Inputs
+from nnlo_lib.data.sampler import Sampler
+from nnlo_lib.data.split import Split
+
+DEPTH = 2  # batches made ahead
+WORTH_A_THREAD = 1 << 20  # bytes of a batch from which reading it costs more than a change of thread
 
 
 @dataclass(frozen=True)
 class Batch:
     """What one worker learns from in step `index` of an epoch.
 
-    `features` (count, *shape) uint8, `labels` (count,), `ids` (count,) the samples' places in the split;
-    `global_count` counts the samples of all workers in this step.
+    `inputs` are arrays (count, *shape) as they are stored, `labels` (count, ...), `ids` (count,) the samples' places
+    in the split; `global_count` counts the samples of all workers in this step.
     """
 
     index: int
-    features: Features
-    labels: Labels
+    inputs: Inputs
+    labels: Array
     ids: Indices
     count: int
     global_count: int
 
 
 class Loader:
-    """Walk over `indices` of a split with `workers` workers, of which this is number `worker`.
+    """Read what `sampler` says from `split`, and change it by `augment`; large batches are read ahead by a thread.
 
-    An epoch is one order of `indices`, a pure function of (seed, epoch), cut into global batches of
-    batch_size * workers samples; each worker takes a contiguous share. The last global batch is kept however
-    small and shared evenly: a worker may get no sample, but never no Batch, so that all stay in step.
-    Raises UserError if there are fewer samples than workers.
+    In memory are the batches under way and the order of one epoch (8 bytes a sample); what is mapped of the shards
+    is the system's to take back.
     """
 
-    def __init__(
-        self,
-        split: Split,
-        indices: Indices,
-        batch_size: int,
-        workers: int,
-        worker: int,
-        seed: int,
-        shuffle: bool = True,
-    ) -> None:
-        if not 0 <= worker < workers or batch_size < 1:
-            raise ValueError(f"worker {worker} of {workers} with batches of {batch_size}")
-        if len(indices) < workers:
-            raise UserError(
-                f"{workers} ranks asked on a {len(indices)}-sample set; each needs at least one sample: "
-                f"lower parallel.ranks, or use more samples (data.dataset, data.validation)"
-            )
-        self._split, self._indices, self._seed, self._shuffle = split, indices, seed, shuffle
-        self._workers, self._worker = workers, worker
-        self._global_batch = batch_size * workers
+    def __init__(self, split: Split, sampler: Sampler, augment: Augment | None = None) -> None:
+        self._split, self._sampler, self._augment = split, sampler, augment
 
     @property
     def samples(self) -> int:
         """Samples of an epoch, all workers together."""
-        return len(self._indices)
+        return self._sampler.samples
 
     @property
     def steps_per_epoch(self) -> int:
-        """Global batches of an epoch, the last partial one included."""
-        return -(-self.samples // self._global_batch)
-
-    def order(self, epoch: int) -> Indices:
-        """Return the order of all workers' samples in an epoch; it depends on (seed, epoch) alone."""
-        return shuffled(self._indices, self._seed, Purpose.EPOCH, epoch) if self._shuffle else self._indices
+        """Steps of an epoch, the same for all workers."""
+        return self._sampler.steps_per_epoch
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch from step `start` on."""
-        order = self.order(epoch)
-        for step in range(start, self.steps_per_epoch):
-            together = order[step * self._global_batch : (step + 1) * self._global_batch]
-            ids = self._share(together)
-            features, labels = self._split.take(ids)
-            yield Batch(step, features, labels, ids, len(ids), len(together))
+        batches = (self._batch(epoch, step) for step in range(start, self.steps_per_epoch))
+        if not self._is_worth_a_thread(start):
+            yield from batches
+            return
+        with closing(prefetched(batches, DEPTH)) as ahead:
+            yield from ahead
 
-    def _share(self, together: Indices) -> Indices:
-        """Take this worker's part of a global batch; the first workers get one more if it does not divide."""
-        share, more = divmod(len(together), self._workers)
-        begin = self._worker * share + min(self._worker, more)
-        return together[begin : begin + share + (self._worker < more)]
+    def _batch(self, epoch: int, step: int) -> Batch:
+        ids = self._sampler.ids(epoch, step)
+        inputs, labels = self._split.take(ids)
+        if self._augment:
+            inputs = self._augment(inputs, epoch, self._sampler.position(step))
+        return Batch(step, inputs, labels, ids, len(ids), self._sampler.global_count(step))
+
+    def _is_worth_a_thread(self, start: int) -> bool:
+        ids = self._sampler.ids(0, 0) if start < self.steps_per_epoch else ()
+        return len(ids) * self._split.sample_bytes >= WORTH_A_THREAD

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from nnlo_lib.data.atomic import replacing
@@ -15,12 +16,27 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store: its name, samples, size in bytes and SHA-256."""
+    """One file of the store: its name, samples, size in bytes, SHA-256 and the records left out as corrupt."""
 
     file: str
     samples: int
     bytes: int
     sha256: str
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Column:
+    """One array that every sample has: its name in the shards, the shape of a sample and the stored dtype.
+
+    `mean` and `std` are those of the training samples for each channel (first axis), in stored units.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,20 +49,28 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A data set in the store: `shape` of a sample, stored `dtype`, and `scale` from stored value to 0..1.
+    """A data set in the store: its `inputs`, its `labels`, and `scale` from stored value to 0..1.
 
-    `folder` is where it lies; it is not saved, so that a store can be moved.
+    `classes` is None where labels are no classes; they count from `first_class` in the shards. `settings` is
+    what the conversion was told. `folder` is where it lies; it is not saved, so that a store can be moved.
     """
 
     folder: Path
     dataset: str
     format: str
-    shape: tuple[int, ...]
-    dtype: str
-    classes: int
+    inputs: tuple[Column, ...]
+    labels: Column
+    classes: int | None
+    first_class: int
+    class_names: tuple[str, ...]
     scale: float
-    shard_size: int
+    settings: Mapping[str, Any]
     splits: Mapping[str, Part]
+
+    @property
+    def classes_called(self) -> list[str]:
+        """Return the names of the classes, numbers if they have none."""
+        return list(self.class_names) or [str(number) for number in range(self.classes or 0)]
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
@@ -84,10 +108,12 @@ class Manifest:
 
     def damaged(self, shard: Shard, reason: str) -> UserError:
         """Build the error that names a bad shard and the command that makes it again."""
+        path, reader = self.folder / shard.file, json.dumps(self.settings["reader"])
         return UserError(
-            f"shard {self.folder / shard.file} is unreadable: {reason}; convert the data set again: "
+            f"shard {path} is unreadable: {reason}; convert the data set again: rm -f {path}; "
             f"python scripts/convert.py --dataset {self.dataset} --raw {self.folder.parent / 'raw'} "
-            f"--target {self.folder} --format {self.format} --shard-size {self.shard_size}"
+            f"--target {self.folder} --format {self.format} --shard-size {self.settings['shard_size']}"
+            + (f" --reader {quote(reader)}" if self.settings["reader"] else "")
         )
 
 
@@ -102,4 +128,16 @@ def _typed(fields: dict[str, Any]) -> dict[str, Any]:
         name: Part(part["samples"], tuple(Shard(**shard) for shard in part["shards"]))
         for name, part in fields["splits"].items()
     }
-    return {**fields, "shape": tuple(fields["shape"]), "splits": splits}
+    return {
+        **fields,
+        "inputs": tuple(column(each) for each in fields["inputs"]),
+        "labels": column(fields["labels"]),
+        "class_names": tuple(fields["class_names"]),
+        "splits": splits,
+    }
+
+
+def column(fields: dict[str, Any]) -> Column:
+    """Build a column from its JSON form."""
+    tuples = {name: tuple(fields[name]) for name in ("shape", "mean", "std")}
+    return Column(fields["name"], dtype=fields["dtype"], **tuples)

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from nnlo_lib.data.split import Indices
+from nnlo_lib.data.readers import Indices
 
 
 class Purpose(IntEnum):
@@ -12,12 +12,13 @@ class Purpose(IntEnum):
 
     EPOCH = 1
     VALIDATION = 2
+    AUGMENT = 3
 
 
-def shuffled(indices: Indices, seed: int, purpose: Purpose, epoch: int = 0) -> Indices:
-    """Permute `indices` by the stream of (seed, purpose, epoch).
+def shuffled(indices: Indices, seed: int, purpose: Purpose, *coordinates: int) -> Indices:
+    """Permute `indices` by the stream of (seed, purpose, coordinates), like epoch and worker.
 
     Samples are sorted by raw 64-bit draws, which numpy promises never to change, unlike its shuffle.
     """
-    stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, epoch]))
+    stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
     return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]

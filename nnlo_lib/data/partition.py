@@ -3,8 +3,7 @@
 import numpy as np
 
 from nnlo_lib.data.order import Purpose, shuffled
-from nnlo_lib.data.readers import Labels
-from nnlo_lib.data.split import Indices
+from nnlo_lib.data.readers import Indices, Labels
 from nnlo_lib.errors import UserError
 
 

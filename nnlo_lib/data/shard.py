@@ -1,17 +1,16 @@
-"""One file of the store: arrays `features` and `labels`, uncompressed and contiguous, to be memory-mapped."""
+"""One file of the store: named arrays, uncompressed and contiguous, to be memory-mapped."""
 
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
-from nnlo_lib.data.readers import Features, Labels
+from nnlo_lib.data.readers import Array
 
 Format = Literal["hdf5", "npz"]
 SUFFIXES: dict[Format, str] = {"hdf5": ".h5", "npz": ".npz"}
@@ -27,9 +26,8 @@ class Place:
     dtype: np.dtype[Any]
 
 
-def write_shard(path: Path, format: Format, features: Features, labels: Labels) -> None:
+def write_shard(path: Path, format: Format, arrays: Mapping[str, Array]) -> None:
     """Write one shard; the same arrays give the same bytes. Raises OSError if the file system refuses."""
-    arrays: dict[str, npt.NDArray[Any]] = {"features": features, "labels": labels}
     if format == "hdf5":
         _write_hdf5(path, arrays)
     else:
@@ -37,7 +35,7 @@ def write_shard(path: Path, format: Format, features: Features, labels: Labels) 
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _write_hdf5(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
         with h5py.File(path, "w") as file:
             for name, array in arrays.items():
@@ -46,19 +44,18 @@ def _write_hdf5(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
         raise OSError(str(error)) from error
 
 
-def map_shard(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return `features` and `labels` as read-only views of the file; raises UNREADABLE if it is damaged."""
-    places = LOCATORS[path.suffix](path)
-    return _mapped(path, places["features"]), _mapped(path, places["labels"])
+def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
+    """Return the named arrays as read-only views of the file; raises UNREADABLE if it is damaged."""
+    return [_mapped(path, place) for place in LOCATORS[path.suffix](path, names)]
 
 
-def _mapped(path: Path, place: Place) -> npt.NDArray[Any]:
+def _mapped(path: Path, place: Place) -> Array:
     return np.asarray(np.memmap(path, dtype=place.dtype, mode="r", offset=place.offset, shape=place.shape))
 
 
-def _in_hdf5(path: Path) -> dict[str, Place]:
+def _in_hdf5(path: Path, names: Sequence[str]) -> list[Place]:
     with h5py.File(path, "r", locking=False) as file:
-        return {name: _in_dataset(file[name]) for name in ("features", "labels")}
+        return [_in_dataset(file[name]) for name in names]
 
 
 def _in_dataset(dataset: Any) -> Place:
@@ -68,9 +65,9 @@ def _in_dataset(dataset: Any) -> Place:
     return Place(offset, dataset.shape, dataset.dtype)
 
 
-def _in_npz(path: Path) -> dict[str, Place]:
+def _in_npz(path: Path, names: Sequence[str]) -> list[Place]:
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        return {name: _in_member(archive.getinfo(f"{name}.npy"), file) for name in ("features", "labels")}
+        return [_in_member(archive.getinfo(f"{name}.npy"), file) for name in names]
 
 
 def _in_member(member: zipfile.ZipInfo, file: Any) -> Place:
@@ -89,4 +86,4 @@ def _in_member(member: zipfile.ZipInfo, file: Any) -> Place:
     return Place(file.tell(), shape, dtype)
 
 
-LOCATORS: dict[str, Callable[[Path], dict[str, Place]]] = {".h5": _in_hdf5, ".npz": _in_npz}
+LOCATORS: dict[str, Callable[[Path, Sequence[str]], list[Place]]] = {".h5": _in_hdf5, ".npz": _in_npz}

@@ -1,55 +1,70 @@
 """One split of a converted data set, read in place from memory-mapped shards."""
 
 import numpy as np
-import numpy.typing as npt
 
 from nnlo_lib.data.manifest import Manifest, Shard
-from nnlo_lib.data.readers import Features, Labels, Piece
+from nnlo_lib.data.readers import Array, Indices, Inputs
 from nnlo_lib.data.shard import UNREADABLE, map_shard
-
-Indices = npt.NDArray[np.int64]
 
 
 class Split:
     """Samples 0..len-1 of a split; only the pages asked for are read, and ranks on a node share them.
 
-    `shape` is that of a sample, `labels` are all labels. Raises UserError naming a shard that is unreadable.
+    `columns` describe the inputs; `labels` are all labels, classes counted from 0. Raises UserError naming a
+    shard that is unreadable.
     """
 
     def __init__(self, manifest: Manifest, name: str) -> None:
         shards = manifest.splits[name].shards
-        pieces = [_open(manifest, shard) for shard in shards]
-        self.shape = manifest.shape
-        self.labels: Labels = np.concatenate([labels for _, labels in pieces])
-        self._features = [features for features, _ in pieces]
+        opened = [_open(manifest, shard) for shard in shards]
+        self.columns = manifest.inputs
+        self.labels = _labels(manifest, [labels for _, labels in opened])
+        self._inputs = list(zip(*(inputs for inputs, _ in opened), strict=True))
         self._ends = np.cumsum([shard.samples for shard in shards])
         self._starts = self._ends - [shard.samples for shard in shards]
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, indices: Indices, out: Features | None = None) -> Piece:
-        """Gather features (len(indices), *shape), into `out` if given, and labels (len(indices),).
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of all inputs of one sample."""
+        return sum(array.nbytes for array in self.empty(1))
+
+    def empty(self, count: int) -> Inputs:
+        """Make room for `count` samples: one array (count, *shape) for each input."""
+        return tuple(np.empty((count, *column.shape), dtype=column.dtype) for column in self.columns)
+
+    def take(self, indices: Indices, out: Inputs | None = None) -> tuple[Inputs, Array]:
+        """Gather the inputs, (len(indices), *shape) each, into `out` if given, and the labels (len(indices), ...).
 
         Raises IndexError for an index outside 0..len-1.
         """
         if len(indices) and not 0 <= indices.min() <= indices.max() < len(self):
             raise IndexError(f"samples {indices.min()}..{indices.max()} are not all in 0..{len(self) - 1}")
-        features = np.empty((len(indices), *self.shape), dtype=np.uint8) if out is None else out
-        shards = self._ends.searchsorted(indices, side="right")
-        rows = indices - self._starts[shards]
-        for sample, shard, row in zip(features, shards.tolist(), rows.tolist(), strict=True):
-            sample[...] = self._features[shard][row]
-        return features, self.labels[indices]
+        inputs = self.empty(len(indices)) if out is None else out
+        places = self._ends.searchsorted(indices, side="right")
+        rows = (indices - self._starts[places]).tolist()
+        shards = places.tolist()
+        for into, arrays in zip(inputs, self._inputs, strict=True):
+            for sample, shard, row in zip(into, shards, rows, strict=True):
+                sample[...] = arrays[shard][row]
+        return inputs, self.labels[indices]
 
 
-def _open(manifest: Manifest, shard: Shard) -> Piece:
-    path = manifest.path(shard)
+def _labels(manifest: Manifest, pieces: list[Array]) -> Array:
+    """Join the labels; classes become (samples,) int64 from 0, whatever the files' layout."""
+    labels = np.concatenate(pieces)
+    return labels if manifest.classes is None else labels.reshape(-1).astype(np.int64) - manifest.first_class
+
+
+def _open(manifest: Manifest, shard: Shard) -> tuple[Inputs, Array]:
+    path, columns = manifest.path(shard), (*manifest.inputs, manifest.labels)
     try:
-        features, labels = map_shard(path)
+        arrays = map_shard(path, [column.name for column in columns])
     except UNREADABLE as error:
         raise manifest.damaged(shard, str(error)) from error
-    found = [features.shape, features.dtype.name, labels.shape, labels.dtype.name]
-    if found != [(shard.samples, *manifest.shape), manifest.dtype, (shard.samples,), "int64"]:
+    found = [(array.shape, array.dtype.name) for array in arrays]
+    if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
         raise manifest.damaged(shard, f"its arrays are {found}, not those of the manifest")
-    return features, labels
+    return tuple(arrays[:-1]), arrays[-1]

@@ -1,97 +1,121 @@
 """The common store: any data set as shards of one layout, with a manifest."""
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.catalog import Dataset
-from nnlo_lib.data.manifest import MANIFEST, Manifest, Part, Shard, sha256
-from nnlo_lib.data.readers import Piece, Samples, read
-from nnlo_lib.data.shard import SUFFIXES, Format, write_shard
+from nnlo_lib.data.conversion import Conversion
+from nnlo_lib.data.manifest import MANIFEST, Column, Manifest, Part
+from nnlo_lib.data.readers import Contents, Unit
+from nnlo_lib.data.record import RECORDS, Record, pooled
 from nnlo_lib.errors import UserError
 
-SHARD_NAME = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}\.(h5|npz)(\..+\.part)?")
+LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
 
 
-def convert(dataset: Dataset, raw: Path, target: Path, format: Format, shard_size: int) -> Manifest:
-    """Write the original files in `raw` as shards of up to `shard_size` samples and a manifest in `target`.
+def convert(conversion: Conversion, processes: int = 1) -> Manifest:
+    """Make the shards that `conversion` has not made yet, `processes` at a time, and the manifest.
 
-    One shard at a time is in memory. Raises UserError on bad files, and then `target` is as it was.
+    One shard for each process is in memory. Raises UserError on bad files; then there is no manifest, hence no
+    store, but the shards made so far stay, and converting again goes on with the rest.
     """
-    if shard_size < 1:
-        raise UserError(f"data.shard_size {shard_size}: a shard holds at least one sample")
-    splits = read(dataset.reader, raw)
-    with ExitStack() as unpublished:
-        writer = _Writer(dataset, target, format, shard_size, unpublished)
-        parts = {split: writer.write(split, samples) for split, samples in splits.items()}
+    target, missing = conversion.target, list(conversion.missing())
+    if missing:
         (target / MANIFEST).unlink(missing_ok=True)
-    manifest = Manifest(
-        folder=target,
-        dataset=dataset.name,
-        format=format,
-        shape=dataset.shape,
-        dtype="uint8",
-        classes=dataset.classes,
-        scale=dataset.scale,
-        shard_size=shard_size,
-        splits=parts,
-    )
-    _sweep(manifest)
+        _make_all(conversion, missing, processes)
+    records = [conversion.record(unit) for unit in conversion.contents.units]
+    manifest = _manifest(conversion, [record for record in records if record])
+    _sweep(target, [record.shard.file for record in records if record])
     manifest.save()
     return manifest
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Write shards under temporary names; they get their own when `unpublished` closes without an error."""
-
-    dataset: Dataset
-    target: Path
-    format: Format
-    shard_size: int
-    unpublished: ExitStack
-
-    def write(self, split: str, samples: Samples) -> Part:
-        if samples.count == 0:
+def _make_all(conversion: Conversion, units: Sequence[Unit], processes: int) -> None:
+    make = partial(replace(conversion).make, conversion.layout)  # a copy, without the list of all units
+    if processes == 1:
+        for unit in _shown(units, len(units)):
+            make(unit)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        try:
+            for _ in _shown(pool.map(make, units), len(units)):
+                pass
+        except BrokenProcessPool as error:
             raise UserError(
-                f"{samples.origin} holds no {split} sample; get the files of {self.dataset.name} again"
-            )
-        count = -(-samples.count // self.shard_size)
-        shards = []
-        for index, (features, labels) in enumerate(_checked(self.dataset, split, samples, self.shard_size)):
-            name = f"{split}-{index:05d}-of-{count:05d}{SUFFIXES[self.format]}"
-            part = self.unpublished.enter_context(replacing(self.target / name))
-            write_shard(part, self.format, features, labels)
-            shards.append(Shard(name, len(labels), part.stat().st_size, sha256(part)))
-        return Part(samples.count, tuple(shards))
+                f"a process that converted {conversion.dataset.name} died, perhaps for lack of memory; convert "
+                f"again to go on, with fewer processes or a smaller data.shard_size"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _checked(dataset: Dataset, split: str, samples: Samples, size: int) -> Iterator[Piece]:
-    """Pass the pieces on; raise UserError if the shape or a label is not what the catalog says."""
-    start = 0
-    for features, labels in samples.pieces(size):
-        if features.shape[1:] != dataset.shape:
+def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
+    """Show a progress bar on a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(each, total=total, unit="shard", disable=None, leave=False)
+
+
+def _manifest(conversion: Conversion, records: Sequence[Record]) -> Manifest:
+    """Join what the records say; raises UserError if the shards are not of one kind."""
+    contents, first = conversion.contents, records[0]
+    for record in records:
+        if (record.inputs, record.labels) != (first.inputs, first.labels):
             raise UserError(
-                f"{samples.origin.parent}: the {split} images are {features.shape[1:]}, but those of "
-                f"{dataset.name} are {dataset.shape}; are these the files of another data set?"
+                f"the samples of {record.shard.file} are {_said(record)}, but those of {first.shard.file} are "
+                f"{_said(first)}; all files of {conversion.dataset.name} must hold samples of one kind"
             )
-        for wrong in np.flatnonzero((labels < 0) | (labels >= dataset.classes))[:1]:
-            raise UserError(
-                f"{samples.origin}: sample {start + wrong} of the {split} set has label {labels[wrong]}, but "
-                f"the classes of {dataset.name} are 0..{dataset.classes - 1}; mend the file or get it again"
-            )
-        start += len(labels)
-        yield features, labels
+    return Manifest(
+        folder=conversion.target,
+        dataset=conversion.dataset.name,
+        format=conversion.format,
+        inputs=_columns([record for record in records if record.split == "train"]),
+        labels=first.labels,
+        classes=_classes(conversion.dataset, contents, records),
+        first_class=contents.first_class,
+        class_names=contents.class_names,
+        scale=conversion.dataset.scale if first.inputs[0].dtype == "uint8" else 1.0,
+        settings={"reader": dict(conversion.reader), "shard_size": conversion.shard_size},
+        splits={split: _part(records, split) for split in dict.fromkeys(record.split for record in records)},
+    )
 
 
-def _sweep(manifest: Manifest) -> None:
-    """Remove the shards, finished or not, that an earlier conversion left and this one did not write."""
-    ours = {shard.file for part in manifest.splits.values() for shard in part.shards}
-    for path in manifest.folder.iterdir():
-        if SHARD_NAME.fullmatch(path.name) and path.name not in ours:
+def _said(record: Record) -> str:
+    columns = (*record.inputs, record.labels)
+    return ", ".join(f"{column.name} {column.shape} {column.dtype}" for column in columns)
+
+
+def _columns(train: Sequence[Record]) -> tuple[Column, ...]:
+    """Give each input the mean and deviation of the training samples."""
+    moments = (pooled(each) for each in zip(*(record.moments for record in train), strict=True))
+    return tuple(
+        replace(column, mean=mean, std=std)
+        for column, (mean, std) in zip(train[0].inputs, moments, strict=True)
+    )
+
+
+def _classes(dataset: Dataset, contents: Contents, records: Sequence[Record]) -> int | None:
+    highest = [record.highest for record in records if record.highest is not None]
+    if not highest:
+        return None
+    return dataset.classes or len(contents.class_names) or max(highest) + 1 - contents.first_class
+
+
+def _part(records: Sequence[Record], split: str) -> Part:
+    shards = tuple(record.shard for record in records if record.split == split)
+    return Part(sum(shard.samples for shard in shards), shards)
+
+
+def _sweep(target: Path, files: Sequence[str]) -> None:
+    """Remove the shards, finished or not, that an earlier conversion left and this one did not make."""
+    stems = {Path(file).with_suffix("") for file in files}
+    ours = {target / file for file in files} | {target / RECORDS / f"{stem}.json" for stem in stems}
+    for path in target.rglob("*"):
+        if LEFTOVER.fullmatch(path.name) and path not in ours:
             path.unlink()

@@ -29,15 +29,14 @@ def tag(member: Schema) -> str:
 
 
 def defaults(block: Schema) -> Schema:
-    """Return what a block holds where nothing is written."""
-    return {key: field["default"] for key, field in fields(block).items()}
+    """Return what a block holds where nothing is written; a key that must be written is left out."""
+    return {key: field["default"] for key, field in fields(block).items() if "default" in field}
 
 
 def meaning(field: Schema) -> str:
     """Return a key's description; a block's own is the fuller one."""
-    match members(field):
-        case [member]:
-            return str(member["description"])
+    if "$ref" in field:
+        return str(members(field)[0]["description"])
     return str(field.get("description", "Which one."))
 
 

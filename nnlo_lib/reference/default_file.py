@@ -47,7 +47,7 @@ def _setting(
     value = chosen.get(key, default.get(key, field["default"]))
     start = f"{'' if key in chosen else '#'}{indent}{key}:"
     inside = indent + "  "
-    if value is not None and members(field):
+    if isinstance(value, Mapping) and members(field):
         yield from _commented(start, meaning(field))
         yield from _block(field, chosen.get(key, {}), value, inside)
     elif key == "runs":

@@ -5,7 +5,7 @@ from typing import Any
 
 from nnlo_lib.reference.blocks import EXPERIMENT, Schema, defaults, fields, flow, meaning, members, tag
 
-MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config.py: edit there. -->\n"
+MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config/: edit there. -->\n"
 
 
 def page(current: str) -> str:
@@ -34,8 +34,14 @@ def _table(block: Schema) -> Iterator[str]:
     yield "| key | type and limits | default | meaning |"
     yield "| --- | --- | --- | --- |"
     for key, field in fields(block).items():
-        default = "" if "$ref" in field else f"`{flow(_short(field))}`"
-        yield f"| `{key}` | {_kind(key, field)} | {default} | {meaning(field)} |"
+        yield f"| `{key}` | {_kind(key, field)} | {_default(field)} | {meaning(field)} |"
+
+
+def _default(field: Schema) -> str:
+    """Say what holds where nothing is written."""
+    if "$ref" in field:
+        return ""
+    return f"`{flow(_short(field))}`" if "default" in field else "required"
 
 
 def _kind(key: str, field: Schema) -> str:
@@ -68,7 +74,7 @@ def _short(field: Schema) -> Any:
     """Return a key's default; of a block only what differs from the block's own defaults."""
     default = field["default"]
     for member in members(field):
-        if default and tag(member) == default["name"]:
+        if isinstance(default, dict) and tag(member) == default.get("name"):
             own = defaults(member)
             return {key: default[key] for key in own if key == "name" or default[key] != own[key]}
     return default

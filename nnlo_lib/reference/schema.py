@@ -10,12 +10,16 @@ def schema() -> Schema:
     """Return the schema of a file; a run may leave out any key, so it has blocks of its own."""
     whole: Schema = _tidy(EXPERIMENT, "title", "discriminator")
     part = _tidy(
-        Run.model_json_schema(ref_template="#/$defs/Part{model}"), "title", "discriminator", "default"
+        Run.model_json_schema(ref_template="#/$defs/Part{model}"),
+        "title",
+        "discriminator",
+        "default",
+        "required",
     )
     parts = {f"Part{name}": block for name, block in part.pop("$defs").items()}
     for block in whole["$defs"].values():
         if tag(block):
-            block["required"] = ["name"]
+            block["required"] = ["name", *block.get("required", [])]
     runs = whole["properties"]["runs"]
     del runs["patternProperties"]
     runs |= {"propertyNames": {"pattern": NAME}, "additionalProperties": {"$ref": "#/$defs/PartRun"}}

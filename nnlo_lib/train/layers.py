@@ -1,5 +1,6 @@
 """What a model is made of, for people."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 
 @torch.no_grad()
-def layer_table(module: nn.Module, shape: tuple[int, ...]) -> list[dict[str, Any]]:
+def layer_table(module: nn.Module, shapes: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
     """Return name, type, output shape (of one sample) and parameters of each leaf layer, in order of use."""
     rows: list[dict[str, Any]] = []
 
@@ -23,7 +24,7 @@ def layer_table(module: nn.Module, shape: tuple[int, ...]) -> list[dict[str, Any
     ]
     device = next(module.parameters()).device
     was_training = module.training
-    module.eval()(torch.zeros(1, *shape, device=device))
+    module.eval()(*(torch.zeros(1, *shape, device=device) for shape in shapes))
     module.train(was_training)
     for hook in hooks:
         hook.remove()

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 import socket
 import subprocess
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import save
 
 from nnlo_lib.data.atomic import replacing
+from nnlo_lib.train.data import PARTITION
 from nnlo_lib.train.layers import layer_table
 from nnlo_lib.train.training import Training
 
@@ -19,7 +21,7 @@ PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "p
 
 
 def publish(training: Training, started: str, finished: str) -> None:
-    """Write model.safetensors, history.csv, summary.json, trace.json and log.txt from rank 0; all ranks call it."""
+    """Write model.safetensors, partition.npz, history.csv, summary.json, trace.json and log.txt from rank 0; all ranks call it."""
     reports = training.comm.gather(
         {
             "host": socket.gethostname(),
@@ -41,6 +43,8 @@ def publish(training: Training, started: str, finished: str) -> None:
                 }
             )
         )
+    with replacing(folder / PARTITION) as part:
+        shutil.copyfile(training.task.state / PARTITION, part)
     training.history.publish(folder / "history.csv")
     _write(folder / "trace.json", _trace(reports))
     training.journal.publish(folder / "log.txt")
@@ -52,7 +56,7 @@ def _summary(
 ) -> dict[str, Any]:
     task, last = training.task, training.history.rows[-1]
     by_rank = [report["seconds"] for report in reports]
-    layers = layer_table(training.replica.module, training.manifest.shape)
+    layers = layer_table(training.replica.module, training.tensors.shapes)
     return {
         "experiment": task.experiment,
         "run": task.name,

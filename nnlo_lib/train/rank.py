@@ -94,7 +94,7 @@ def _confess(task: Task, rank: int, error: BaseException) -> int:
 
 def _headline(training: Training) -> str:
     run, task = training.task.run, training.task
-    rows = layer_table(training.replica.module, training.manifest.shape)
+    rows = layer_table(training.replica.module, training.tensors.shapes)
     return (
         f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {training.comm.size} ranks "
         f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "

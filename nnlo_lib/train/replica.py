@@ -40,9 +40,9 @@ class Replica:
         """Step with `optimizer`, which sees one flat parameter."""
         self.optimizer = optimizer([self._trainable], **options)  # type: ignore[arg-type]
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """Apply the model to a mini-batch."""
-        output: Tensor = self.module(features)
+        output: Tensor = self.module(*inputs)
         return output
 
     def backward(self, loss: Tensor) -> None:

@@ -12,17 +12,15 @@ from nnlo_lib.algorithms.build import build as build_algorithm
 from nnlo_lib.algorithms.build import roles
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Downpour
-from nnlo_lib.data.loader import Batch, Loader
-from nnlo_lib.data.manifest import Manifest
-from nnlo_lib.data.partition import partition
-from nnlo_lib.data.split import Split
+from nnlo_lib.data.loader import Batch
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
 from nnlo_lib.streams import stream
 from nnlo_lib.train.checkpoint import Checkpoints
+from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.device import device_of, seed_step
-from nnlo_lib.train.evaluate import evaluation_sums, to_tensors
+from nnlo_lib.train.evaluate import evaluation_sums
 from nnlo_lib.train.journal import History, Journal
 from nnlo_lib.train.optimizers import equip
 from nnlo_lib.train.preemption import StopFlag
@@ -30,6 +28,7 @@ from nnlo_lib.train.progress import Progress
 from nnlo_lib.train.replica import Replica
 from nnlo_lib.train.stopwatch import Stopwatch
 from nnlo_lib.train.task import Task
+from nnlo_lib.train.tensors import Tensors
 
 
 class Training:
@@ -61,21 +60,18 @@ class Training:
         return self.roles[self.comm.rank] == "worker"
 
     def _open_data(self, task: Task) -> None:
-        self.manifest = Manifest.load(task.manifest)
-        self.split = Split(self.manifest, "train")
-        train, validation = partition(
-            len(self.split), self.split.labels, task.run.data.validation, task.folds, task.fold, task.seed
-        )
-        self.validation = validation[self.comm.rank :: self.comm.size]
-        self.has_validation = len(validation) > 0
         workers = self.roles.count("worker")
         worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
-        self.loader = Loader(self.split, train, task.run.train.batch_size, workers, worker, task.seed)
+        self.data = TrainingData(task, workers)
+        self.loader = self.data.loader(worker)
+        if self.comm.rank == 0:
+            self.data.save()
 
     def _build_replica(self, task: Task) -> None:
-        run, manifest = task.run, self.manifest
+        run = task.run
         self.device = device_of(self.comm, run.parallel.gpus_per_rank)
-        module = build_model(run.model.name, run.model.args, manifest.shape, manifest.classes, task.seed)
+        self.tensors = Tensors(self.data.manifest, run.data, self.device)
+        module = build_model(run.model.name, run.model.args, self.tensors.shape, self.data.classes, task.seed)
         self.replica = Replica(module, self.device)
         rule = run.train.optimizer
         if isinstance(run.algorithm, Downpour) and not self.is_worker:
@@ -129,8 +125,8 @@ class Training:
             self.replica.grad.zero_()
             return None
         seed_step(stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index), self.device)
-        inputs, labels = to_tensors(batch.features, batch.labels, self.manifest.scale, self.device)
-        scores = self.replica.forward(inputs)
+        inputs, labels = self.tensors(batch.inputs, batch.labels)
+        scores = self.replica.forward(*inputs)
         loss = self.problem.loss(scores, labels)
         if not math.isfinite(loss.item()):
             raise UserError(
@@ -155,17 +151,12 @@ class Training:
             self._record(measured)
 
     def _validate(self) -> dict[str, float]:
-        if not self.has_validation:
+        split, samples = self.data.validating
+        if not len(samples):
             return {}
+        ours = samples[self.comm.rank :: self.comm.size]
         with self.stopwatch.phase("evaluate"):
-            sums = evaluation_sums(
-                self.replica.module,
-                self.split,
-                self.validation,
-                self.manifest.scale,
-                self.device,
-                self.problem,
-            )
+            sums = evaluation_sums(self.replica.module, split, ours, self.tensors, self.problem)
             self.comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in self.problem.means(sums).items()}
 

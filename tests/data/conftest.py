@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnlo_lib.data.catalog import DIGITS, Dataset, File
+from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.fetch import fetch
 from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.data.store import convert
@@ -24,7 +25,7 @@ def digits_raw(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session", params=["hdf5", "npz"])
 def digits(request, digits_raw) -> Manifest:
     """The digits in four shards of training images and one of test images, in either format."""
-    return convert(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400)
+    return convert(Conversion(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400))
 
 
 class Server:

@@ -7,15 +7,16 @@ from nnlo_lib.data.readers import read
 from nnlo_lib.errors import UserError
 
 
-def whole(samples):
-    ((features, labels),) = samples.pieces(10_000)
-    return features, labels
+def whole(folder):
+    """Read each split in one block: (features, labels) of train and of test."""
+    blocks = [unit.read() for unit in read("digits", folder, 10_000, {}).units]
+    return [(block.inputs[0], block.labels) for block in blocks]
 
 
 def test_every_image_of_scikit_learn_is_in_one_split(digits_raw):
     from sklearn.datasets import load_digits
 
-    features, labels = zip(*(whole(samples) for samples in read("digits", digits_raw).values()), strict=True)
+    features, labels = zip(*whole(digits_raw), strict=True)
     rows = np.column_stack([np.concatenate(features).reshape(-1, 64), np.concatenate(labels)])
     images, target = load_digits(return_X_y=True)
     expected = np.column_stack([images, target]).astype(int)
@@ -23,16 +24,16 @@ def test_every_image_of_scikit_learn_is_in_one_split(digits_raw):
 
 
 def test_a_fifth_of_each_class_is_for_the_test(digits_raw):
-    splits = read("digits", digits_raw)
-    train, test = (np.bincount(whole(splits[split])[1]) for split in ("train", "test"))
-    assert (splits["train"].count, splits["test"].count) == (1442, 355)
+    train, test = (np.bincount(labels) for _, labels in whole(digits_raw))
+    assert (train.sum(), test.sum()) == (1442, 355)
     assert np.array_equal(test, (train + test) // 5)
 
 
-def test_pieces_are_bounded(digits_raw):
-    pieces = list(read("digits", digits_raw)["test"].pieces(100))
-    assert [len(labels) for _, labels in pieces] == [100, 100, 100, 55]
-    assert pieces[0][0].shape == (100, 1, 8, 8)
+def test_blocks_are_bounded(digits_raw):
+    units = [unit for unit in read("digits", digits_raw, 100, {}).units if unit.split == "test"]
+    blocks = [unit.read() for unit in units]
+    assert [len(block.labels) for block in blocks] == [100, 100, 100, 55]
+    assert blocks[0].inputs[0].shape == (100, 1, 8, 8)
 
 
 @pytest.mark.filterwarnings("ignore:loadtxt")
@@ -40,9 +41,9 @@ def test_pieces_are_bounded(digits_raw):
 def test_other_tables_are_refused(tmp_path, text):
     (tmp_path / "digits.csv.gz").write_bytes(gzip.compress(text.encode()))
     with pytest.raises(UserError, match=r"digits.csv.gz is not the digits table"):
-        read("digits", tmp_path)
+        read("digits", tmp_path, 100, {})
 
 
 def test_absent_table_says_how_to_fetch_it(tmp_path):
     with pytest.raises(UserError, match=r"scripts/fetch\.py --dataset digits"):
-        read("digits", tmp_path)
+        read("digits", tmp_path, 100, {})

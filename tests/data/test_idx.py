@@ -25,17 +25,26 @@ def write_set(folder, images=5, labels=5, pack=bytes, suffix=""):
         (folder / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx((labels,), classes)))
 
 
+def blocks_of(split, folder, shard_size):
+    return [unit.read() for unit in read("idx", folder, shard_size, {}).units if unit.split == split]
+
+
 @pytest.mark.parametrize(("pack", "suffix"), [(bytes, ""), (gzip.compress, ".gz"), (bytes, ".gz")])
 def test_plain_and_compressed_give_the_same(tmp_path, pack, suffix):
     write_set(tmp_path, images=7, labels=7, pack=pack, suffix=suffix)
-    samples = read("idx", tmp_path)["train"]
-    pieces = list(samples.pieces(3))
-    assert [len(labels) for _, labels in pieces] == [3, 3, 1]
-    features = np.concatenate([features for features, _ in pieces])
+    blocks = blocks_of("train", tmp_path, 3)
+    assert [len(block.labels) for block in blocks] == [3, 3, 1]
+    features = np.concatenate([block.inputs[0] for block in blocks])
     assert features.shape == (7, 1, 2, 3)
     assert features.dtype == np.uint8
     assert features.ravel().tolist() == list(range(42))
-    assert np.concatenate([labels for _, labels in pieces]).tolist() == list(range(7))
+    assert np.concatenate([block.labels for block in blocks]).tolist() == list(range(7))
+
+
+def test_units_are_named_by_split_and_place(tmp_path):
+    write_set(tmp_path, images=7, labels=7)
+    names = [unit.name for unit in read("idx", tmp_path, 4, {}).units]
+    assert names == [f"{split}-{index:05d}-of-00002" for split in ("train", "test") for index in range(2)]
 
 
 def test_mnist_against_bytes_counted_by_hand(shared_data):
@@ -44,21 +53,20 @@ def test_mnist_against_bytes_counted_by_hand(shared_data):
     labels = gzip.decompress((folder / "t10k-labels-idx1-ubyte.gz").read_bytes())
     assert struct.unpack(">4I", images[:16]) == (2051, 10_000, 28, 28)
     assert struct.unpack(">2I", labels[:8]) == (2049, 10_000)
-    samples = read("idx", folder)["test"]
-    assert samples.count == 10_000
     start = 0
-    for features, classes in samples.pieces(999):
-        for row in (0, len(classes) - 1):
+    for block in blocks_of("test", folder, 999):
+        for row in (0, len(block.labels) - 1):
             at = 16 + (start + row) * 784
-            assert features[row].tobytes() == images[at : at + 784]
-        assert classes.tolist() == list(labels[8 + start : 8 + start + len(classes)])
-        start += len(classes)
+            assert block.inputs[0][row].tobytes() == images[at : at + 784]
+        assert block.labels.tolist() == list(labels[8 + start : 8 + start + len(block.labels)])
+        start += len(block.labels)
     assert start == 10_000
 
 
 def consume(path):
-    for _ in open_idx(path, 3).pieces(2):
-        pass
+    content = open_idx(path, 3)
+    for start in range(0, content.shape[0], 2):
+        content.records(start, min(start + 2, content.shape[0]))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,11 @@ def test_every_flipped_bit_is_noticed_or_harmless(tmp_path):
         damaged[at // 8] ^= 1 << at % 8
         path.write_bytes(damaged)
         try:
-            values = b"".join(piece.tobytes() for piece in open_idx(path, 3).pieces(2))
+            idx_file = open_idx(path, 3)
+            half = idx_file.shape[0] // 2
+            values = b"".join(
+                idx_file.records(start, end).tobytes() for start, end in ((0, half), (half, idx_file.shape[0]))
+            )
         except UserError as error:
             named.append(str(path) in str(error))
         else:
@@ -131,9 +143,9 @@ def test_a_bomb_declared_is_refused_before_allocation(tmp_path):
 def test_images_and_labels_must_agree(tmp_path):
     write_set(tmp_path, images=5, labels=4)
     with pytest.raises(UserError, match=r"5 images but .* 4 labels"):
-        read("idx", tmp_path)
+        read("idx", tmp_path, 10, {})
 
 
 def test_absent_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"no train-images-idx3-ubyte\.gz in .*scripts/fetch\.py"):
-        read("idx", tmp_path)
+        read("idx", tmp_path, 10, {})

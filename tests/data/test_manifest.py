@@ -22,14 +22,12 @@ def test_a_store_can_be_moved(copy, digits):
 def test_fields_are_plain_json(digits):
     fields = json.loads((digits.folder / "manifest.json").read_text())
     assert fields["dataset"] == "digits"
-    assert (fields["shape"], fields["dtype"], fields["classes"], fields["scale"]) == (
-        [1, 8, 8],
-        "uint8",
-        10,
-        1 / 16,
-    )
+    (features,) = fields["inputs"]
+    assert (features["name"], features["shape"], features["dtype"]) == ("features", [1, 8, 8], "uint8")
+    assert (fields["labels"]["name"], fields["labels"]["shape"], fields["classes"]) == ("labels", [], 10)
+    assert fields["scale"] == 1 / 16
     assert fields["splits"]["train"]["samples"] == 1442
-    assert set(fields["splits"]["train"]["shards"][0]) == {"file", "samples", "bytes", "sha256"}
+    assert set(fields["splits"]["train"]["shards"][0]) == {"file", "samples", "bytes", "sha256", "skipped"}
 
 
 def test_missing_manifest_says_what_to_run(tmp_path):

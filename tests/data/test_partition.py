@@ -47,6 +47,22 @@ def test_folds_validate_each_sample_once(folds, samples, seed, stratified):
             assert max(counts) - min(counts) <= 1
 
 
+@given(st.lists(st.integers(0, 5), min_size=12, max_size=200).map(np.array), st.integers(2, 12))
+def test_folds_of_any_labels_are_even_in_total_and_per_class(labels, folds):
+    held = [partition(len(labels), labels, 0.5, folds, fold, 1)[1] for fold in range(folds)]
+    for members in (labels >= 0, *(labels == label for label in range(6))):
+        counts = [np.count_nonzero(members[each]) for each in held]
+        assert max(counts) - min(counts) <= 1
+
+
+@given(st.lists(st.integers(0, 5), min_size=12, max_size=200).map(np.array), st.floats(0.1, 0.9))
+def test_fraction_of_any_labels_is_within_one_sample_of_its_share(labels, validation):
+    _, held = partition(len(labels), labels, validation, 1, None, 1)
+    for label in range(6):
+        wanted = len(held) / len(labels) * np.count_nonzero(labels == label)
+        assert abs(np.count_nonzero(labels[held] == label) - wanted) <= 1 + 1e-9
+
+
 def test_fraction_keeps_the_classes_in_proportion():
     labels = np.repeat([0, 1, 2], [900, 90, 10])
     _, held = partition(1000, labels, 0.1, 1, None, 3)

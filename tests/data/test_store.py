@@ -1,20 +1,25 @@
 import gzip
+import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from nnlo_lib.data import store
-from nnlo_lib.data.catalog import DIGITS, MNIST
+from nnlo_lib.data import conversion
+from nnlo_lib.data.catalog import DIGITS, MNIST, Dataset
+from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.manifest import Manifest
-from nnlo_lib.data.readers import Samples
+from nnlo_lib.data.readers import Block, Contents, Unit
+from nnlo_lib.data.shard import write_shard
 from nnlo_lib.data.split import Split
 from nnlo_lib.data.store import convert
 from nnlo_lib.errors import UserError
@@ -23,7 +28,11 @@ SUFFIX = {"hdf5": "h5", "npz": "npz"}
 
 
 def listing(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+    return {path.name: path.read_bytes() for path in folder.glob("*.*")}
+
+
+def stored(dataset, raw: Path, target: Path, format: str, shard_size: int) -> Manifest:
+    return convert(Conversion(dataset, raw, target, format, shard_size))
 
 
 def mnist_raw(folder: Path, labels: list[int]) -> Path:
@@ -42,6 +51,8 @@ def test_layout_on_disk(digits):
     suffix = SUFFIX[digits.format]
     shards = [f"train-{index:05d}-of-00004.{suffix}" for index in range(4)]
     assert sorted(listing(digits.folder)) == ["manifest.json", f"test-00000-of-00001.{suffix}", *shards]
+    records = [f"{Path(name).stem}.json" for name in ("test-00000-of-00001.h5", *shards)]
+    assert sorted(listing(digits.folder / "shards")) == records
     assert [shard.samples for shard in digits.splits["train"].shards] == [400, 400, 400, 242]
     assert Manifest.load(digits.folder / "manifest.json") == digits
     digits.verify()
@@ -56,33 +67,33 @@ def test_files_are_what_any_program_reads(digits):
     assert (features.shape, features.dtype) == ((400, 1, 8, 8), np.uint8)
     assert (labels.shape, labels.dtype) == ((400,), np.int64)
     split = Split(digits, "train")
-    ours, classes = split.take(np.arange(400, 800))
+    (ours,), classes = split.take(np.arange(400, 800))
     assert np.array_equal(ours, features)
     assert np.array_equal(classes, labels)
 
 
 def test_both_formats_hold_all_of_mnist(shared_data, tmp_path):
     raw = shared_data / "mnist"
-    stores = [convert(MNIST, raw, tmp_path / format, format, 7000) for format in ("hdf5", "npz")]
+    stores = [stored(MNIST, raw, tmp_path / format, format, 7000) for format in ("hdf5", "npz")]
     for name, prefix, count in (("train", "train", 60_000), ("test", "t10k", 10_000)):
         pixels = gzip.decompress((raw / f"{prefix}-images-idx3-ubyte.gz").read_bytes())[16:]
         for manifest in stores:
             assert manifest.splits[name].samples == count
-            features, labels = Split(manifest, name).take(np.arange(count))
+            (features,), labels = Split(manifest, name).take(np.arange(count))
             assert features.tobytes() == pixels
             assert np.bincount(labels).tolist()[:2] == ([5923, 6742] if name == "train" else [980, 1135])
 
 
 def test_conversion_repeats_to_the_byte(digits, digits_raw, tmp_path):
-    again = convert(DIGITS, digits_raw, tmp_path, digits.format, 400)
+    again = stored(DIGITS, digits_raw, tmp_path, digits.format, 400)
     assert again.splits == digits.splits
 
 
 def test_shards_of_an_earlier_conversion_go(digits_raw, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".train-00003-of-00009.h5.x1y2.part").write_text("left by a conversion that was killed")
-    convert(DIGITS, digits_raw, tmp_path, "npz", 100)
-    convert(DIGITS, digits_raw, tmp_path, "hdf5", 2000)
+    stored(DIGITS, digits_raw, tmp_path, "npz", 100)
+    stored(DIGITS, digits_raw, tmp_path, "hdf5", 2000)
     assert sorted(listing(tmp_path)) == [
         "manifest.json",
         "notes.txt",
@@ -92,55 +103,166 @@ def test_shards_of_an_earlier_conversion_go(digits_raw, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["hdf5", "npz"])
-def test_label_out_of_range_is_named_before_anything_is_written(tmp_path, format):
+def test_label_out_of_range_is_named_and_no_store_appears(tmp_path, format):
     labels = [value % 10 for value in range(25)]
     labels[17] = 12
     raw = mnist_raw(tmp_path, labels)
-    with pytest.raises(UserError, match=r"train-labels-idx1-ubyte: sample 17 of the train set has label 12"):
-        convert(MNIST, raw, tmp_path / "store", format, 5)
-    assert listing(tmp_path / "store") == {}
+    with pytest.raises(
+        UserError, match=r"train-labels-idx1-ubyte: sample 2 of shard train-00003-of-00005 has label 12"
+    ):
+        stored(MNIST, raw, tmp_path / "store", format, 5)
+    assert not (tmp_path / "store" / "manifest.json").exists()
 
 
-def test_negative_label_is_refused(tmp_path, monkeypatch):
-    """IDX cannot hold one, but a reader that counts from 1 could make one."""
-    piece = np.zeros((2, 1, 8, 8), np.uint8), np.array([0, -1])
-    samples = Samples(2, tmp_path / "labels", lambda size: iter([piece]))
-    monkeypatch.setattr(store, "read", lambda reader, raw: {"train": samples})
-    with pytest.raises(UserError, match="labels: sample 1 of the train set has label -1"):
-        convert(DIGITS, tmp_path, tmp_path / "store", "npz", 5)
+def conversion_of(monkeypatch, tmp_path, blocks: list[Block], dataset=DIGITS, **contents) -> Conversion:
+    """A conversion of what a reader gives as `blocks`, all for training."""
+    (tmp_path / "origin").touch()
+    units = [
+        Unit(
+            "train",
+            f"train-{index:05d}-of-{len(blocks):05d}",
+            tmp_path / "origin",
+            partial(next, iter([block])),
+        )
+        for index, block in enumerate(blocks)
+    ]
+    monkeypatch.setattr(conversion, "read", lambda *_: Contents(tuple(units), **contents))
+    return Conversion(dataset, tmp_path, tmp_path / "store", "npz", 5)
+
+
+@pytest.mark.parametrize(("labels", "first", "wrong"), [([0, -1], 0, -1), ([1, 11], 1, 11), ([0, 1], 1, 0)])
+def test_label_below_or_above_the_classes_is_refused(tmp_path, monkeypatch, labels, first, wrong):
+    block = Block((np.zeros((2, 1, 8, 8), np.uint8),), np.array(labels))
+    with pytest.raises(UserError, match=f"train-00000-of-00001 has label {wrong}, but the classes"):
+        convert(conversion_of(monkeypatch, tmp_path, [block], first_class=first))
+
+
+def test_classes_may_count_from_one_in_a_column(tmp_path, monkeypatch):
+    """PyDTNN's ImageNet: labels int16 (n, 1) from 1, under its own keys."""
+    pixels = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 2, 2)
+    block = Block((pixels,), np.array([[1], [3], [2]], np.int16))
+    names = {"inputs": ("x",), "labels": "y", "first_class": 1}
+    manifest = convert(conversion_of(monkeypatch, tmp_path, [block], Dataset("mine", "tfrecord"), **names))
+    assert manifest.classes == 3
+    split = Split(manifest, "train")
+    assert split.labels.tolist() == [0, 2, 1]
+    with np.load(tmp_path / "store" / "train-00000-of-00001.npz") as stored_file:
+        assert {name: stored_file[name].dtype.name for name in stored_file} == {"x": "uint8", "y": "int16"}
+
+
+def test_several_inputs_and_targets_that_are_no_classes(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(7, 4, 3)).astype(np.float32), rng.integers(0, 99, (7, 5))
+    targets = rng.normal(size=(7, 2))
+    blocks = [
+        Block(tuple(each[part] for each in inputs), targets[part]) for part in (slice(0, 5), slice(5, 7))
+    ]
+    names = {"inputs": ("features/a", "features/b")}
+    manifest = Manifest.load(
+        convert(conversion_of(monkeypatch, tmp_path, blocks, Dataset("m", "arrays"), **names)).folder
+    )
+    assert manifest.classes is None
+    (first, second), labels = Split(manifest, "train").take(np.array([6, 0, 4]))
+    assert np.array_equal(first, inputs[0][[6, 0, 4]])
+    assert np.array_equal(second, inputs[1][[6, 0, 4]])
+    assert np.array_equal(labels, targets[[6, 0, 4]])
+
+
+def test_shards_of_different_kinds_are_refused(tmp_path, monkeypatch):
+    blocks = [Block((np.zeros((2, size)),), np.zeros(2)) for size in (3, 4)]
+    with pytest.raises(
+        UserError, match=r"train-00001-of-00002.npz are features \(4,\).*train-00000.* \(3,\)"
+    ):
+        convert(conversion_of(monkeypatch, tmp_path, blocks, Dataset("mine", "arrays")))
+
+
+def test_mean_and_deviation_are_those_of_the_training_samples(digits):
+    pixels = np.concatenate([np.asarray(Split(digits, "train").take(np.arange(1442))[0][0], np.float64)])
+    (column,) = digits.inputs
+    assert column.mean == pytest.approx([pixels.mean()], rel=1e-12)
+    assert column.std == pytest.approx([pixels.std()], rel=1e-12)
+
+
+def test_interrupted_conversion_goes_on_shard_by_shard(digits_raw, tmp_path, monkeypatch):
+    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "npz", 100)
+    written = []
+
+    def die_at_third(path, *rest):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(path)
+        write_shard(path, *rest)
+
+    monkeypatch.setattr(conversion, "write_shard", die_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        stored(DIGITS, digits_raw, tmp_path / "store", "npz", 100)
+    made = listing(tmp_path / "store")
+    assert sorted(made) == ["train-00000-of-00015.npz", "train-00001-of-00015.npz"]
+    stamps = {name: (tmp_path / "store" / name).stat().st_mtime_ns for name in made}
+    monkeypatch.setattr(conversion, "write_shard", write_shard)
+    assert stored(DIGITS, digits_raw, tmp_path / "store", "npz", 100).splits == whole.splits
+    assert {name: (tmp_path / "store" / name).stat().st_mtime_ns for name in made} == stamps
+
+
+def test_files_fetched_anew_are_converted_anew(digits_raw, tmp_path):
+    raw = tmp_path / "raw"
+    shutil.copytree(digits_raw, raw)
+    stored(DIGITS, raw, tmp_path / "store", "npz", 400)
+    assert not list(Conversion(DIGITS, raw, tmp_path / "store", "npz", 400).missing())
+    os.utime(raw / "fetched.json", ns=(1, 1))
+    assert len(list(Conversion(DIGITS, raw, tmp_path / "store", "npz", 400).missing())) == 5
+
+
+def test_shards_made_by_independent_jobs_make_the_same_store(digits_raw, tmp_path):
+    """What the rules convert_shard and convert do, in the worst order."""
+    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400)
+    job = Conversion(DIGITS, digits_raw, tmp_path / "parts", "hdf5", 400)
+    for unit in reversed(job.contents.units):
+        job.make(job.layout, unit)
+    assert not (tmp_path / "parts" / "manifest.json").exists()
+    assert replace(convert(job), folder=whole.folder) == whole
+
+
+def test_several_processes_make_the_same_store(digits_raw, tmp_path):
+    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 100)
+    assert (
+        replace(convert(replace_target(whole, digits_raw, tmp_path), processes=3), folder=whole.folder)
+        == whole
+    )
+
+
+def replace_target(whole: Manifest, raw: Path, folder: Path) -> Conversion:
+    return Conversion(DIGITS, raw, folder / "parts", whole.format, whole.settings["shard_size"])
 
 
 def test_images_of_another_size_are_refused(tmp_path):
     raw = mnist_raw(tmp_path, [0, 1, 2])
     with pytest.raises(UserError, match=r"images are \(1, 28, 28\), but those of mnist are \(1, 32, 32\)"):
-        convert(replace(MNIST, shape=(1, 32, 32)), raw, tmp_path / "store", "npz", 5)
+        stored(replace(MNIST, shape=(1, 32, 32)), raw, tmp_path / "store", "npz", 5)
     assert listing(tmp_path / "store") == {}
 
 
 def test_empty_set_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no train sample"):
-        convert(MNIST, mnist_raw(tmp_path, []), tmp_path / "store", "npz", 5)
+        stored(MNIST, mnist_raw(tmp_path, []), tmp_path / "store", "npz", 5)
 
 
 def test_shard_size_must_be_positive(digits_raw, tmp_path):
     with pytest.raises(UserError, match="shard_size 0"):
-        convert(DIGITS, digits_raw, tmp_path, "npz", 0)
+        stored(DIGITS, digits_raw, tmp_path, "npz", 0)
 
 
-def test_failure_leaves_the_earlier_store_whole(digits_raw, tmp_path, monkeypatch):
-    convert(DIGITS, digits_raw, tmp_path, "npz", 400)
-    before = listing(tmp_path)
-    written = []
+def test_failure_leaves_no_store_that_mixes_two_conversions(digits_raw, tmp_path, monkeypatch):
+    stored(DIGITS, digits_raw, tmp_path, "npz", 400)
+    monkeypatch.setattr(conversion, "write_shard", full_disk)
+    with pytest.raises(UserError, match=r"cannot write .*train-00000-of-00015.npz.*No space left"):
+        stored(DIGITS, digits_raw, tmp_path, "npz", 100)
+    assert not (tmp_path / "manifest.json").exists()
+    assert not list(tmp_path.rglob("*.part"))
 
-    def fail_at_third(*args):
-        if len(written) == 2:
-            raise OSError(28, "No space left on device")
-        written.append(args)
 
-    monkeypatch.setattr(store, "write_shard", fail_at_third)
-    with pytest.raises(UserError, match=r"cannot write .*train-00002-of-00015.npz.*No space left"):
-        convert(DIGITS, digits_raw, tmp_path, "npz", 100)
-    assert listing(tmp_path) == before
+def full_disk(*_):
+    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("format", ["hdf5", "npz"])

@@ -9,27 +9,62 @@ rule fetch:
     conda:
         "../envs/nnlo.yaml"
     params:
-        source=lambda wildcards: PLAN.source(wildcards.dataset),
+        options=lambda wildcards: PLAN.fetch_options(wildcards.dataset),
     message:
         "fetch {wildcards.dataset}"
     shell:
-        "python scripts/fetch.py --dataset {wildcards.dataset} {params.source}"
+        "python scripts/fetch.py --dataset {wildcards.dataset} {params.options}"
         " --target data/{wildcards.dataset}/raw 2>&1 | tee -i {log}"
 
 
+# One job for each file of a large data set (TFRecords), in any number at a time.
+rule convert_shard:
+    input:
+        "data/{dataset}/raw/fetched.json",
+    output:
+        "data/{dataset}/{format}/shards/{shard}.json",
+    log:
+        "logs/{dataset}/{format}/{shard}.log",
+    wildcard_constraints:
+        dataset="[^/]+",
+        format="hdf5|npz",
+    group:
+        "convert"
+    conda:
+        "../envs/nnlo.yaml"
+    params:
+        options=lambda wildcards: PLAN.convert_options(
+            wildcards.dataset, wildcards.format
+        ),
+    message:
+        "convert {wildcards.shard} of {wildcards.dataset}"
+    shell:
+        "python scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
+        " --target data/{wildcards.dataset}/{wildcards.format} --format {wildcards.format}"
+        " --shard {wildcards.shard} {params.options} 2>&1 | tee -i {log}"
+
+
+# Convert what is not converted yet, then write the manifest, which makes it a store.
 rule convert:
     input:
         "data/{dataset}/raw/fetched.json",
+        lambda wildcards: expand(
+            "data/{dataset}/{format}/shards/{shard}.json",
+            shard=PLAN.shards[wildcards.dataset],
+            **wildcards,
+        ),
     output:
         "data/{dataset}/{format}/manifest.json",
     log:
         "logs/{dataset}/convert-{format}.log",
     wildcard_constraints:
+        dataset="[^/]+",
         format="hdf5|npz",
     conda:
         "../envs/nnlo.yaml"
+    threads: 2
     params:
-        shard_size=lambda wildcards: PLAN.shard_size(
+        options=lambda wildcards: PLAN.convert_options(
             wildcards.dataset, wildcards.format
         ),
     message:
@@ -37,4 +72,4 @@ rule convert:
     shell:
         "python scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
         " --target data/{wildcards.dataset}/{wildcards.format} --format {wildcards.format}"
-        " --shard-size {params.shard_size} 2>&1 | tee -i {log}"
+        " --processes {threads} {params.options} 2>&1 | tee -i {log}"

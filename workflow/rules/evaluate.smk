@@ -6,6 +6,7 @@ rule evaluate:
         config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         model=f"{JOB}/model.safetensors",
+        partition=f"{JOB}/partition.npz",
     output:
         f"{JOB}/evaluation.json",
     log:

@@ -24,6 +24,7 @@ rule train:
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
     output:
         model=f"{JOB}/model.safetensors",
+        partition=f"{JOB}/partition.npz",
         history=f"{JOB}/history.csv",
         summary=f"{JOB}/summary.json",
         trace=f"{JOB}/trace.json",

@@ -1,36 +1,80 @@
-"""Readers: what turns the original files of a data set into arrays, a bounded piece at a time."""
+"""Readers: what turns the original files of a data set into arrays, one shard's worth at a time."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Features = npt.NDArray[np.uint8]
+Array = npt.NDArray[Any]
+Inputs = tuple[Array, ...]
 Labels = npt.NDArray[np.int64]
-Piece = tuple[Features, Labels]
+Indices = npt.NDArray[np.int64]
 
 READERS = {
+    "arrays": "nnlo_lib.data.readers.arrays",
+    "cifar": "nnlo_lib.data.readers.cifar",
     "digits": "nnlo_lib.data.readers.digits",
+    "folder": "nnlo_lib.data.readers.folder",
     "idx": "nnlo_lib.data.readers.idx",
+    "tfrecord": "nnlo_lib.data.readers.tfrecord",
 }
 
 
 @dataclass(frozen=True)
-class Samples:
-    """One split as its files give it: `count` samples, whose labels come from the file `origin`.
+class Block:
+    """The samples of one shard as they will be stored.
 
-    `pieces(size)` yields features (n, channels, height, width) and labels (n,), n = `size` but for the last.
+    `inputs` has one array (n, *shape) for each input of the model, `labels` (n, ...) counts as the file does;
+    `skipped` names the corrupt records left out, with the reason.
     """
 
-    count: int
+    inputs: Inputs
+    labels: Array
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What becomes one shard: reading it needs no other unit, so units can be converted in parallel.
+
+    `name` is the shard's file name without suffix, `origin` the file that an error about a sample names.
+    `read` may raise UserError; each call reads anew.
+    """
+
+    split: str
+    name: str
     origin: Path
-    pieces: Callable[[int], Iterator[Piece]]
+    read: Callable[[], Block]
 
 
-def read(reader: str, folder: Path) -> dict[str, Samples]:
-    """Open the original files in `folder`: the samples of each split. Raises UserError on damaged files."""
-    splits: dict[str, Samples] = import_module(READERS[reader]).read(folder)
-    return splits
+@dataclass(frozen=True)
+class Contents:
+    """What the files of a data set hold: units in the order of their samples, and the names of the arrays.
+
+    Classes count from `first_class` in the stored labels; `class_names` may be empty.
+    """
+
+    units: tuple[Unit, ...]
+    inputs: tuple[str, ...] = ("features",)
+    labels: str = "labels"
+    first_class: int = 0
+    class_names: tuple[str, ...] = field(default=())
+
+
+def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> Contents:
+    """List what the files in `folder` hold, by their headers alone. Raises UserError on damaged files."""
+    contents: Contents = import_module(READERS[reader]).read(folder, shard_size, **options)
+    return contents
+
+
+def ranges(split: str, samples: int, shard_size: int) -> list[tuple[str, int, int]]:
+    """Cut 0..samples-1 into shards: (name like train-00000-of-00006, first sample, end)."""
+    count = -(-samples // shard_size)
+    return [
+        (f"{split}-{index:05d}-of-{count:05d}", index * shard_size, min(samples, (index + 1) * shard_size))
+        for index in range(count)
+    ]

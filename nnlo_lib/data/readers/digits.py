@@ -1,20 +1,19 @@
 """The handwritten digits of scikit-learn: one gzipped CSV, a row for each 8x8 image and its label."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nnlo_lib.data.content import locate, opened
-from nnlo_lib.data.readers import Features, Labels, Piece, Samples
+from nnlo_lib.data.readers import Array, Block, Contents, Labels, Unit, ranges
 from nnlo_lib.errors import UserError
 
 PIXELS = 64
 TEST_EVERY = 5
 
 
-def read(folder: Path) -> dict[str, Samples]:
+def read(folder: Path, shard_size: int) -> Contents:
     """Read `digits.csv[.gz]` and split it: in each class every fifth image, in file order, is a test image.
 
     The split depends on the file alone, so results everywhere are over the same 1,442 + 355 images.
@@ -26,10 +25,16 @@ def read(folder: Path) -> dict[str, Samples]:
     features, labels = rows[:, :PIXELS].reshape(-1, 1, 8, 8), rows[:, PIXELS].astype(np.int64)
     test = _is_test(labels)
     masks = {"train": ~test, "test": test}
-    return {split: _samples(path, features[mask], labels[mask]) for split, mask in masks.items()}
+    return Contents(
+        tuple(
+            Unit(split, name, path, partial(_block, features[mask][start:end], labels[mask][start:end]))
+            for split, mask in masks.items()
+            for name, start, end in ranges(split, int(mask.sum()), shard_size)
+        )
+    )
 
 
-def _rows(path: Path) -> Features:
+def _rows(path: Path) -> Array:
     """Parse the table: (images, 64 pixels of 0..16 and a label), uint8."""
     with opened(path) as stream:
         try:
@@ -50,10 +55,5 @@ def _is_test(labels: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return test
 
 
-def _samples(path: Path, features: Features, labels: Labels) -> Samples:
-    return Samples(len(labels), path, partial(_pieces, features, labels))
-
-
-def _pieces(features: Features, labels: Labels, size: int) -> Iterator[Piece]:
-    for start in range(0, len(labels), size):
-        yield features[start : start + size], labels[start : start + size]
+def _block(features: Array, labels: Labels) -> Block:
+    return Block((features,), labels)

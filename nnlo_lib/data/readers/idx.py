@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from nnlo_lib.data.content import is_gzip, locate, opened
-from nnlo_lib.data.readers import Features, Piece, Samples
+from nnlo_lib.data.content import CHUNK, is_gzip, locate, opened
+from nnlo_lib.data.readers import Array, Block, Contents, Unit, ranges
 from nnlo_lib.errors import UserError
 
 SPLITS = {"train": "train", "test": "t10k"}
@@ -35,28 +35,25 @@ class Idx:
         """Bytes before the first value."""
         return 4 + 4 * len(self.shape)
 
-    def pieces(self, size: int) -> Iterator[Features]:
-        """Yield arrays (up to `size`, *shape[1:]); raises UserError if the file is cut or too long."""
+    def records(self, start: int, end: int) -> Array:
+        """Read records start..end-1 as (end - start, *shape[1:]); raises UserError if the file is cut or too long."""
+        size = math.prod(self.shape[1:])
         with opened(self.path) as stream:
-            stream.read(self.header)
-            for start in range(0, self.shape[0], size):
-                yield self._piece(stream, min(size, self.shape[0] - start))
-            if stream.read(1):
+            _skip(stream, self.header + start * size)
+            values = stream.read((end - start) * size)
+            if end == self.shape[0] and stream.read(1):
                 raise UserError(f"{self.path} holds more than its header's {self.shape} values; get it again")
-
-    def _piece(self, stream: BinaryIO, records: int) -> Features:
-        wanted = records * math.prod(self.shape[1:])
-        values = stream.read(wanted)
-        if len(values) < wanted:
+        if len(values) < (end - start) * size:
             raise UserError(
                 f"{self.path} is truncated: fewer than its header's {self.shape} values; get it again"
             )
-        return np.frombuffer(values, dtype=np.uint8).reshape(records, *self.shape[1:])
+        return np.frombuffer(values, dtype=np.uint8).reshape(end - start, *self.shape[1:])
 
 
-def read(folder: Path) -> dict[str, Samples]:
+def read(folder: Path, shard_size: int) -> Contents:
     """Open the four files of an MNIST-like set in `folder`; images become (n, 1, height, width)."""
-    return {split: _samples(folder, prefix) for split, prefix in SPLITS.items()}
+    units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
+    return Contents(tuple(units))
 
 
 def open_idx(path: Path, dimensions: int) -> Idx:
@@ -75,7 +72,7 @@ def open_idx(path: Path, dimensions: int) -> Idx:
     return idx
 
 
-def _samples(folder: Path, prefix: str) -> Samples:
+def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[Unit]:
     images = open_idx(_find(folder, f"{prefix}-images-idx3-ubyte.gz"), 3)
     labels = open_idx(_find(folder, f"{prefix}-labels-idx1-ubyte.gz"), 1)
     if images.shape[0] != labels.shape[0]:
@@ -83,7 +80,8 @@ def _samples(folder: Path, prefix: str) -> Samples:
             f"{images.path} has {images.shape[0]} images but {labels.path} has {labels.shape[0]} labels; "
             f"get both again from one place"
         )
-    return Samples(labels.shape[0], labels.path, partial(_pieces, images, labels))
+    for name, start, end in ranges(split, labels.shape[0], shard_size):
+        yield Unit(split, name, labels.path, partial(_block, images, labels, start, end))
 
 
 def _find(folder: Path, name: str) -> Path:
@@ -93,6 +91,11 @@ def _find(folder: Path, name: str) -> Path:
     return path
 
 
-def _pieces(images: Idx, labels: Idx, size: int) -> Iterator[Piece]:
-    for pixels, classes in zip(images.pieces(size), labels.pieces(size), strict=True):
-        yield pixels[:, np.newaxis], classes.astype(np.int64)
+def _block(images: Idx, labels: Idx, start: int, end: int) -> Block:
+    pixels = images.records(start, end)[:, np.newaxis]
+    return Block((pixels,), labels.records(start, end).astype(np.int64))
+
+
+def _skip(stream: BinaryIO, count: int) -> None:
+    while count and (passed := len(stream.read(min(count, CHUNK)))):
+        count -= passed

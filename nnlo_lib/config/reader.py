@@ -1,0 +1,75 @@
+"""How the user's own files are read; the data sets of the catalog know their reader."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from nnlo_lib.config.strict import Strict
+
+Files = str | tuple[str, ...]
+OnCorrupt = Literal["error", "skip"]
+Resize = Literal["pydtnn", "standard", "none"]
+RESIZE = (
+    "standard: shorter side to size*256/224, centre crop; pydtnn: as its converter, central 87.5 % stretched to "
+    "the size; none: the images have the size."
+)
+ON_CORRUPT = "A damaged record or image ends the conversion, or is left out and counted."
+
+
+class Idx(Strict):
+    """The four files of MNIST and its kin, plain or gzipped."""
+
+    name: Literal["idx"] = "idx"
+
+
+class Cifar(Strict):
+    """CIFAR-10 or CIFAR-100 in the binary or the python layout."""
+
+    name: Literal["cifar"] = "cifar"
+    labels: Literal["fine", "coarse"] = Field("fine", description="Which labels of CIFAR-100.")
+
+
+class TFRecord(Strict):
+    """ImageNet as TFRecords: files like train-00000-of-01024 and validation-00000-of-00128."""
+
+    name: Literal["tfrecord"] = "tfrecord"
+    resize: Resize = Field("pydtnn", description=RESIZE)
+    size: int = Field(227, ge=1, description="Side of the stored square images in pixels.")
+    on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
+
+
+class Folder(Strict):
+    """An image folder, class = folder: `<split>/<class>/*.jpg`, or `<class>/*.jpg` without splits."""
+
+    name: Literal["folder"] = "folder"
+    resize: Resize = Field("standard", description=RESIZE)
+    size: int = Field(224, ge=1, description="Side of the stored square images in pixels.")
+    colour: Literal["rgb", "grey"] = Field("rgb", description="Channels that are stored.")
+    test_fraction: float = Field(
+        0.2, gt=0, lt=1, description="Images of each class for the test, where there are no split folders."
+    )
+    on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
+
+
+class Arrays(Strict):
+    """Lists of HDF5, NPZ or NPY files, as NNLO and mpi_learn read them."""
+
+    name: Literal["arrays"] = "arrays"
+    train: Files = Field(
+        description="Text file with a path a line, pattern like train_*.h5, or list of files; below `source`."
+    )
+    test: Files | None = Field(None, description="Test files, likewise; null: none.")
+    validation: Files | None = Field(
+        None, description="Validation files; use them by `validation: validation`."
+    )
+    features: Files = Field(
+        "features", description="Key of the features; a group or a list of keys is several inputs."
+    )
+    labels: str = Field("labels", description="Key of the labels.")
+    one_hot: bool = Field(True, description="Labels in rows with a single 1 become class numbers.")
+    adaptor: str | None = Field(
+        None, pattern=r"\.py:\w+$", description="`path.py:function` that is called on each block of features."
+    )
+
+
+Reader = Annotated[Idx | Cifar | TFRecord | Folder | Arrays, Field(discriminator="name")]

@@ -1,0 +1,45 @@
+"""What every block of the experiment file is made of: frozen, strict, with errors that point at a key."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn, get_args
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticCustomError
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"  # becomes a folder name and a Snakemake wildcard
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Say which known name `word` was probably meant to be, or list them all."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+
+
+def refuse(message: str, *at: str) -> NoReturn:
+    """Refuse an experiment; `at` is the key to point at, below the model that refuses."""
+    raise PydanticCustomError("refused", "{message}", {"message": message, "at": at})
+
+
+class Strict(BaseModel):
+    """A frozen block of the experiment file that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def merge(base: Any, changes: Any) -> Any:
+    """Override `base` by `changes`, mapping by mapping; a new `name` starts its block afresh."""
+    if not (isinstance(base, dict) and isinstance(changes, dict)):
+        return changes
+    if "name" in changes and changes["name"] != base.get("name"):
+        return changes
+    return base | {key: merge(base.get(key), value) for key, value in changes.items()}
+
+
+def blocks(annotation: Any) -> Iterator[type[Strict]]:
+    """Yield every block that a field of this type may hold: one, or the members of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for part in get_args(annotation):
+        yield from blocks(part)

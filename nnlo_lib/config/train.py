@@ -1,0 +1,20 @@
+"""How long and how fast one replica learns."""
+
+from pydantic import Field
+
+from nnlo_lib.config.optimizer import SGD, Optimizer
+from nnlo_lib.config.strict import Strict
+
+
+class Train(Strict):
+    """How long and how fast one replica learns."""
+
+    epochs: int = Field(10, ge=1, description="Passes over the training samples.")
+    steps_per_epoch: int | None = Field(
+        None, ge=1, description="Ends an epoch after so many steps; null: when every sample was used once."
+    )
+    batch_size: int = Field(64, ge=1, description="Samples per step and worker.")
+    optimizer: Optimizer = Field(
+        SGD(momentum=0.9), description="Update rule: sgd, adam, rmsprop or adadelta."
+    )
+    keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints kept in state/.")

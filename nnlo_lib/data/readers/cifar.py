@@ -1,0 +1,118 @@
+"""CIFAR-10 and CIFAR-100, in the binary or the python layout.
+
+A binary record is one label byte (CIFAR-100: coarse, then fine) and 3 x 32 x 32 pixels.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from nnlo_lib.data.archive import inner
+from nnlo_lib.data.readers import Block, Contents, Unit, ranges
+from nnlo_lib.data.readers.cifar_pickle import load, names
+from nnlo_lib.errors import UserError
+
+IMAGE = (3, 32, 32)
+PIXELS = 3 * 32 * 32
+BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+Kind = Literal["fine", "coarse"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One file of `count` records with `labels` label bytes each, of which `label` is taken; python if 0 label bytes."""
+
+    path: Path
+    count: int
+    labels: int
+    label: int
+    key: str
+
+    def read(self, start: int, end: int) -> Block:
+        """Read records start..end-1."""
+        if not self.labels:
+            pixels, labels = load(self.path, self.key)
+            return Block((pixels[start:end].reshape(-1, *IMAGE),), labels[start:end])
+        width = self.labels + PIXELS
+        rows = np.fromfile(self.path, np.uint8, (end - start) * width, offset=start * width).reshape(
+            -1, width
+        )
+        if len(rows) < end - start:
+            raise UserError(f"{self.path} became shorter while it was read; get it again")
+        images = rows[:, self.labels :].reshape(-1, *IMAGE)
+        return Block((images,), rows[:, self.label].astype(np.int64))
+
+
+def read(folder: Path, shard_size: int, *, labels: Kind = "fine") -> Contents:
+    """List the batches in `folder`, or in its only folder; any number of records in each."""
+    folder = inner(folder) if folder.is_dir() else folder
+    splits = _splits(folder, labels)
+    units = [
+        Unit(split, name, batches[0].path, partial(_block, batches, start, end))
+        for split, batches in splits.items()
+        for name, start, end in ranges(split, sum(batch.count for batch in batches), shard_size)
+    ]
+    return Contents(tuple(units), class_names=_class_names(folder, labels))
+
+
+def _splits(folder: Path, labels: Kind) -> dict[str, list[Batch]]:
+    """Find which of the four layouts lies in `folder`."""
+    for train, test, suffix, label_bytes, label in (
+        (BATCHES, "test_batch", ".bin", 1, 0),
+        (["train"], "test", ".bin", 2, int(labels == "fine")),
+        (BATCHES, "test_batch", "", 0, 0),
+        (["train"], "test", "", 0, 0),
+    ):
+        if (folder / f"{train[0]}{suffix}").is_file():
+            key = "labels" if train == BATCHES else f"{labels}_labels"
+            return {
+                split: [_open(folder / f"{stem}{suffix}", label_bytes, label, key) for stem in stems]
+                for split, stems in (("train", train), ("test", [test]))
+            }
+    raise UserError(
+        f"{folder} holds no CIFAR data: data_batch_1.bin or data_batch_1 (CIFAR-10), train.bin or train (CIFAR-100) "
+        f"are wanted"
+    )
+
+
+def _open(path: Path, label_bytes: int, label: int, key: str) -> Batch:
+    if not path.is_file():
+        raise UserError(f"{path} is missing; get all files of the data set")
+    if not label_bytes:
+        return Batch(path, len(load(path, key)[1]), 0, 0, key)
+    count, rest = divmod(path.stat().st_size, label_bytes + PIXELS)
+    if rest or not count:
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes, no multiple of a record's {label_bytes + PIXELS:,}; get it again"
+        )
+    return Batch(path, count, label_bytes, label, key)
+
+
+def _block(batches: list[Batch], start: int, end: int) -> Block:
+    """Read samples start..end-1 of the batches one behind the other."""
+    blocks = list(_pieces(batches, start, end))
+    images = np.concatenate([block.inputs[0] for block in blocks])
+    return Block((images,), np.concatenate([block.labels for block in blocks]))
+
+
+def _pieces(batches: list[Batch], start: int, end: int) -> Iterator[Block]:
+    before = 0
+    for batch in batches:
+        first, last = max(start - before, 0), min(end - before, batch.count)
+        if first < last:
+            yield batch.read(first, last)
+        before += batch.count
+
+
+def _class_names(folder: Path, labels: Kind) -> tuple[str, ...]:
+    for name in ("batches.meta.txt", f"{labels}_label_names.txt"):
+        if (folder / name).is_file():
+            return tuple((folder / name).read_text(errors="replace").split())
+    for name, key in (("batches.meta", "label_names"), ("meta", f"{labels}_label_names")):
+        if (folder / name).is_file():
+            return names(folder / name, key)
+    return ()

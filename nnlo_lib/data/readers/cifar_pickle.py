@@ -1,0 +1,109 @@
+"""The pickles of CIFAR's python layout, read without making anything but arrays, lists and strings."""
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.data.readers import Array, Labels
+from nnlo_lib.errors import UserError
+
+PIXELS = 3 * 32 * 32
+LARGEST = 1 << 30  # bytes; the official files have 154 million at most
+DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, UnicodeError)  # fmt: skip
+
+
+class _Ndarray:
+    """Stands for numpy.ndarray while a pickle is read: takes the state, and checks it before anything is allocated."""
+
+    array: Array
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, data = state
+        wanted = int(np.prod(shape, dtype=object))
+        if not isinstance(data, bytes) or dtype != np.dtype(np.uint8) or len(data) != wanted:
+            raise pickle.UnpicklingError("an array in it is not of bytes, or not of the size it declares")
+        self.array = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
+
+
+def _dtype(name: object, *_: object) -> "_Dtype":
+    if name not in ("u1", b"u1"):
+        raise pickle.UnpicklingError(f"an array in it has the type {name!r}, not bytes")
+    return _Dtype()
+
+
+class _Dtype:
+    """Stands for numpy.dtype('u1')."""
+
+    def __setstate__(self, _: object) -> None:
+        """The byte order of bytes says nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return bool(other == np.dtype(np.uint8))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Python 3 writes bytes in protocol 2 as codecs.encode(text, 'latin1')."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it encodes text as {encoding!r}")
+    return text.encode("latin1")
+
+
+ADMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Ndarray(),
+    ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Ndarray(),
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _dtype,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Read what CIFAR's files hold; anything else that a pickle could name or call is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ADMITTED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
+        return ADMITTED[module, name]
+
+
+def load(path: Path, key: str) -> tuple[Array, Labels]:
+    """Return pixels (n, 3072) uint8 and labels (n,) of a batch; raises UserError if it is anything else."""
+    content = _content(path)
+    data, labels = content.get("data"), content.get(key)
+    pixels = data.array if isinstance(data, _Ndarray) else np.empty(0, np.uint8)
+    if (
+        pixels.ndim != 2
+        or pixels.shape[1] != PIXELS
+        or not isinstance(labels, list)
+        or len(labels) != len(pixels)
+    ):
+        raise UserError(
+            f"{path} is no batch of CIFAR: `data` (n, {PIXELS}) and n `{key}` are wanted; get it again"
+        )
+    if not all(isinstance(label, int) and 0 <= label < 100 for label in labels):
+        raise UserError(f"{path} has labels that are no classes of CIFAR; get it again")
+    return pixels, np.array(labels, np.int64)
+
+
+def names(path: Path, key: str) -> tuple[str, ...]:
+    """Return the names of the classes from a meta file."""
+    found = _content(path).get(key)
+    if not isinstance(found, list):
+        raise UserError(f"{path} has no list `{key}`; get it again")
+    return tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in found)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Unpickle the dictionary of a file, its keys as text."""
+    if path.stat().st_size > LARGEST:
+        raise UserError(f"{path} is larger than any file of CIFAR; is it another data set?")
+    try:
+        content = _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+    except DAMAGED as error:
+        raise UserError(f"{path} is no file of CIFAR ({error}); get it again") from error

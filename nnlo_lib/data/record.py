@@ -1,0 +1,96 @@
+"""What the conversion of one shard leaves behind: a small JSON file, so that shards can be made independently."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.data.manifest import Column, Shard, column, sha256
+from nnlo_lib.data.readers import Array, Block
+
+RECORDS = "shards"
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the samples of a shard for each channel (first axis) of an input: values, squares, how many."""
+
+    count: int
+    sums: tuple[float, ...]
+    squares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One converted shard. `key` tells which conversion made it; `highest` is None where labels are no classes."""
+
+    key: str
+    split: str
+    shard: Shard
+    inputs: tuple[Column, ...]
+    labels: Column
+    highest: int | None
+    moments: tuple[Moments, ...]
+
+    @classmethod
+    def of(cls, key: str, split: str, file: str, path: Path, block: Block, names: Sequence[str]) -> "Record":
+        """Describe the block that was written to `path`; `names` are those of its inputs and of its labels."""
+        *inputs, labels = (
+            Column(name, array.shape[1:], array.dtype.name)
+            for name, array in zip(names, (*block.inputs, block.labels), strict=True)
+        )
+        shard = Shard(file, len(block.labels), path.stat().st_size, sha256(path), len(block.skipped))
+        highest = int(block.labels.max()) if block.labels.dtype.kind in "iu" else None
+        moments = tuple(_moments(array) for array in block.inputs)
+        return cls(key, split, shard, tuple(inputs), labels, highest, moments)
+
+    @classmethod
+    def load(cls, path: Path) -> "Record | None":
+        """Read a record; None if there is none or it is damaged, for then the shard is made again."""
+        try:
+            return cls(**_typed(json.loads(path.read_text())))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def save(self, path: Path) -> None:
+        """Write the record, whole or not at all."""
+        with replacing(path) as part:
+            part.write_text(json.dumps(asdict(self)) + "\n")
+
+
+def pooled(moments: Sequence[Moments]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and standard deviation of each channel over several shards."""
+    count = sum(each.count for each in moments)
+    means = [math.fsum(sums) / count for sums in zip(*(each.sums for each in moments), strict=True)]
+    squares = [math.fsum(sums) / count for sums in zip(*(each.squares for each in moments), strict=True)]
+    return tuple(means), tuple(
+        math.sqrt(max(0.0, square - mean**2)) for mean, square in zip(means, squares, strict=True)
+    )
+
+
+def _moments(array: Array) -> Moments:
+    """Sum over all axes but the channel's, sample by sample: no copy of the array in float64."""
+    channels = array.shape[1] if array.ndim > 1 else 1
+    sums, squares = np.zeros(channels), np.zeros(channels)
+    for sample in array.reshape(len(array), channels, -1):
+        values = sample.astype(np.float64)
+        sums += values.sum(axis=1)
+        squares += np.einsum("cv,cv->c", values, values)
+    return Moments(array.size // channels, tuple(sums.tolist()), tuple(squares.tolist()))
+
+
+def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **fields,
+        "shard": Shard(**fields["shard"]),
+        "inputs": tuple(column(each) for each in fields["inputs"]),
+        "labels": column(fields["labels"]),
+        "moments": tuple(
+            Moments(each["count"], tuple(each["sums"]), tuple(each["squares"])) for each in fields["moments"]
+        ),
+    }

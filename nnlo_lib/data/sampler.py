@@ -1,0 +1,157 @@
+"""Which samples each worker takes in each step of an epoch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnlo_lib.data.order import Purpose, shuffled
+from nnlo_lib.data.readers import Indices
+from nnlo_lib.errors import UserError
+
+
+class Sampler(ABC):
+    """The part of one worker in every step, a pure function of (seed, epoch, step).
+
+    `samples` counts what all workers use in an epoch of `steps_per_epoch` steps.
+    """
+
+    def __init__(self, steps: int, wanted: int | None) -> None:
+        if wanted is not None and wanted > steps:
+            raise UserError(
+                f"train.steps_per_epoch {wanted}: the samples make at most {steps} steps; lower it, or train.batch_size"
+            )
+        self.steps_per_epoch = wanted or steps
+        self._epoch: int | None = None
+        self._order = np.empty(0, np.int64)
+
+    @property
+    @abstractmethod
+    def samples(self) -> int:
+        """Samples of an epoch, all workers together."""
+
+    @abstractmethod
+    def ids(self, epoch: int, step: int) -> Indices:
+        """Return this worker's samples in a step."""
+
+    @abstractmethod
+    def position(self, step: int) -> int:
+        """Return a number that no other worker's sample of the epoch has: the first id's; the next ones follow."""
+
+    @abstractmethod
+    def global_count(self, step: int) -> int:
+        """Return how many samples all workers have in a step."""
+
+    def order(self, epoch: int) -> Indices:
+        """Return the order that `ids` are taken from; trimming an epoch to fewer steps leaves the end of it out."""
+        if epoch != self._epoch:
+            self._order, self._epoch = self._shuffle(epoch), epoch
+        return self._order
+
+    @abstractmethod
+    def _shuffle(self, epoch: int) -> Indices:
+        """Make the order of an epoch."""
+
+
+class SharedOrder(Sampler):
+    """All workers walk over one order of `indices`, cut into global batches of batch_size * workers samples.
+
+    Each worker takes a contiguous share. The last global batch is kept however small and shared evenly: a worker may
+    get no sample, but never no step, so that all stay in step. Raises UserError if there are fewer samples than
+    workers.
+    """
+
+    def __init__(
+        self,
+        indices: Indices,
+        batch_size: int,
+        workers: int,
+        worker: int,
+        seed: int,
+        shuffle: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        _check(batch_size, workers, worker)
+        if len(indices) < workers:
+            raise UserError(
+                f"{workers} ranks asked on a {len(indices)}-sample set; each needs at least one sample: "
+                f"lower parallel.ranks, or use more samples (data.dataset, data.validation)"
+            )
+        self._global_batch = batch_size * workers
+        super().__init__(-(-len(indices) // self._global_batch), steps_per_epoch)
+        self._indices, self._seed, self._shuffled = indices, seed, shuffle
+        self._workers, self._worker = workers, worker
+
+    @property
+    def samples(self) -> int:
+        return min(len(self._indices), self.steps_per_epoch * self._global_batch)
+
+    def ids(self, epoch: int, step: int) -> Indices:
+        start, end = self._share(step)
+        return self.order(epoch)[start:end]
+
+    def position(self, step: int) -> int:
+        return self._share(step)[0]
+
+    def global_count(self, step: int) -> int:
+        return min(self._global_batch, len(self._indices) - step * self._global_batch)
+
+    def _share(self, step: int) -> tuple[int, int]:
+        """Return this worker's part of a global batch; the first workers get one more if it does not divide."""
+        share, more = divmod(self.global_count(step), self._workers)
+        start = step * self._global_batch + self._worker * share + min(self._worker, more)
+        return start, start + share + (self._worker < more)
+
+    def _shuffle(self, epoch: int) -> Indices:
+        return shuffled(self._indices, self._seed, Purpose.EPOCH, epoch) if self._shuffled else self._indices
+
+
+class OwnOrders(Sampler):
+    """Each worker has samples of its own, `parts[worker]`, and an order of its own.
+
+    In step s of S every worker takes the s-th of S pieces of its order, the largest of batch_size samples: all stay
+    in step, and each uses each of its samples once an epoch, however unequal the parts are.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Indices],
+        batch_size: int,
+        worker: int,
+        seed: int,
+        shuffle: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        _check(batch_size, len(parts), worker)
+        self._all_steps = -(-max(map(len, parts)) // batch_size)
+        super().__init__(self._all_steps, steps_per_epoch)
+        self._sizes = np.array([len(part) for part in parts])
+        self._part, self._worker = parts[worker], worker
+        self._seed, self._shuffled = seed, shuffle
+
+    @property
+    def samples(self) -> int:
+        return int(self._ends(self.steps_per_epoch - 1).sum())
+
+    def ids(self, epoch: int, step: int) -> Indices:
+        return self.order(epoch)[self._ends(step - 1)[self._worker] : self._ends(step)[self._worker]]
+
+    def position(self, step: int) -> int:
+        return int(self._sizes[: self._worker].sum() + self._ends(step - 1)[self._worker])
+
+    def global_count(self, step: int) -> int:
+        return int((self._ends(step) - self._ends(step - 1)).sum())
+
+    def _ends(self, step: int) -> Indices:
+        """Return how many samples each worker has used after a step."""
+        return self._sizes * (step + 1) // self._all_steps
+
+    def _shuffle(self, epoch: int) -> Indices:
+        if not self._shuffled:
+            return self._part
+        return shuffled(self._part, self._seed, Purpose.EPOCH, epoch, self._worker)
+
+
+def _check(batch_size: int, workers: int, worker: int) -> None:
+    if not 0 <= worker < workers or batch_size < 1:
+        raise ValueError(f"worker {worker} of {workers} with batches of {batch_size}")

@@ -1,0 +1,107 @@
+"""The data of one training, as one rank sees it."""
+
+from functools import cached_property
+
+import numpy as np
+
+from nnlo_lib.data.augment import Augment
+from nnlo_lib.data.loader import Loader
+from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.data.partition import partition
+from nnlo_lib.data.partition_file import check_cover, save
+from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.sampler import OwnOrders, Sampler, SharedOrder
+from nnlo_lib.data.split import Split
+from nnlo_lib.data.staging import staged
+from nnlo_lib.data.workers import assign
+from nnlo_lib.errors import UserError
+from nnlo_lib.train.task import Task
+
+PARTITION = "partition.npz"
+
+
+class TrainingData:
+    """What is learned from and what validates.
+
+    `parts` are the training samples of each worker, one part of all of them where workers share;
+    `validating` holds (split, samples in it).
+    """
+
+    def __init__(self, task: Task, workers: int) -> None:
+        self._task, self._workers, data = task, workers, task.run.data
+        self.manifest = Manifest.load(task.manifest)
+        self._refuse_what_does_not_fit()
+        if data.stage_to:
+            self.manifest = staged(self.manifest, data.stage_to)
+        self.split = Split(self.manifest, "train")
+        train, self._held = self._divided()
+        self.validating = self._own_validation() or (self.split, self._held)
+        self.parts = [train]
+        if data.partition.name != "iid":
+            self.parts = assign(train, self.split.labels, workers, data.partition, task.seed)
+        check_cover(len(self.split), self._held, self.parts)
+
+    @cached_property
+    def classes(self) -> int:
+        """Number of classes; raises UserError if the labels are no classes."""
+        if self.manifest.classes is None:
+            raise UserError(
+                f"the labels of {self.manifest.dataset} are {self.manifest.labels.dtype} numbers, not classes, "
+                f"but problem: classification needs classes"
+            )
+        return self.manifest.classes
+
+    def loader(self, worker: int) -> Loader:
+        """Return the batches of one worker."""
+        return Loader(self.split, self._sampler(worker), self._augment())
+
+    def save(self) -> None:
+        """Keep with the run who learned from which sample."""
+        save(self._task.state / PARTITION, self._held, self.parts)
+
+    def _sampler(self, worker: int) -> Sampler:
+        train, seed = self._task.run.train, self._task.seed
+        if len(self.parts) == 1:
+            return SharedOrder(
+                self.parts[0],
+                train.batch_size,
+                self._workers,
+                worker,
+                seed,
+                steps_per_epoch=train.steps_per_epoch,
+            )
+        return OwnOrders(self.parts, train.batch_size, worker, seed, steps_per_epoch=train.steps_per_epoch)
+
+    def _augment(self) -> Augment | None:
+        data = self._task.run.data
+        wish = data.augment
+        if not (wish.flip or wish.pad or wish.window or data.crop):
+            return None
+        return Augment(wish.flip, wish.pad, data.crop, wish.window, wish.window_probability, self._task.seed)
+
+    def _own_validation(self) -> tuple[Split, Indices] | None:
+        data = self._task.run.data
+        if isinstance(data.validation, float) or self._task.fold is not None:
+            return None
+        split = Split(self.manifest, data.validation)
+        return split, np.arange(len(split))
+
+    def _divided(self) -> tuple[Indices, Indices]:
+        """Divide the training split into the samples that train and those held back."""
+        task, data = self._task, self._task.run.data
+        fraction = data.validation if isinstance(data.validation, float) else 0.0
+        stratify = data.stratify and self.manifest.classes is not None
+        labels = self.split.labels if stratify else None
+        return partition(len(self.split), labels, fraction, task.folds, task.fold, task.seed)
+
+    def _refuse_what_does_not_fit(self) -> None:
+        """Refuse before anything is trained what would fail after days."""
+        data, splits = self._task.run.data, self.manifest.splits
+        if isinstance(data.validation, str) and data.validation not in splits:
+            raise UserError(
+                f"data.validation: {data.validation}, but {data.dataset} has no such split; it has {', '.join(splits)}"
+            )
+        if "test" not in splits and not data.validation and self._task.fold is None:
+            raise UserError(
+                f"{data.dataset} has no test samples and data.validation is 0: nothing would measure the model"
+            )

@@ -1,0 +1,81 @@
+"""From arrays as they are stored to the tensors that a model takes."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nnlo_lib.config import Data, Normalization
+from nnlo_lib.data.augment import centre
+from nnlo_lib.data.manifest import Column, Manifest
+from nnlo_lib.data.readers import Array, Inputs
+from nnlo_lib.errors import UserError
+
+
+class Tensors:
+    """Move mini-batches to `device`, channels last; stored bytes become normalized float32 only there.
+
+    `shapes` are those of a sample as the model sees it, one for each input; other integers than bytes stay so.
+    """
+
+    def __init__(self, manifest: Manifest, data: Data, device: str) -> None:
+        self._crop, self._device = data.crop, device
+        self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
+        self._affine = [
+            tuple(value.to(device) for value in _affine(column, manifest.scale, data))
+            for column in manifest.inputs
+        ]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a sample of the only input."""
+        if len(self.shapes) > 1:
+            raise UserError(f"this model takes one input, the data set has {len(self.shapes)}: {self.shapes}")
+        return self.shapes[0]
+
+    def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return a tensor for each input and the labels; images that are still larger are cropped at the centre."""
+        if self._crop:
+            inputs = centre(inputs, self._crop)
+        tensors = tuple(self._input(*each) for each in zip(inputs, self._affine, strict=True))
+        return tensors, torch.from_numpy(labels).to(self._device)
+
+    def _input(self, array: Array, affine: tuple[Tensor, ...]) -> Tensor:
+        stored = torch.from_numpy(array).to(self._device)
+        if not affine:
+            return stored
+        if stored.dim() == 4:
+            stored = stored.contiguous(memory_format=torch.channels_last)
+        factor, *offset = affine
+        values = stored.float().mul_(factor)
+        return values.add_(*offset) if offset else values
+
+
+def _cropped(column: Column, crop: int | None) -> tuple[int, ...]:
+    if crop is None:
+        return column.shape
+    if len(column.shape) != 3 or crop > min(column.shape[1:]):
+        raise UserError(f"data.crop {crop}: the samples are {column.shape}, not images of at least that size")
+    return (column.shape[0], crop, crop)
+
+
+def _affine(column: Column, scale: float, data: Data) -> list[Tensor]:
+    """Return what to multiply by, and to add if anything, shaped (channels, 1, ...); nothing for indices."""
+    if np.dtype(column.dtype).kind not in "fu" or (column.dtype[0] == "u" and column.dtype != "uint8"):
+        return []
+    if data.normalize == "unit":
+        return [torch.tensor(scale, dtype=torch.float32)]
+    if isinstance(data.normalize, Normalization):
+        mean, std = (
+            [value / scale for value in data.normalize.mean],
+            [value / scale for value in data.normalize.std],
+        )
+    else:
+        mean, std = list(column.mean), [value or 1.0 for value in column.std]
+    if len(mean) != (column.shape or (1,))[0]:
+        raise UserError(
+            f"data.normalize has {len(mean)} numbers, but {column.name} {column.shape} has {column.shape[0]} channels"
+        )
+    factor = 1 / torch.tensor(std, dtype=torch.float64)
+    offset = -torch.tensor(mean, dtype=torch.float64) * factor
+    shape = (-1, *(1,) * (len(column.shape) - 1))
+    return [factor.float().reshape(shape), offset.float().reshape(shape)]
