@@ -2,8 +2,12 @@
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from nnlo_lib.errors import UserError, reported
+
+if TYPE_CHECKING:
+    from nnlo_lib.config import Experiment
 
 
 def main() -> None:
@@ -45,7 +49,9 @@ def _add_data(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     data.add_argument("file")
     data.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     data.add_argument("--run", help="which of `runs:`; default: all")
-    data.add_argument("--seed", type=int, help="of the division among workers; default: the first of `seeds:`")
+    data.add_argument(
+        "--seed", type=int, help="of the division among workers; default: the first of `seeds:`"
+    )
     data.set_defaults(command=_data)
 
 
@@ -75,12 +81,28 @@ def _run(options: argparse.Namespace) -> int:
     from nnlo_lib.single import run_one
 
     experiment = load(options.file, options.changes)
+    name = _runs(options, experiment)[0]
+    return run_one(experiment, name, _seed(options, experiment), options.fold, options.launcher)
+
+
+def _data(options: argparse.Namespace) -> None:
+    from nnlo_lib.data_command import data_command
+    from nnlo_lib.experiment_file import load
+
+    experiment = load(options.file, options.changes)
+    data_command(experiment, _runs(options, experiment), _seed(options, experiment))
+
+
+def _runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:
+    """Return the names of the runs, or the one asked for."""
     names = list(experiment.variants)
-    name = options.run or names[0]
-    if name not in names:
-        raise UserError(f"{options.file} has no run '{name}'; it has {', '.join(names)}")
-    seed = experiment.seeds[0] if options.seed is None else options.seed
-    return run_one(experiment, name, seed, options.fold, options.launcher)
+    if options.run and options.run not in names:
+        raise UserError(f"{options.file} has no run '{options.run}'; it has {', '.join(names)}")
+    return [options.run] if options.run else names
+
+
+def _seed(options: argparse.Namespace, experiment: "Experiment") -> int:
+    return experiment.seeds[0] if options.seed is None else options.seed
 
 
 def _docs(options: argparse.Namespace) -> int:

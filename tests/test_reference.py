@@ -91,7 +91,9 @@ def test_every_alternative_in_a_comment_is_valid(tmp_path):
     found = re.findall(r"# or (\{name: (\w+).*\})", default_file())
     assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", "downpour", *PARTITIONS}
     for alternative, name in found:
-        key = {"downpour": "algorithm", **dict.fromkeys(PARTITIONS, "data.partition")}.get(name, "train.optimizer")
+        key = {"downpour": "algorithm", **dict.fromkeys(PARTITIONS, "data.partition")}.get(
+            name, "train.optimizer"
+        )
         load(REPOSITORY / reference.DEFAULT, [f"{key}={alternative}"])
 
 

@@ -1,11 +1,19 @@
-"""Download one file over HTTP: mirrors in turn, bounded patience, a progress bar on a terminal."""
+"""Download one file over HTTP: mirrors in turn, bounded patience, going on where an earlier download broke off."""
 
+import fcntl
+import json
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnlo_lib.errors import UserError
+
+if TYPE_CHECKING:
+    from requests import Response
 
 ATTEMPTS = 3
 PAUSE_SECONDS = 0.5
@@ -22,19 +30,30 @@ class _FailedError(Exception):
         self.again = again
 
 
-def download(urls: Sequence[str], part: Path, check: Callable[[Path, str], None]) -> None:
-    """Write to `part` what the first good one of `urls` delivers; `check(part, url)` raises UserError if bad.
+def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], None]) -> None:
+    """Write to `target` what the first good one of `urls` delivers; `check(path, url)` raises UserError if bad.
 
     Each address gets up to three attempts, but only one if it is slow to connect or says that it has no such
-    file, so that a machine without network learns it in seconds. Raises UserError with the reason of each.
+    file, so that a machine without network learns it in seconds. What has come stays in a hidden `.part` beside
+    `target`, and the next attempt, or the next process, asks the same address for the rest. Raises UserError with the
+    reason of each.
     """
+    try:
+        with _partial(target) as part:
+            _try_in_turn(urls, part, check)
+            part.replace(target)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], None]) -> None:
     waiting, reasons = list(urls), dict[str, str]()
     for attempt in range(ATTEMPTS):
         time.sleep(PAUSE_SECONDS * attempt if waiting else 0)
         for url in tuple(waiting):
             try:
                 _get(url, part)
-                return check(part, url)
+                return _accept(url, part, check)
             except UserError as error:
                 reasons[url] = str(error)
             except _FailedError as error:
@@ -44,26 +63,96 @@ def download(urls: Sequence[str], part: Path, check: Callable[[Path, str], None]
     raise UserError("\n  ".join(reasons.values()))
 
 
-def _get(url: str, part: Path) -> None:
-    from pooch import HTTPDownloader
-    from requests import ConnectionError, HTTPError, RequestException
+def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
+    """Check what has come; what is wrong is not gone on with."""
+    try:
+        check(part, url)
+    except UserError:
+        os.truncate(part, 0)
+        raise
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
 
-    get = HTTPDownloader(
-        progressbar=sys.stderr.isatty(),
-        chunk_size=CHUNK,
-        timeout=(CONNECT_SECONDS, READ_SECONDS),
-        headers={"Accept-Encoding": "identity"},
-    )
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    """Give the partial file, which nobody else may write meanwhile; leave it only if it holds something."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    with part.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is downloading {target}; wait for it") from error
+        try:
+            yield part
+        finally:
+            if not (part.exists() and part.stat().st_size):
+                part.unlink(missing_ok=True)
+            if not part.exists():
+                _note(part).unlink(missing_ok=True)
+
+
+def _note(part: Path) -> Path:
+    """Where it stands which version of which address the partial file is of."""
+    return part.with_suffix(".json")
+
+
+def _get(url: str, part: Path) -> None:
+    """Bring the file, or the rest of it, into `part`."""
+    import requests
+
+    version = _version_begun(url, part)
+    have = part.stat().st_size if version else 0
+    headers = {"Accept-Encoding": "identity"}
+    if have and version:
+        headers |= {"Range": f"bytes={have}-", "If-Range": version}
     started = time.monotonic()
     try:
-        get(url, str(part), None)
-    except HTTPError as error:
+        with requests.get(
+            url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)
+        ) as response:
+            response.raise_for_status()
+            _receive(
+                response, url, part, have if response.status_code == requests.codes.partial_content else 0
+            )
+    except requests.HTTPError as error:
         status = error.response.status_code
-        raise _FailedError(f"HTTP status {status}", again=status >= 500 or status in (408, 429)) from error
-    except RequestException as error:
+        if status == requests.codes.requested_range_not_satisfiable:
+            _note(part).unlink(missing_ok=True)
+        raise _FailedError(
+            f"HTTP status {status}", again=status >= 500 or status in (408, 416, 429)
+        ) from error
+    except requests.RequestException as error:
         slow = time.monotonic() - started > CONNECT_SECONDS
-        hopeless = isinstance(error, ValueError) or (isinstance(error, ConnectionError) and slow)
+        hopeless = isinstance(error, ValueError) or (isinstance(error, requests.ConnectionError) and slow)
         raise _FailedError(_reason(error), again=not hopeless) from error
+
+
+def _receive(response: "Response", url: str, part: Path, start: int) -> None:
+    from tqdm import tqdm
+
+    version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
+    _note(part).write_text(json.dumps({"url": url, "version": "" if version.startswith("W/") else version}))
+    total = start + int(response.headers.get("Content-Length", 0))
+    bar = tqdm(
+        total=total or None, initial=start, unit="B", unit_scale=True, leave=False, desc=part.name[1:-5],
+        disable=not sys.stderr.isatty(),
+    )  # fmt: skip
+    with part.open("rb+") as file, bar:
+        file.truncate(start)
+        file.seek(start)
+        for chunk in response.iter_content(CHUNK):
+            bar.update(file.write(chunk))
+
+
+def _version_begun(url: str, part: Path) -> str | None:
+    """Return the validator of the version of `url` that the partial file is the beginning of."""
+    try:
+        note = json.loads(_note(part).read_text())
+        return str(note["version"]) or None if note["url"] == url else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _reason(error: Exception) -> str:

@@ -59,7 +59,7 @@ def _own(dataset: Dataset, target: Path, source: str | None) -> Fetched:
         )
     archive = target / Path(source).name if remote else path
     if remote:
-        _save(archive, partial(_download, [source], lambda *_: None), f"download {source}")
+        _download([source], archive, lambda *_: None, f"download {source}")
     elif not archive.is_file():
         raise UserError(f"data.source {source}: there is no such folder or archive")
     return Fetched(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))
@@ -127,22 +127,17 @@ def _from_web(dataset: Dataset, file: File, target: Path, base: str | None) -> P
         f"download {file.name}; {_wanted(dataset)}: put them in a folder and set data.source to it, or put them in "
         f"{target}"
     )
-    _save(target / file.name, partial(_download, urls, partial(_check, dataset, file)), what)
+    _download(urls, target / file.name, partial(_check, dataset, file), what)
     return target / file.name
 
 
-def _save(path: Path, bring: Callable[[Path], None], what: str) -> None:
-    with replacing(path) as part:
-        try:
-            bring(part)
-        except UserError as error:
-            raise UserError(f"cannot {what}\n  {error}") from error
-
-
-def _download(urls: list[str], check: Callable[[Path, str], None], part: Path) -> None:
+def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], what: str) -> None:
     from nnlo_lib.data.download import download
 
-    download(urls, part, check)
+    try:
+        download(urls, path, check)
+    except UserError as error:
+        raise UserError(f"cannot {what}\n  {error}") from error
 
 
 def _wanted(dataset: Dataset) -> str:

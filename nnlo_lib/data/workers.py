@@ -1,10 +1,12 @@
 """Which training samples belong to which worker, for studies of unequal data.
 
-Three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) without its losses. `dirichlet` divides every class in
-proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019, arXiv:1905.12022; Hsu et al. 2019,
-arXiv:1909.06335, draw the other way round, classes for each worker). `sorted` cuts the sorted samples into shards
-(McMahan et al. 2017, arXiv:1602.05629, with one shard a worker). Draws come from numpy's RandomState, whose
-streams are frozen (NEP 19): a seed gives the same division everywhere, up to a rounding error of log and exp.
+Three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665), but loses no class. `dirichlet` divides
+every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019, arXiv:1905.12022); Hsu et al. 2019
+(arXiv:1909.06335) draw the other way round, a mixture of classes for each worker. `sorted` cuts the samples sorted by
+class into shards (McMahan et al. 2017, arXiv:1602.05629, who give two to each worker).
+
+Draws come from numpy's RandomState, whose streams are frozen (NEP 19): a seed gives the same division
+everywhere, up to rounding of log and exp.
 """
 
 from typing import Protocol, runtime_checkable

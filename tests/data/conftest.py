@@ -29,10 +29,15 @@ def digits(request, digits_raw) -> Manifest:
 
 
 class Server:
-    """Serve `answers`: bytes, a status, or ("truncated", bytes); count the requests for each path."""
+    """Serve `answers`: bytes, a status, or ("truncated", bytes); count the requests for each path.
+
+    With an `etag` it gives parts to those who know it; `ranges` lists what was asked for.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | int | tuple[str, bytes]] = {}
+        self.etag = ""
+        self.ranges: list[str | None] = []
         self.requests: Counter[str] = Counter()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._http.server_port}"
@@ -54,8 +59,13 @@ class Server:
                 if isinstance(answer, int):
                     return self.send_error(answer)
                 body = answer[1] if isinstance(answer, tuple) else answer
-                self.send_response(200)
+                server.ranges.append(self.headers["Range"])
+                part = bool(server.etag and self.headers["If-Range"] == server.etag)
+                body = body[int(self.headers["Range"][6:-1]) :] if part else body
+                self.send_response(206 if part else 200)
                 self.send_header("Content-Length", str(len(body)))
+                if server.etag:
+                    self.send_header("ETag", server.etag)
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if isinstance(answer, tuple) else body)
                 return None
@@ -78,4 +88,4 @@ def server(monkeypatch):
 def one_file() -> Dataset:
     """A data set of the single file `one.gz`, whose content is 400 times the bytes 0..255."""
     file = File("one.gz", hashlib.sha256(bytes(range(256)) * 400).hexdigest())
-    return Dataset("one", (1, 1, 1), 2, 1.0, "idx", (file,), "", "")
+    return Dataset("one", "idx", files=(file,))

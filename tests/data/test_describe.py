@@ -42,7 +42,7 @@ def test_each_class_is_counted_in_each_split(tmp_path):
         ["0", "wren", "2", "1"],
         ["1", "great", "tit", "1", "."],
         ["2", "owl", "4", "1"],
-        "samples per class of train: 1 to 4, median 2".split(),
+        ["samples", "per", "class", "of", "train:", "1", "to", "4,", "median", "2"],
     ]
 
 
@@ -62,8 +62,8 @@ def test_workers_and_what_is_held_back(tmp_path):
         ["worker", "samples", "classes", "0", "1", "2"],
         ["0", "3", "2", "1", ".", "2"],
         ["1", "2", "2", ".", "1", "1"],
-        "classes per worker: 2".split(),
-        "samples per worker: 2 to 3, median 2".split(),
+        ["classes", "per", "worker:", "2"],
+        ["samples", "per", "worker:", "2", "to", "3,", "median", "2"],
     ]
 
 

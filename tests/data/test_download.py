@@ -1,4 +1,6 @@
+import fcntl
 import gzip
+import json
 import socket
 import time
 from dataclasses import replace
@@ -18,6 +20,7 @@ ARCHIVE = gzip.compress(CONTENT, mtime=0)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(download, "CHUNK", 64)
 
 
 def closed_port() -> int:
@@ -28,16 +31,18 @@ def closed_port() -> int:
 def test_mnist_over_http(shared_data, server, tmp_path):
     for file in MNIST.files:
         server.answers[f"/mnist/{file.name}"] = (shared_data / "mnist" / file.name).read_bytes()
-    paths = fetch(MNIST, tmp_path, f"{server.url}/mnist/")
-    assert sorted(paths) == sorted(tmp_path.iterdir())
-    assert all(path.read_bytes() == server.answers[f"/mnist/{path.name}"] for path in paths)
+    fetched = fetch(MNIST, tmp_path, f"{server.url}/mnist/")
+    names = [file.name for file in MNIST.files]
+    assert [file["name"] for file in fetched.files] == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "fetched.json"])
+    assert all((tmp_path / name).read_bytes() == server.answers[f"/mnist/{name}"] for name in names)
 
 
 def test_second_mirror_helps_out(server, one_file, tmp_path):
     server.answers = {"/first/one.gz": 404, "/second/one.gz": ARCHIVE}
     dataset = replace(one_file, mirrors=(f"{server.url}/first/", f"{server.url}/second/"))
-    (path,) = fetch(dataset, tmp_path)
-    assert path.read_bytes() == ARCHIVE
+    fetch(dataset, tmp_path)
+    assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
     assert server.requests == {"/first/one.gz": 1, "/second/one.gz": 1}
 
 
@@ -58,7 +63,8 @@ def test_bad_answers_leave_nothing(server, one_file, tmp_path, answer, attempts,
     assert f"{server.url}/one.gz" in str(error.value)
     assert ".part" not in str(error.value)
     assert server.requests["/one.gz"] == attempts
-    assert list(Path(tmp_path / "raw").iterdir()) == []
+    left = [path.name for path in Path(tmp_path / "raw").iterdir()]
+    assert sorted(left) == ([".one.gz.json", ".one.gz.part"] if isinstance(answer, tuple) else [])
 
 
 def test_retry_succeeds_after_a_broken_transfer(server, one_file, tmp_path, monkeypatch):
@@ -69,9 +75,49 @@ def test_retry_succeeds_after_a_broken_transfer(server, one_file, tmp_path, monk
             server.answers["/one.gz"] = ARCHIVE
 
     monkeypatch.setattr(download.time, "sleep", mend)
-    (path,) = fetch(one_file, tmp_path, server.url)
-    assert path.read_bytes() == ARCHIVE
+    fetch(one_file, tmp_path, server.url)
+    assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
     assert server.requests["/one.gz"] == 2
+
+
+def test_a_broken_download_goes_on_where_it_broke_off(server, one_file, tmp_path):
+    server.answers["/one.gz"], server.etag = ("truncated", ARCHIVE), '"v1"'
+    with pytest.raises(UserError, match="the transfer broke off"):
+        fetch(one_file, tmp_path, server.url)
+    came = (tmp_path / ".one.gz.part").stat().st_size
+    assert 0 < came < len(ARCHIVE)
+    server.answers["/one.gz"], server.ranges = ARCHIVE, []
+    fetch(one_file, tmp_path, server.url)  # as another process would, an hour later
+    assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
+    assert server.ranges == [f"bytes={came}-"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fetched.json", "one.gz"]
+
+
+@pytest.mark.parametrize("etag", ["", '"v2"', 'W/"v1"'])
+def test_a_file_that_changed_meanwhile_is_not_pieced_together(server, one_file, tmp_path, etag):
+    server.answers["/one.gz"], server.etag = ("truncated", bytes(1000)), '"v1"' if etag == '"v2"' else etag
+    with pytest.raises(UserError, match="the transfer broke off"):
+        fetch(one_file, tmp_path, server.url)
+    server.answers["/one.gz"], server.etag = ARCHIVE, etag
+    fetch(one_file, tmp_path, server.url)
+    assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
+
+
+def test_a_wrong_beginning_is_thrown_away(server, one_file, tmp_path):
+    """What has come does not fit the rest: the checksum tells, and the next attempt starts anew."""
+    server.answers["/one.gz"], server.etag = ARCHIVE, '"v1"'
+    (tmp_path / ".one.gz.part").write_bytes(b"x" * 50)
+    (tmp_path / ".one.gz.json").write_text(json.dumps({"url": f"{server.url}/one.gz", "version": '"v1"'}))
+    fetch(one_file, tmp_path, server.url)
+    assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
+    assert server.ranges == ["bytes=50-", None]
+
+
+def test_two_processes_do_not_download_one_file(server, one_file, tmp_path):
+    with (tmp_path / ".one.gz.part").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match=r"another process is downloading .*one\.gz"):
+            fetch(one_file, tmp_path, server.url)
 
 
 def test_no_network_says_what_to_do_in_seconds(tmp_path, monkeypatch):

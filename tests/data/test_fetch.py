@@ -3,13 +3,15 @@ import hashlib
 import json
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 
 import pytest
 
 from nnlo_lib.data import fetch as fetching
-from nnlo_lib.data.catalog import DIGITS, MNIST
-from nnlo_lib.data.fetch import fetch, write_record
+from nnlo_lib.data.catalog import DIGITS, MNIST, Dataset, File, find, own
+from nnlo_lib.data.fetch import fetch
+from nnlo_lib.data.fetched import Fetched
 from nnlo_lib.errors import UserError
 
 CONTENT = bytes(range(256)) * 400
@@ -21,9 +23,8 @@ def names(folder):
 
 
 def test_digits_come_from_the_installed_package(tmp_path):
-    (path,) = fetch(DIGITS, tmp_path)
-    assert path == tmp_path / "digits.csv.gz"
-    assert names(tmp_path) == ["digits.csv.gz"]
+    fetch(DIGITS, tmp_path)
+    assert names(tmp_path) == ["digits.csv.gz", "fetched.json"]
 
 
 def test_absent_package_is_named(tmp_path):
@@ -32,10 +33,9 @@ def test_absent_package_is_named(tmp_path):
 
 
 def test_mnist_from_a_folder(shared_data, tmp_path):
-    paths = fetch(MNIST, tmp_path / "raw", str(shared_data / "mnist"))
-    assert [path.name for path in paths] == [file.name for file in MNIST.files]
-    for path in paths:
-        assert path.read_bytes() == (shared_data / "mnist" / path.name).read_bytes()
+    fetch(MNIST, tmp_path / "raw", str(shared_data / "mnist"))
+    for file in MNIST.files:
+        assert (tmp_path / "raw" / file.name).read_bytes() == (shared_data / "mnist" / file.name).read_bytes()
 
 
 def test_decompressed_source_is_taken_as_it_is(one_file, tmp_path):
@@ -43,14 +43,15 @@ def test_decompressed_source_is_taken_as_it_is(one_file, tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "one.gz").write_bytes(b"something else")
-    assert fetch(one_file, raw, str(tmp_path)) == [raw / "one"]
-    assert names(raw) == ["one"]
+    fetch(one_file, raw, str(tmp_path))
+    assert names(raw) == ["fetched.json", "one"]
 
 
 def test_right_files_are_kept_and_wrong_ones_replaced(one_file, tmp_path):
     (tmp_path / "one.gz").write_bytes(ARCHIVE)
     raw = tmp_path / "raw"
-    (path,) = fetch(one_file, raw, str(tmp_path))
+    fetch(one_file, raw, str(tmp_path))
+    path = raw / "one.gz"
     first = path.stat().st_ino
     fetch(one_file, raw, str(tmp_path))
     assert path.stat().st_ino == first
@@ -86,16 +87,79 @@ def test_missing_source_names_the_files_wanted(tmp_path):
         fetch(MNIST, tmp_path / "raw", str(tmp_path))
 
 
-def test_record_lists_every_file(one_file, tmp_path):
+def test_record_says_what_came_from_where(one_file, tmp_path):
     (tmp_path / "one.gz").write_bytes(ARCHIVE)
-    paths = fetch(one_file, tmp_path / "raw", str(tmp_path))
-    record = json.loads(write_record(one_file, paths, tmp_path / "raw", str(tmp_path)).read_text())
+    fetched = fetch(one_file, tmp_path / "raw", str(tmp_path))
+    record = json.loads((tmp_path / "raw" / "fetched.json").read_text())
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert record == {
         "dataset": "one",
         "source": str(tmp_path),
-        "files": [{"name": "one.gz", "bytes": len(ARCHIVE), "content_sha256": digest}],
+        "folder": ".",
+        "files": [{"name": "one.gz", "bytes": len(ARCHIVE), "content_sha256": digest, "md5": None}],
     }
+    assert Fetched.load(tmp_path / "raw") == fetched
+
+
+def test_a_published_md5_is_as_good_as_a_checksum_of_the_content(tmp_path):
+    (tmp_path / "one.gz").write_bytes(ARCHIVE)
+    dataset = Dataset("one", "idx", files=(File("one.gz", md5=hashlib.md5(ARCHIVE).hexdigest()),))
+    fetch(dataset, tmp_path / "raw", str(tmp_path))
+    (tmp_path / "one.gz").write_bytes(gzip.compress(CONTENT, mtime=1))
+    with pytest.raises(UserError, match=r"its MD5 is .*a name of your own and say `reader: \{name: idx\}`"):
+        fetch(dataset, tmp_path / "other", str(tmp_path))
+
+
+def pack(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("top/a/1.txt", "one")
+        archive.writestr("top/b/2.txt", "two")
+    return path
+
+
+def test_own_folder_is_read_where_it_lies(tmp_path):
+    source = tmp_path / "mine"
+    source.mkdir()
+    fetched = fetch(own("mine", "folder"), tmp_path / "raw", str(source))
+    assert fetched.path == source
+    assert names(tmp_path / "raw") == ["fetched.json"]
+
+
+def test_own_archive_is_extracted(tmp_path):
+    fetched = fetch(own("mine", "folder"), tmp_path / "raw", str(pack(tmp_path / "mine.zip")))
+    assert fetched.path == tmp_path / "raw" / "files" / "top"
+    assert (fetched.path / "b" / "2.txt").read_text() == "two"
+
+
+def test_own_archive_from_the_web(server, tmp_path):
+    server.answers["/x/mine.zip"] = pack(tmp_path / "mine.zip").read_bytes()
+    fetched = fetch(own("mine", "folder"), tmp_path / "raw", f"{server.url}/x/mine.zip")
+    assert (fetched.path / "a" / "1.txt").read_text() == "one"
+    assert Fetched.load(tmp_path / "raw").files[0]["name"] == "mine.zip"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "message"),
+    [
+        ("mine", None, "data.source: name the folder, archive or URL of the files of mine"),
+        ("imagenet", None, "data.source: .*imagenet.*image-net.org.*imagenet_to_gcs"),
+        ("mine", "/no/such/folder", "/no/such/folder: there is no such folder"),
+        ("mine", "/no/such.zip", "/no/such.zip: there is no such folder or archive"),
+        ("mine", "https://127.0.0.1/folder/", "not the name of an archive"),
+    ],
+)
+def test_own_data_that_are_not_there(tmp_path, name, source, message):
+    dataset = find(name) if name == "imagenet" else own(name, "folder")
+    with pytest.raises(UserError, match=message):
+        fetch(dataset, tmp_path / "raw", source)
+    assert names(tmp_path / "raw") == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"dataset": "x"}', "\xff"])
+def test_damaged_record_is_named(tmp_path, text):
+    (tmp_path / "fetched.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=r"fetched\.json is damaged"):
+        Fetched.load(tmp_path)
 
 
 def test_fetching_stays_light():

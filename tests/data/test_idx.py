@@ -120,7 +120,8 @@ def test_every_flipped_bit_is_noticed_or_harmless(tmp_path):
             idx_file = open_idx(path, 3)
             half = idx_file.shape[0] // 2
             values = b"".join(
-                idx_file.records(start, end).tobytes() for start, end in ((0, half), (half, idx_file.shape[0]))
+                idx_file.records(start, end).tobytes()
+                for start, end in ((0, half), (half, idx_file.shape[0]))
             )
         except UserError as error:
             named.append(str(path) in str(error))
