@@ -28,7 +28,10 @@ class Sorted(Strict):
 
 
 class Dirichlet(Strict):
-    """Every class is divided among the workers in proportions drawn from a Dirichlet distribution (Hsu et al. 2019)."""
+    """Every class is divided among the workers in proportions drawn from a Dirichlet distribution.
+
+    Yurochkin et al. 2019, arXiv:1905.12022.
+    """
 
     name: Literal["dirichlet"] = "dirichlet"
     alpha: float = Field(0.5, gt=0, description="Concentration: large is even, small gives few classes each.")

@@ -1,14 +1,16 @@
 """Archives: told by their name, and extracted without trusting what they hold."""
 
+import bz2
+import gzip
+import lzma
 import shutil
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from nnlo_lib.errors import UserError
 
@@ -16,7 +18,8 @@ SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", "
 MOST_MEMBERS = 10_000_000
 MARGIN = 100_000_000  # bytes that stay free on the disk
 CHUNK = 1 << 20
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)  # fmt: skip
+COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,28 @@ def _members(archive: Path) -> Iterator[Member]:
 
 
 def _tar_members(archive: Path) -> Iterator[Member]:
-    with tarfile.open(archive, "r|*") as tar:
-        for info in tar:
-            if info.isdir():
-                continue
-            stream = tar.extractfile(info) if info.isreg() else None
-            if stream is None:
-                raise UserError(f"{archive}: {info.name} is a link or device; only plain files are extracted")
-            yield Member(info.name, info.size, stream)
+    with _decompressed(archive) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            for info in tar:
+                if info.isdir():
+                    continue
+                content = tar.extractfile(info) if info.isreg() else None
+                if content is None:
+                    raise UserError(
+                        f"{archive}: {info.name} is a link or device; only plain files are extracted"
+                    )
+                yield Member(info.name, info.size, content)
+        while stream.read(CHUNK):  # to the end, where the checksum of what was compressed is compared
+            pass
+
+
+def _decompressed(archive: Path) -> IO[bytes]:
+    with archive.open("rb") as file:
+        start = file.read(6)
+    for magic, open_compressed in COMPRESSED.items():
+        if start.startswith(magic):
+            return cast(IO[bytes], open_compressed(archive))
+    return archive.open("rb")
 
 
 def _zip_members(archive: Path) -> Iterator[Member]:

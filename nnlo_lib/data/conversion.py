@@ -120,13 +120,15 @@ class Conversion:
                 f"{unit.origin.parent}: the {unit.split} images are {found}, but those of "
                 f"{self.dataset.name} are {wanted}; are these the files of another data set?"
             )
-        if self.dataset.classes:
-            self._check_labels(layout.first_class, unit, block)
+        if block.labels.dtype.kind in "iu":
+            self._check_labels(layout, unit, block)
 
-    def _check_labels(self, first: int, unit: Unit, block: Block) -> None:
-        labels, classes = block.labels.reshape(-1), self.dataset.classes or 0
-        for wrong in np.flatnonzero((labels < first) | (labels >= first + classes))[:1]:
+    def _check_labels(self, layout: Contents, unit: Unit, block: Block) -> None:
+        labels, first = block.labels.reshape(-1), layout.first_class
+        classes = self.dataset.classes or len(layout.class_names)
+        too_high = labels >= first + classes if classes else np.zeros(labels.shape, np.bool_)
+        for wrong in np.flatnonzero((labels < first) | too_high)[:1]:
             raise UserError(
                 f"{unit.origin}: sample {wrong} of shard {unit.name} has label {labels[wrong]}, but the classes "
-                f"of {self.dataset.name} are {first}..{first + classes - 1}; mend the file or get it again"
+                f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; mend the file or get it again"
             )

@@ -15,15 +15,15 @@ from nnlo_lib.errors import UserError
 @pytest.fixture(scope="module")
 def whole(digits_raw):
     """All training digits as the reader gives them."""
-    ((features, labels),) = read("digits", digits_raw)["train"].pieces(10_000)
-    return features, labels
+    block = read("digits", digits_raw, 10_000, {}).units[0].read()
+    return block.inputs[0], block.labels
 
 
 @settings(max_examples=50, deadline=None)
 @given(indices=st.lists(st.integers(0, 1441), max_size=80))
 def test_take_gathers_across_shards(digits, whole, indices):
     indices = np.array(indices, dtype=np.int64)
-    features, labels = Split(digits, "train").take(indices)
+    (features,), labels = Split(digits, "train").take(indices)
     assert np.array_equal(features, whole[0][indices])
     assert np.array_equal(labels, whole[1][indices])
 
@@ -35,16 +35,17 @@ def test_all_labels_are_at_hand(digits, whole):
 
 
 def test_a_buffer_can_be_used_again(digits, whole):
-    split, buffer = Split(digits, "train"), np.empty((3, 1, 8, 8), dtype=np.uint8)
+    split = Split(digits, "train")
+    (buffer,) = room = split.empty(3)
     for start in (0, 399, 1439):
-        features, _ = split.take(np.arange(start, start + 3), out=buffer)
+        (features,), _ = split.take(np.arange(start, start + 3), out=room)
         assert features is buffer
         assert np.array_equal(buffer, whole[0][start : start + 3])
 
 
 def test_shards_stay_on_disk(digits):
     """The arrays are views of mapped files, and nobody can write into them."""
-    for array in Split(digits, "train")._features:
+    for array in Split(digits, "train")._inputs[0]:
         assert isinstance(array.base, np.memmap)
         assert not array.flags.writeable
 

@@ -150,7 +150,7 @@ def _block(sources: Sequence[Source], start: int, end: int, reading: Reading) ->
 def _piece(source: Source, start: int, end: int, reading: Reading) -> tuple[Array, ...]:
     *inputs, labels = (rows(path, name, start, end) for path, name in source.places)
     adapted = _adapted(tuple(inputs), reading.adaptor, source.path) if reading.adaptor else tuple(inputs)
-    return (*adapted, _classes(labels, source.path, start) if reading.one_hot else labels)
+    return (*adapted, _classes(labels, source.path, start) if reading.one_hot else _numbers(labels))
 
 
 def _classes(labels: Array, path: Path, start: int) -> Array:
@@ -167,6 +167,11 @@ def _classes(labels: Array, path: Path, start: int) -> Array:
         )
     numbers: Array = classes.astype(np.int64)
     return numbers
+
+
+def _numbers(labels: Array) -> Array:
+    """Keep labels as numbers to be learned; integers become floats, for integers are classes."""
+    return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
 
 
 def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:

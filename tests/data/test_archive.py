@@ -1,0 +1,156 @@
+import io
+import stat
+import tarfile
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from nnlo_lib.data import archive as archives
+from nnlo_lib.data.archive import extract, inner, is_archive
+from nnlo_lib.errors import UserError
+
+Usage = namedtuple("Usage", "total used free")
+FILES = {"top/a/1.txt": b"one", "top/b/2.bin": bytes(range(256)) * 1000, "top/empty": b""}
+
+
+def tar(path, files=FILES, mode="w:gz", **fields):
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            for field, value in fields.items():
+                setattr(info, field, value)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def zipped(path, files=FILES):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+MAKERS = {
+    "x.zip": zipped,
+    "x.tar": lambda path: tar(path, mode="w"),
+    "x.tar.gz": tar,
+    "x.tgz": tar,
+    "x.tar.bz2": lambda path: tar(path, mode="w:bz2"),
+    "x.tar.xz": lambda path: tar(path, mode="w:xz"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_kind_gives_its_files(tmp_path, name):
+    assert is_archive(name.upper())
+    extract(MAKERS[name](tmp_path / name), tmp_path / "out")
+    found = {
+        p.relative_to(tmp_path / "out").as_posix(): p.read_bytes()
+        for p in (tmp_path / "out").rglob("*")
+        if p.is_file()
+    }
+    assert found == FILES
+    assert inner(tmp_path / "out") == tmp_path / "out" / "top"
+
+
+def test_what_was_there_is_replaced_as_a_whole(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    extract(zipped(tmp_path / "x.zip"), tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["top"]
+
+
+def left(tmp_path):
+    """What lies around besides the archive itself."""
+    return [path for path in tmp_path.rglob("*") if path.name not in ("x.zip", "x.tar.gz")]
+
+
+OUTSIDE = ["../evil", "/evil", "a/../../evil", "C:/evil", "..\\evil", "a/..\\..\\evil"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("maker", [lambda p, f: zipped(p / "x.zip", f), lambda p, f: tar(p / "x.tar.gz", f)])
+def test_nothing_leaves_the_folder(tmp_path, name, maker):
+    (tmp_path / "in").mkdir()
+    with pytest.raises(UserError, match="would lie outside the folder"):
+        extract(maker(tmp_path / "in", {"fine": b"1", name: b"2"}), tmp_path / "in" / "out")
+    assert left(tmp_path / "in") == []
+    assert not (tmp_path / "evil").exists()
+
+
+KINDS = {
+    "symbolic link": tarfile.SYMTYPE,
+    "hard link": tarfile.LNKTYPE,
+    "device": tarfile.CHRTYPE,
+    "pipe": tarfile.FIFOTYPE,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_links_and_devices_are_refused(tmp_path, kind):
+    path = tar(tmp_path / "x.tar.gz", {"thing": b""}, type=KINDS[kind], linkname="/etc/passwd")
+    with pytest.raises(UserError, match="thing is a link or device"):
+        extract(path, tmp_path / "out")
+    assert left(tmp_path) == []
+
+
+def test_links_in_a_zip_are_refused(tmp_path):
+    info = zipfile.ZipInfo("thing")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(UserError, match="thing is a link or device"):
+        extract(tmp_path / "x.zip", tmp_path / "out")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("maker", [zipped, tar])
+def test_more_than_the_disk_holds_is_refused_before_it_is_full(tmp_path, maker, monkeypatch):
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda path: Usage(0, 0, archives.MARGIN + 1000))
+    path = maker(tmp_path / ("x.zip" if maker is zipped else "x.tar.gz"))
+    with pytest.raises(UserError, match=r"holds more than the disk .* at top/b/2\.bin"):
+        extract(path, tmp_path / "out")
+    assert left(tmp_path) == []
+
+
+def test_too_many_members_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 2)
+    with pytest.raises(UserError, match="top/empty"):
+        extract(zipped(tmp_path / "x.zip"), tmp_path / "out")
+
+
+def test_a_bomb_that_declares_little_yields_no_more(tmp_path):
+    """Ten million zeros that the headers call ten bytes."""
+    path = zipped(tmp_path / "x.zip", {"bomb": bytes(10_000_000)})
+    size = (10_000_000).to_bytes(4, "little")
+    content = path.read_bytes()
+    assert content.count(size) == 2
+    path.write_bytes(content.replace(size, (10).to_bytes(4, "little")))
+    with pytest.raises(UserError, match=r"x\.zip"):
+        extract(path, tmp_path / "out")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz"])
+def test_damage_anywhere_is_named_or_harmless(tmp_path, name):
+    whole = MAKERS[name](tmp_path / name).read_bytes()
+    path, refused = tmp_path / name, 0
+    damaged = [whole[: len(whole) * part // 20] for part in range(20)]
+    for at in range(0, len(whole), max(1, len(whole) // 150)):
+        flipped = bytearray(whole)
+        flipped[at] ^= 0x10
+        damaged.append(bytes(flipped))
+    for content in [*damaged, b"<html>not found</html>"]:
+        path.write_bytes(content)
+        try:
+            extract(path, tmp_path / "out")
+        except UserError as error:
+            refused += name in str(error)
+        else:
+            found = {p.name: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+            assert found == {Path(file).name: content for file, content in FILES.items()}
+    assert refused > 100
+    assert not (tmp_path / ".out.part").exists()
