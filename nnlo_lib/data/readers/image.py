@@ -54,7 +54,8 @@ def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
     """Return (channels, size, size) of an image (height, width, channels).
 
     pydtnn: the central 87.5 % of each side, stretched as TensorFlow 1's resize_bilinear does (no aligned corners, no
-    antialias), truncated. standard: shorter side to round(size * 256 / 224) by Pillow's bilinear filter, centre crop.
+    antialias), truncated. standard: shorter side to round(size * 256 / 224) by Pillow's bilinear filter, centre crop,
+    with the roundings of torchvision's Resize and CenterCrop.
     none: the image has the size already, or ImageError.
     """
     square = {"pydtnn": _pydtnn, "standard": _standard, "none": _as_it_is}[resize](image, size)
@@ -96,11 +97,10 @@ def _standard(image: Pixels, size: int) -> Pixels:
 
     height, width = image.shape[:2]
     shorter = round(size * SHORTER)
-    scale = shorter / min(height, width)
-    target = (max(shorter, round(width * scale)), max(shorter, round(height * scale)))
+    target = tuple(int(shorter * side / min(height, width)) for side in (width, height))
     picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
     larger = np.asarray(picture.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
-    top, left = (larger.shape[0] - size) // 2, (larger.shape[1] - size) // 2
+    top, left = (round((side - size) / 2) for side in larger.shape[:2])
     return larger[top : top + size, left : left + size]
 
 

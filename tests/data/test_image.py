@@ -1,0 +1,174 @@
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from nnlo_lib.data.readers import image as imaging
+from nnlo_lib.data.readers.image import ImageError, decode, resized
+
+RNG = np.random.default_rng(0)
+
+
+def encoded(pixels, mode="RGB", kind="PNG", **options):
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+def picture(height=20, width=30):
+    return RNG.integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_lossless_kinds_give_their_pixels_whatever_they_are_called():
+    pixels = picture()
+    for kind in ("PNG", "BMP", "TIFF", "PPM"):
+        assert np.array_equal(decode(encoded(pixels, kind=kind)), pixels)
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "L", "RGB"])
+def test_jpeg_of_any_colours_becomes_rgb(mode):
+    smooth = np.linspace(0, 255, 64 * 64 * 3).reshape(64, 64, 3).astype(np.uint8)
+    data = encoded(smooth, mode, "JPEG", quality=95)
+    assert Image.open(io.BytesIO(data)).mode == mode
+    found = decode(data)
+    expected = np.asarray(
+        Image.fromarray(smooth).convert("L").convert("RGB") if mode == "L" else smooth
+    ).astype(int)
+    assert found.shape == (64, 64, 3)
+    assert (
+        abs(found.astype(int) - expected).mean() < 8
+    )  # JPEG loses a little, a wrong colour space everything
+
+
+def test_grey_alpha_palette_and_sixteen_bits():
+    grey = picture()[:, :, 0]
+    assert np.array_equal(decode(encoded(grey, "L")), np.repeat(grey[:, :, None], 3, axis=2))
+    assert np.array_equal(decode(encoded(grey, "L"), "grey")[:, :, 0], grey)
+    pixels = picture()
+    assert np.array_equal(decode(encoded(pixels, "RGBA")), pixels)
+    few = np.full((4, 4, 3), 255, np.uint8)
+    few[0] = 0
+    assert np.array_equal(decode(encoded(few, "P")), few)
+    deep = io.BytesIO()
+    Image.fromarray((grey.astype(np.uint16) << 8) + 7).save(deep, "PNG")
+    assert np.array_equal(decode(deep.getvalue())[:, :, 0], grey)
+
+
+def test_rotation_notes_of_cameras_are_left_alone():
+    pixels, exif = picture(), Image.Exif()
+    exif[0x0112] = 6
+    assert decode(encoded(pixels, kind="PNG", exif=exif)).shape == pixels.shape
+
+
+def png_header(width, height):
+    def chunk(kind, content):
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not an image",
+        b"\xff\xd8\xff\xe0",
+        png_header(100_000, 100_000),
+        png_header(9000, 9000),
+        png_header(50, 50),
+    ],
+)
+def test_what_is_no_image_is_an_error(data):
+    with pytest.raises(ImageError, match=r"no image that can be decoded|declares"):
+        decode(data)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_cut_images_are_errors(kind):
+    data = encoded(picture(64, 64), kind=kind)
+    for length in range(0, len(data) - 20, max(1, len(data) // 50)):
+        with pytest.raises(ImageError):
+            decode(data[:length])
+
+
+@settings(max_examples=100, deadline=None)
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), kind=st.sampled_from(["JPEG", "PNG"]))
+def test_flipped_images_are_errors_or_images(at, bit, kind):
+    data = bytearray(encoded(np.full((32, 32, 3), 77, np.uint8), kind=kind))
+    data[at % len(data)] ^= 1 << bit
+    try:
+        pixels = decode(bytes(data))
+    except ImageError:
+        return
+    assert pixels.dtype == np.uint8
+    assert pixels.shape[2] == 3
+
+
+def tensorflow_1(image, size):
+    """PyDTNN's converter, pixel by pixel: central_crop 0.875, resize_bilinear without aligned corners, a cast."""
+    top, left = (
+        int((image.shape[0] - image.shape[0] * 0.875) / 2),
+        int((image.shape[1] - image.shape[1] * 0.875) / 2),
+    )
+    image = image[top : image.shape[0] - top, left : image.shape[1] - left].astype(np.float32)
+    out = np.empty((size, size, 3), np.uint8)
+    for y in range(size):
+        for x in range(size):
+            in_y, in_x = (
+                np.float32(place) * np.float32(n / size)
+                for place, n in zip((y, x), image.shape, strict=False)
+            )
+            y0, x0 = int(in_y), int(in_x)
+            y1, x1 = min(y0 + 1, image.shape[0] - 1), min(x0 + 1, image.shape[1] - 1)
+            fy, fx = in_y - np.float32(y0), in_x - np.float32(x0)
+            upper = image[y0, x0] + (image[y0, x1] - image[y0, x0]) * fx
+            lower = image[y1, x0] + (image[y1, x1] - image[y1, x0]) * fx
+            out[y, x] = (upper + (lower - upper) * fy).astype(np.uint8)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(20, 30, 12), (30, 20, 33), (16, 16, 14), (7, 5, 9), (1, 1, 4)]
+)
+def test_pydtnns_resize_against_its_definition(height, width, size):
+    pixels = picture(height, width)
+    assert np.array_equal(resized(pixels, "pydtnn", size).transpose(1, 2, 0), tensorflow_1(pixels, size))
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (64, 100), (101, 64), (40, 300)])
+def test_standard_resize_is_what_torchvision_does(height, width):
+    pixels, size = picture(height, width), 28
+    shorter = round(size * 256 / 224)
+    if width < height:
+        target = (shorter, int(height * shorter / width))
+    else:
+        target = (int(width * shorter / height), shorter)
+    whole = Image.fromarray(pixels).resize(target, Image.BILINEAR)
+    left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
+    expected = np.asarray(whole.crop((left, top, left + size, top + size)))
+    assert np.array_equal(resized(pixels, "standard", size).transpose(1, 2, 0), expected)
+
+
+def test_grey_images_keep_one_channel():
+    grey = picture()[:, :, :1]
+    assert all(resized(grey, resize, 12).shape == (1, 12, 12) for resize in ("pydtnn", "standard"))
+    assert np.array_equal(resized(grey[:12, :12], "none", 12)[0], grey[:12, :12, 0])
+
+
+def test_images_that_should_have_the_size_and_have_not():
+    with pytest.raises(ImageError, match=r"is 30 x 20 pixels, not 12 x 12"):
+        resized(picture(), "none", 12)
+
+
+def test_the_limit_is_checked_before_decoding(monkeypatch):
+    monkeypatch.setattr(imaging, "MOST_PIXELS", 599)
+    with pytest.raises(ImageError, match="declares 30 x 20 pixels"):
+        decode(encoded(picture()))
