@@ -28,7 +28,7 @@ def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     split = Split(data, "train")
     tensors = []
     for indices in partition(len(split), split.labels, 0.1, 1, None, seed):
-        features, labels = split.take(indices)
+        (features,), labels = split.take(indices)
         tensors += [torch.from_numpy(features).float() * data.scale, torch.from_numpy(labels)]
     return tuple(tensors)  # type: ignore[return-value]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nnlo_lib.data.catalog import find
+from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.fetch import fetch
 from nnlo_lib.data.store import convert
 
@@ -83,7 +84,7 @@ def main() -> None:
 
 def _prepare(folder: Path, source: str) -> Path:
     fetch(find("mnist"), folder / "raw", source)
-    convert(find("mnist"), folder / "raw", folder / "hdf5", "hdf5", 10_000)
+    convert(Conversion(find("mnist"), folder / "raw", folder / "hdf5", "hdf5", 10_000))
     return folder / "hdf5" / "manifest.json"
 
 

@@ -97,7 +97,7 @@ def _standard(image: Pixels, size: int) -> Pixels:
 
     height, width = image.shape[:2]
     shorter = round(size * SHORTER)
-    target = tuple(int(shorter * side / min(height, width)) for side in (width, height))
+    target = (int(shorter * width / min(height, width)), int(shorter * height / min(height, width)))
     picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
     larger = np.asarray(picture.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
     top, left = (round((side - size) / 2) for side in larger.shape[:2])

@@ -1,0 +1,214 @@
+"""Conversion and loading beside torch's DataLoader over the same store, in one run: `python benchmarks/data.py`.
+
+Every measurement is a process of its own; the loaders take turns, medians over the repetitions are compared. All
+deliver shuffled batches of 64 as torch tensors: bytes and labels. Memory is that of the process at its end, anonymous
+(its own) and resident (with the mapped pages of the shards, which the system takes back when it needs them).
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.data.catalog import find, own
+from nnlo_lib.data.conversion import Conversion
+from nnlo_lib.data.fetch import fetch
+from nnlo_lib.data.loader import Loader
+from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.data.readers import Block, Contents, Unit
+from nnlo_lib.data.sampler import SharedOrder
+from nnlo_lib.data.split import Split
+from nnlo_lib.data.store import convert
+
+BATCH = 64
+Figures = dict[str, float]
+
+
+class Samples:
+    """A map-style data set over the mapped shards, as a user of torch writes it."""
+
+    def __init__(self, split: Split) -> None:
+        import torch
+
+        self._split, self._tensor = split, torch.from_numpy
+        self._labels = torch.from_numpy(split.labels)
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        shard = int(np.searchsorted(self._split._ends, index, side="right"))
+        features = self._split._inputs[0][shard][index - self._split._starts[shard]]
+        return self._tensor(features.copy()), self._labels[index]
+
+
+class BatchedSamples(Samples):
+    """The same, giving a whole batch at a time."""
+
+    def __getitems__(self, indices: list[int]) -> tuple[Any, Any]:
+        (features,), labels = self._split.take(np.array(indices))
+        return self._tensor(features), self._tensor(labels)
+
+
+Epoch = Callable[[int], Iterable[tuple[Any, Any]]]
+
+
+def _ours(split: Split) -> Epoch:
+    import torch
+
+    loader = Loader(split, SharedOrder(np.arange(len(split)), BATCH, 1, 0, 1))
+    return lambda epoch: (
+        (torch.from_numpy(batch.inputs[0]), torch.from_numpy(batch.labels)) for batch in loader.epoch(epoch)
+    )
+
+
+def _torchs(split: Split, workers: int) -> Epoch:
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(
+        Samples(split), BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
+    return lambda epoch: loader
+
+
+def _torchs_batched(split: Split) -> Epoch:
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(BatchedSamples(split), BATCH, shuffle=True, collate_fn=lambda whole: whole)
+    return lambda epoch: loader
+
+
+LOADERS: dict[str, Callable[[Split], Epoch]] = {
+    "nnlo": _ours,
+    "DataLoader, 0 workers": lambda split: _torchs(split, 0),
+    "DataLoader, 2 workers": lambda split: _torchs(split, 2),
+    "DataLoader, 0 workers, our take()": _torchs_batched,
+}
+
+
+def load(manifest: Path, loader: str) -> Figures:
+    """Walk through an epoch to warm up and measure the next: samples a second."""
+    import torch
+
+    torch.set_num_threads(1)
+    split = Split(Manifest.load(manifest), "train")
+    epoch = LOADERS[loader](split)
+    for number in range(2):
+        started, samples, total = time.perf_counter(), 0, 0
+        for features, labels in epoch(number):
+            samples += len(labels)
+            total += int(features[0, 0, 0, 0])  # something of every batch is looked at
+    return {"samples_per_second": samples / (time.perf_counter() - started), **_memory()}
+
+
+def conversion(source: Path, target: Path) -> Figures:
+    """Convert TFRecords in one process."""
+    converting = Conversion(own("imagenet", "tfrecord"), source, target, "npz", 1)
+    started = time.perf_counter()
+    manifest = convert(converting)
+    seconds = time.perf_counter() - started
+    images = sum(part.samples for part in manifest.splits.values())
+    read = sum(unit.origin.stat().st_size for unit in converting.contents.units)
+    return {"images_per_second": images / seconds, "mb_per_second": read / seconds / 1e6, **_memory()}
+
+
+def _memory() -> Figures:
+    """Peak resident memory of this process and its present anonymous part, in MB."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {
+        name: int(lines[key].split()[0]) / 1000 for name, key in (("peak", "VmHWM"), ("anonymous", "RssAnon"))
+    }
+
+
+def _mnist(folder: Path, source: str) -> Path:
+    fetch(find("mnist"), folder / "raw", source)
+    convert(Conversion(find("mnist"), folder / "raw", folder / "mnist", "hdf5", 10_000))
+    return folder / "mnist"
+
+
+def _imagenet_sized(folder: Path, images: int) -> Path:
+    """A store of random images, 3 x 227 x 227, in shards of 1,024."""
+    import nnlo_lib.data.conversion as module
+
+    def block(seed: int) -> Block:
+        pixels = np.random.default_rng(seed).integers(0, 256, (1024, 3, 227, 227), dtype=np.uint8)
+        return Block((pixels,), np.arange(1024) % 1000)
+
+    count = images // 1024
+    units = [
+        Unit("train", f"train-{n:05d}-of-{count:05d}", folder, lambda seed=n: block(seed))
+        for n in range(count)
+    ]
+    original, module.read = module.read, lambda *_: Contents(tuple(units))
+    convert(Conversion(own("imagenet-sized", "folder"), folder, folder / "imagenet", "hdf5", 1024))
+    module.read = original
+    return folder / "imagenet"
+
+
+def _child(*arguments: str) -> Figures:
+    command = [sys.executable, __file__, "--child", *arguments]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+def _compare(name: str, manifest: Path, repeat: int) -> None:
+    runs: dict[str, list[Figures]] = {loader: [] for loader in LOADERS}
+    for _ in range(repeat):
+        for loader in LOADERS:
+            runs[loader].append(_child("load", str(manifest), loader))
+    speed = {
+        loader: statistics.median(run["samples_per_second"] for run in each) for loader, each in runs.items()
+    }
+    print(f"\n{name:<40}{'samples/s':>12}{'nnlo is':>9}{'peak MB':>10}{'anonymous MB':>14}")
+    for loader, each in runs.items():
+        peak, own_memory = (max(run[key] for run in each) for key in ("peak", "anonymous"))
+        print(
+            f"{loader:<40}{speed[loader]:>12,.0f}{speed['nnlo'] / speed[loader]:>8.1f}x{peak:>10,.0f}{own_memory:>14,.0f}"
+        )
+
+
+def main() -> None:
+    """Measure everything, or one thing as a child process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--source", default="../shared/data", help="folder with mnist/ and imagenet_tfrecord/"
+    )
+    parser.add_argument("--images", type=int, default=8192, help="of ImageNet's size, 155 kB each")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        kind, first, second = options.child
+        print(
+            json.dumps(load(Path(first), second) if kind == "load" else conversion(Path(first), Path(second)))
+        )
+        return
+    folder = Path(tempfile.mkdtemp())
+    try:
+        _compare("MNIST, 60,000 of 784 bytes", _mnist(folder, f"{options.source}/mnist"), options.repeat)
+        _compare(
+            f"{options.images:,} of 154,587 bytes", _imagenet_sized(folder, options.images), options.repeat
+        )
+        runs = [
+            _child("convert", f"{options.source}/imagenet_tfrecord", str(folder / f"npz{number}"))
+            for number in range(options.repeat)
+        ]
+        median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        print(
+            f"\nTFRecord to NPZ, one process: {median['images_per_second']:.0f} images/s, {median['mb_per_second']:.1f} MB/s "
+            f"read, peak {median['peak']:.0f} MB"
+        )
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
