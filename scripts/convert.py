@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from nnlo_lib.data.conversion import Conversion
-from nnlo_lib.data.store import convert
+from nnlo_lib.data.store import convert, tell
 from nnlo_lib.errors import reported
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
     conversion = Conversion.of(args.dataset, args.reader, args.raw, args.target, args.format, args.shard_size)
     if args.shard:
-        conversion.make(conversion.layout, conversion.unit(args.shard))
+        tell(conversion.make(conversion.layout, conversion.unit(args.shard)))
         return
     manifest = convert(conversion, args.processes)
     counts = ", ".join(f"{part.samples} {name}" for name, part in manifest.splits.items())

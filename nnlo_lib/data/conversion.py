@@ -87,7 +87,7 @@ class Conversion:
         """The names of the arrays, without the units: what making a shard needs, light enough to be sent around."""
         return replace(self.contents, units=())
 
-    def make(self, layout: Contents, unit: Unit) -> None:
+    def make(self, layout: Contents, unit: Unit) -> Record:
         """Read one unit and write its shard, then its record; raises UserError on bad files."""
         block = unit.read()
         self._check(layout, unit, block)
@@ -98,6 +98,7 @@ class Conversion:
             write_shard(part, self.format, arrays)
             record = Record.of(self._key(unit), unit.split, file, part, block, names)
         record.save(self._record_path(unit))
+        return record
 
     def _record_path(self, unit: Unit) -> Path:
         return self.target / RECORDS / f"{unit.name}.json"

@@ -13,6 +13,7 @@ class Purpose(IntEnum):
     EPOCH = 1
     VALIDATION = 2
     AUGMENT = 3
+    PROCESSES = 4
 
 
 def shuffled(indices: Indices, seed: int, purpose: Purpose, *coordinates: int) -> Indices:

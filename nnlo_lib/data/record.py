@@ -27,7 +27,10 @@ class Moments:
 
 @dataclass(frozen=True)
 class Record:
-    """One converted shard. `key` tells which conversion made it; `highest` is None where labels are no classes."""
+    """One converted shard. `key` tells which conversion made it; `highest` is None where labels are no classes.
+
+    `skipped` names the corrupt records that were left out, with the reason.
+    """
 
     key: str
     split: str
@@ -36,6 +39,7 @@ class Record:
     labels: Column
     highest: int | None
     moments: tuple[Moments, ...]
+    skipped: tuple[str, ...]
 
     @classmethod
     def of(cls, key: str, split: str, file: str, path: Path, block: Block, names: Sequence[str]) -> "Record":
@@ -47,7 +51,7 @@ class Record:
         shard = Shard(file, len(block.labels), path.stat().st_size, sha256(path), len(block.skipped))
         highest = int(block.labels.max()) if block.labels.dtype.kind in "iu" else None
         moments = tuple(_moments(array) for array in block.inputs)
-        return cls(key, split, shard, tuple(inputs), labels, highest, moments)
+        return cls(key, split, shard, tuple(inputs), labels, highest, moments, block.skipped)
 
     @classmethod
     def load(cls, path: Path) -> "Record | None":
@@ -90,6 +94,7 @@ def _typed(fields: dict[str, Any]) -> dict[str, Any]:
         "shard": Shard(**fields["shard"]),
         "inputs": tuple(column(each) for each in fields["inputs"]),
         "labels": column(fields["labels"]),
+        "skipped": tuple(fields["skipped"]),
         "moments": tuple(
             Moments(each["count"], tuple(each["sums"]), tuple(each["squares"])) for each in fields["moments"]
         ),

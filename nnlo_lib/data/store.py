@@ -1,6 +1,7 @@
 """The common store: any data set as shards of one layout, with a manifest."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -40,12 +41,12 @@ def _make_all(conversion: Conversion, units: Sequence[Unit], processes: int) -> 
     make = partial(replace(conversion).make, conversion.layout)  # a copy, without the list of all units
     if processes == 1:
         for unit in _shown(units, len(units)):
-            make(unit)
+            tell(make(unit))
         return
     with ProcessPoolExecutor(processes) as pool:
         try:
-            for _ in _shown(pool.map(make, units), len(units)):
-                pass
+            for record in _shown(pool.map(make, units), len(units)):
+                tell(record)
         except BrokenProcessPool as error:
             raise UserError(
                 f"a process that converted {conversion.dataset.name} died, perhaps for lack of memory; convert "
@@ -53,6 +54,12 @@ def _make_all(conversion: Conversion, units: Sequence[Unit], processes: int) -> 
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def tell(record: Record) -> None:
+    """Say what was left out."""
+    for reason in record.skipped:
+        print(f"{record.shard.file}: skipped {reason}", file=sys.stderr)
 
 
 def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:

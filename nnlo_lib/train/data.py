@@ -7,6 +7,7 @@ import numpy as np
 from nnlo_lib.data.augment import Augment
 from nnlo_lib.data.loader import Loader
 from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.data.order import Purpose, shuffled
 from nnlo_lib.data.partition import partition
 from nnlo_lib.data.partition_file import check_cover, save
 from nnlo_lib.data.readers import Indices
@@ -36,9 +37,7 @@ class TrainingData:
         self.split = Split(self.manifest, "train")
         train, self._held = self._divided()
         self.validating = self._own_validation() or (self.split, self._held)
-        self.parts = [train]
-        if data.partition.name != "iid":
-            self.parts = assign(train, self.split.labels, workers, data.partition, task.seed)
+        self.parts = [train] if data.partition.name == "iid" else self._dealt(train)
         check_cover(len(self.split), self._held, self.parts)
 
     @cached_property
@@ -58,6 +57,14 @@ class TrainingData:
     def save(self) -> None:
         """Keep with the run who learned from which sample."""
         save(self._task.state / PARTITION, self._held, self.parts)
+
+    def _dealt(self, train: Indices) -> list[Indices]:
+        """Give each worker samples of its own; the processes of one worker share its part by lot."""
+        processes = self._task.run.parallel.processes_per_worker
+        scheme, seed = self._task.run.data.partition, self._task.seed
+        parts = assign(train, self.split.labels, self._workers // processes, scheme, seed)
+        lots = (shuffled(part, seed, Purpose.PROCESSES) for part in parts)
+        return [np.sort(piece) for lot in lots for piece in np.array_split(lot, processes)]
 
     def _sampler(self, worker: int) -> Sampler:
         train, seed = self._task.run.train, self._task.seed

@@ -44,6 +44,29 @@ def test_other_tables_are_refused(tmp_path, text):
         read("digits", tmp_path, 100, {})
 
 
+@pytest.mark.filterwarnings("ignore:loadtxt")
+def test_every_kind_of_damage_is_named_or_harmless(digits_raw, tmp_path):
+    good, before = (digits_raw / "digits.csv.gz").read_bytes(), whole(digits_raw)
+    spoiled = [good[: len(good) * part // 20] for part in range(20)]
+    spoiled += [
+        good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :] for at in range(0, len(good), len(good) // 80)
+    ]
+    named = 0
+    for content in spoiled:
+        (tmp_path / "digits.csv.gz").write_bytes(content)
+        try:
+            found = whole(tmp_path)
+        except UserError as error:
+            named += "digits.csv.gz" in str(error)
+        else:
+            assert all(
+                np.array_equal(a, b)
+                for pair in zip(found, before, strict=True)
+                for a, b in zip(*pair, strict=True)
+            )
+    assert named > 90
+
+
 def test_absent_table_says_how_to_fetch_it(tmp_path):
     with pytest.raises(UserError, match=r"scripts/fetch\.py --dataset digits"):
         read("digits", tmp_path, 100, {})

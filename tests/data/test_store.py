@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from nnlo_lib.data import conversion
-from nnlo_lib.data.catalog import DIGITS, MNIST, Dataset
+from nnlo_lib.data.catalog import DIGITS, MNIST, Dataset, find
 from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.data.readers import Block, Contents, Unit
@@ -166,6 +166,30 @@ def test_several_inputs_and_targets_that_are_no_classes(tmp_path, monkeypatch):
     assert np.array_equal(first, inputs[0][[6, 0, 4]])
     assert np.array_equal(second, inputs[1][[6, 0, 4]])
     assert np.array_equal(labels, targets[[6, 0, 4]])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_left_out_is_said_and_counted(tmp_path, monkeypatch, capfd, processes):
+    pixels = np.zeros((2, 1, 8, 8), np.uint8)
+    blocks = [Block((pixels,), np.array([0, 1]), skipped) for skipped in ((), ("record 7: is damaged",))]
+    manifest = convert(conversion_of(monkeypatch, tmp_path, blocks), processes)
+    assert [shard.skipped for shard in manifest.splits["train"].shards] == [0, 1]
+    assert capfd.readouterr().err == "train-00001-of-00002.npz: skipped record 7: is damaged\n"
+
+
+def test_imagenet_in_both_formats_is_what_the_reader_gives(shared_data, tmp_path):
+    for format in ("hdf5", "npz"):
+        job = Conversion(find("imagenet"), shared_data / "imagenet_tfrecord", tmp_path / format, format, 1)
+        manifest = convert(job, 2)
+        assert {name: part.samples for name, part in manifest.splits.items()} == {"train": 64, "test": 16}
+        manifest.verify()
+        start = {"train": 0, "test": 0}
+        for unit in job.contents.units:
+            block, first = unit.read(), start[unit.split]
+            (images,), labels = Split(manifest, unit.split).take(np.arange(first, first + 16))
+            assert np.array_equal(images, block.inputs[0])
+            assert np.array_equal(labels, block.labels[:, 0] - 1)
+            start[unit.split] += 16
 
 
 def test_shards_of_different_kinds_are_refused(tmp_path, monkeypatch):
