@@ -1,7 +1,7 @@
 """What came out, in a paragraph that claims no more than the numbers do."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 from markupsafe import Markup, escape
@@ -33,6 +33,18 @@ def repetitions(table: pd.DataFrame) -> str:
 def weight(samples: int) -> str:
     """Say how much one test sample counts."""
     return f"The test split has {plural(samples, 'sample')}: one sample is {percent(1 / samples, 2)} of accuracy."
+
+
+def measured_on(splits: Collection[str]) -> str:
+    """Say what stands in for test samples where a data set has none."""
+    others = sorted(set(splits) - {"test"})
+    if not others:
+        return ""
+    where = {"validation": "the validation split", "held back": "the samples held back for validation"}
+    return (
+        f"Where the data set has no test split, “test” means here: {listing([where[name] for name in others])}. "
+        f"Choices made by validation figures make such numbers look better than they are."
+    )
 
 
 def _quality(table: pd.DataFrame) -> str:

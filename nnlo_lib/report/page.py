@@ -66,6 +66,7 @@ def _tables(jobs: Sequence[Job], summary: Path) -> dict[str, Any]:
         "headline": headline.headline(table),
         "repetitions": headline.repetitions(table),
         "weight": headline.weight(samples.pop()) if ranked_by == "accuracy" and len(samples) == 1 else "",
+        "measured_on": headline.measured_on({job.evaluation.get("split", "test") for job in jobs}),
         "columns": comparison.columns(table),
         "dots": comparison.dots(table, ranked_by),
         "headings": headings,

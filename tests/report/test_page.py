@@ -207,3 +207,20 @@ def test_the_same_job_twice_is_refused(fake, report):
     fake.folders.append(fake.job())
     with pytest.raises(UserError, match="the same run, seed and fold"):
         report(fake)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ("test", None),
+        ("validation", "means here: the validation split"),
+        ("held back", "the samples held back for validation"),
+    ],
+)
+def test_what_stands_in_for_test_samples_is_said(fake, report, split, said):
+    fake.job("a", 1)
+    path = fake.folders[0] / "evaluation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"split": split}))
+    text = check(report(fake)).text
+    assert ("no test split" in text) == bool(said)
+    assert said is None or said in text

@@ -17,6 +17,29 @@ SYNCHRONOUS = {
         "parallel": {"processes_per_worker": 2},
     },
 }
+DATA = {
+    "augmented": {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "crop": 7, "normalize": "standard"},
+    "by class": {"partition": {"name": "by_class"}, "augment": {"pad": 1}},
+    "few, unequal": {"partition": {"name": "dirichlet", "alpha": 0.1}},
+}
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA.keys())
+def test_every_way_to_feed_gives_the_same_bits_simulated_and_interrupted(tmp_path, data):
+    parallel = {"ranks": 3, "transport": "simulated"}
+    common = {"data": data, "ranks": 3, "train": {"epochs": 12, "batch_size": 8}}
+    real, virtual = (
+        training(tmp_path / "real", **common),
+        training(tmp_path / "virtual", **common, parallel=parallel),
+    )
+    with under_way(real, 2) as process:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 75
+    real.finish()
+    virtual.finish()
+    assert real.weights == virtual.weights
+    assert real.history == virtual.history
 
 
 @pytest.mark.parametrize("settings", SYNCHRONOUS.values(), ids=SYNCHRONOUS.keys())
