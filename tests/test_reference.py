@@ -84,17 +84,16 @@ def test_every_comment_is_a_default(tmp_path):
     )
 
 
+ALGORITHMS = ("average", "diloco", "downpour")
 PARTITIONS = ("by_class", "sorted", "dirichlet")
 
 
 def test_every_alternative_in_a_comment_is_valid(tmp_path):
     found = re.findall(r"# or (\{name: (\w+).*\})", default_file())
-    assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", "downpour", *PARTITIONS}
+    assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", *ALGORITHMS, *PARTITIONS}
     for alternative, name in found:
-        key = {"downpour": "algorithm", **dict.fromkeys(PARTITIONS, "data.partition")}.get(
-            name, "train.optimizer"
-        )
-        load(REPOSITORY / reference.DEFAULT, [f"{key}={alternative}"])
+        keys = dict.fromkeys(ALGORITHMS, "algorithm") | dict.fromkeys(PARTITIONS, "data.partition")
+        load(REPOSITORY / reference.DEFAULT, [f"{keys.get(name, 'train.optimizer')}={alternative}"])
 
 
 def test_lines_of_the_default_file_fit():

@@ -4,7 +4,7 @@
 default file are generated from the descriptions below.
 """
 
-from nnlo_lib.config.algorithm import Algorithm, AllReduce, Downpour
+from nnlo_lib.config.algorithm import Algorithm, AllReduce, Average, DiLoCo, Downpour
 from nnlo_lib.config.data import Augment, ByClass, Data, Dirichlet, Iid, Normalization, Partition, Sorted
 from nnlo_lib.config.experiment import Experiment
 from nnlo_lib.config.model import Model
@@ -24,9 +24,11 @@ __all__ = [
     "AllReduce",
     "Arrays",
     "Augment",
+    "Average",
     "ByClass",
     "Cifar",
     "Data",
+    "DiLoCo",
     "Dirichlet",
     "Downpour",
     "Experiment",

@@ -17,6 +17,22 @@ class AllReduce(Strict):
     )
 
 
+class Average(Strict):
+    """Local SGD: every replica learns alone and every few steps all average their parameters (Stich 2019)."""
+
+    name: Literal["average"] = "average"
+    sync_every: int = Field(10, ge=1, description="Local steps between two averages.")
+
+
+class DiLoCo(Strict):
+    """Local steps, whose mean change is the gradient of an outer Nesterov momentum (Douillard et al. 2023)."""
+
+    name: Literal["diloco"] = "diloco"
+    sync_every: int = Field(50, ge=1, description="Local steps between two outer steps.")
+    outer_lr: float = Field(0.7, gt=0, description="Learning rate of the outer step.")
+    outer_momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of the outer step.")
+
+
 class Downpour(Strict):
     """One server holds the parameters, workers send it gradients (Dean et al. 2012)."""
 
@@ -26,4 +42,4 @@ class Downpour(Strict):
     optimizer: Optimizer | None = Field(None, description="The server's update rule; null: that of `train`.")
 
 
-Algorithm = Annotated[AllReduce | Downpour, Field(discriminator="name")]
+Algorithm = Annotated[AllReduce | Average | DiLoCo | Downpour, Field(discriminator="name")]

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.algorithm import Algorithm, AllReduce, Downpour
+from nnlo_lib.config.algorithm import Algorithm, AllReduce, Average, DiLoCo, Downpour
 from nnlo_lib.config.data import Data
 from nnlo_lib.config.model import Model
 from nnlo_lib.config.parallel import Parallel, Resources
@@ -27,7 +27,9 @@ class Run(Strict):
         ("accuracy",), description="What is measured besides the loss."
     )
     train: Train = Field(Train(), description="How long and how fast.")
-    algorithm: Algorithm = Field(AllReduce(), description="How the replicas agree: allreduce or downpour.")
+    algorithm: Algorithm = Field(
+        AllReduce(), description="How the replicas agree: allreduce, average, diloco or downpour."
+    )
     parallel: Parallel = Field(Parallel(), description="How many processes and how they talk.")
     resources: Resources = Field(Resources(), description="What the scheduler is asked for.")
 
@@ -43,9 +45,9 @@ class Run(Strict):
                     "parallel",
                     "ranks",
                 )
-            case AllReduce() if group > 1:
+            case AllReduce() | Average() | DiLoCo() if group > 1:
                 refuse(
-                    "allreduce has no workers of several processes; use more ranks",
+                    f"{self.algorithm.name} has no workers of several processes; use more ranks",
                     "parallel", "processes_per_worker",
                 )  # fmt: skip
         if self.resources.nodes > ranks:

@@ -5,6 +5,8 @@ import torch
 
 from nnlo_lib.algorithms.algorithm import Algorithm, Share
 from nnlo_lib.algorithms.allreduce import AllReduce
+from nnlo_lib.algorithms.average import Average
+from nnlo_lib.algorithms.diloco import DiLoCo
 from nnlo_lib.algorithms.downpour import Downpour
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.train.replica import Replica
@@ -69,6 +71,19 @@ def allreduce(comm: Communicator, optimizer: str, counts: list[list[int]]) -> di
         algorithm, replica, comm.rank, counts[comm.rank], [sum(step) for step in zip(*counts, strict=True)]
     )
     return {"path": path, "bytes": comm.bytes_sent["gradient"]}
+
+
+def periodic(comm: Communicator, name: str, counts: list[list[int]], *settings: float) -> dict[str, object]:
+    """Run an algorithm that meets every few steps; `counts` holds each rank's samples at each step."""
+    replica, algorithm = make_replica("sgd"), {"average": Average, "diloco": DiLoCo}[name](comm, *settings)
+    algorithm.start(replica)
+    total = [sum(step) for step in zip(*counts, strict=True)]
+    path = work(algorithm, replica, comm.rank, counts[comm.rank], total)
+    before = comm.bytes_sent["parameters"]
+    algorithm.on_pause(replica)
+    algorithm.on_epoch(replica)
+    end = comm.bytes_sent["parameters"] - before
+    return {"path": path, "theta": replica.theta.tolist(), "bytes": before, "end": end}
 
 
 def downpour(

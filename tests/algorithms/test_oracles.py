@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from convex import BATCH, DIMENSION, START, allreduce, downpour, gradient, rows, served
+from convex import BATCH, DIMENSION, START, allreduce, downpour, gradient, periodic, rows, served
 from ranks import IDS, TRANSPORTS, on_ranks
 
 STEPS = 50
@@ -57,6 +57,59 @@ def test_allreduce(transport, ranks, optimizer):
         np.testing.assert_allclose(result["path"], path, rtol=0, atol=1e-9)
         assert result["path"] == results[0]["path"]  # all replicas are equal after each step
         assert result["bytes"] == STEPS * 8 * DIMENSION * (ranks - 1)
+
+
+class Mean:
+    """theta <- (1/n) sum_i theta_i."""
+
+    def meet(self, thetas):
+        return np.mean(thetas, axis=0)
+
+
+class Outer:
+    """Douillard et al. 2023, algorithm 1, with SGD and Nesterov's momentum as the outer optimizer."""
+
+    def __init__(self, lr, mu):
+        self.lr, self.mu, self.theta, self.v = lr, mu, START, np.zeros(DIMENSION)
+
+    def meet(self, thetas):
+        d = np.mean([self.theta - theta for theta in thetas], axis=0)
+        self.v = self.mu * self.v + d
+        self.theta = self.theta - self.lr * (d + self.mu * self.v)
+        return self.theta
+
+
+MEETINGS = {
+    "average, always": ("average", Mean, [1]),
+    "average": ("average", Mean, [4]),
+    "diloco": ("diloco", lambda: Outer(0.7, 0.9), [4, 0.7, 0.9]),
+    "diloco as local SGD": ("diloco", Mean, [4, 1.0, 0.0]),
+}
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(("name", "outer", "settings"), MEETINGS.values(), ids=MEETINGS)
+def test_local_steps_and_meetings(transport, ranks, name, outer, settings):
+    counts, sync_every = uneven(ranks), settings[0]
+    results = on_ranks(periodic, transport, ranks, name, counts, *settings)
+    thetas, rules, outer = [START] * ranks, [Momentum() for _ in range(ranks)], outer()
+    for step in range(STEPS):
+        for rank in range(ranks):
+            count = counts[rank][step]
+            g = gradient(thetas[rank], rows(rank, step, count)) if count else np.zeros(DIMENSION)
+            thetas[rank] = rules[rank].step(thetas[rank], g)
+        if (step + 1) % sync_every == 0:
+            thetas = [outer.meet(thetas)] * ranks
+        for result, theta in zip(results, thetas, strict=True):
+            np.testing.assert_allclose(result["path"][step], theta, rtol=0, atol=1e-9)
+    pending = STEPS % sync_every > 0
+    end = outer.meet(thetas) if pending else thetas[0]
+    start = 8 * DIMENSION * (ranks - 1)
+    for rank, result in enumerate(results):
+        np.testing.assert_allclose(result["theta"], end, rtol=0, atol=1e-9)
+        assert result["theta"] == results[0]["theta"]
+        assert result["bytes"] == start * (STEPS // sync_every) + start * (rank == 0)
+        assert result["end"] == start * pending
 
 
 @EVERYWHERE

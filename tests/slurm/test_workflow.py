@@ -87,3 +87,25 @@ def undisturbed(checkout: Checkout) -> bytes:
         check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     return (checkout.folder / "results/undisturbed/allreduce/seed-1/model.safetensors").read_bytes()
+
+
+def test_tfrecords_are_converted_by_independent_jobs(
+    slurm: Slurm, checkout: Checkout, shared_data: Path
+) -> None:
+    source = str(shared_data / "imagenet_tfrecord")
+    edit(checkout, "shards", data={"dataset": "imagenet", "source": source, "format": "npz"})
+    target = "data/imagenet/npz/manifest.json"
+    finish(slurm, checkout, start(slurm, checkout, target, "--configfile", "shards.yaml"), seconds=300)
+    splits = json.loads((checkout.folder / target).read_text())["splits"]
+    assert {name: part["samples"] for name, part in splits.items()} == {"train": 64, "test": 16}
+    said = (checkout.folder / "snakemake.log").read_text()
+    assert said.count("rule convert_shard:") == 5
+    done = slurm.run(
+        "sacct",
+        "--allusers",
+        "--noheader",
+        "--allocations",
+        "--format=State,Comment%60",
+        "--starttime=now-1hour",
+    )
+    assert sum("convert_shard" in line and "COMPLETED" in line for line in done.splitlines()) >= 5, done

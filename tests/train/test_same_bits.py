@@ -10,6 +10,8 @@ from training import training, under_way, wait
 SYNCHRONOUS = {
     "allreduce-2": {"algorithm": "allreduce", "ranks": 2},
     "allreduce-4": {"algorithm": "allreduce", "ranks": 4},
+    "average-3": {"algorithm": {"name": "average", "sync_every": 7}, "ranks": 3},
+    "diloco-2": {"algorithm": {"name": "diloco", "sync_every": 30}, "ranks": 2},
     "downpour-3": {"algorithm": {"name": "downpour", "synchronous": True}, "ranks": 3},
     "downpour-5-grouped": {
         "algorithm": {"name": "downpour", "synchronous": True, "sync_every": 3},
@@ -83,7 +85,9 @@ def test_a_last_batch_of_one_sample_leaves_nobody_waiting(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [SYNCHRONOUS["allreduce-2"], SYNCHRONOUS["downpour-3"]], ids=["allreduce", "downpour"]
+    "settings",
+    [SYNCHRONOUS[name] for name in ("allreduce-2", "average-3", "diloco-2", "downpour-3")],
+    ids=["allreduce", "average", "diloco", "downpour"],
 )
 @pytest.mark.parametrize("whom", ["launcher", "one rank"])
 def test_a_stopped_training_resumes_to_the_same_bits(tmp_path, settings, whom):

@@ -1,0 +1,46 @@
+"""DiLoCo: local steps by an inner optimizer, their mean as the gradient of an outer one."""
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.algorithm import Model
+from nnlo_lib.algorithms.periodic import Periodic
+from nnlo_lib.comm.communicator import Communicator
+
+
+class DiLoCo(Periodic):
+    """Let an outer SGD with Nesterov's momentum follow the mean of what H = `sync_every` local steps changed.
+
+        theta_i <- optimizer(theta_i, g_i), H times from theta;    d = (1/n) sum_i (theta - theta_i)
+        v <- mu v + d;    theta <- theta - lr (d + mu v);    theta_i <- theta
+
+    Douillard et al., DiLoCo, 2023, arXiv:2311.08105, algorithm 1; the momentum in PyTorch's form. With lr = 1 and
+    mu = 0 it is local SGD. Invariant: all ranks hold the same theta and v after a meeting. Bytes per rank: those of an
+    all-reduce of 4 P, every H steps.
+    """
+
+    def __init__(
+        self, comm: Communicator, sync_every: int, outer_lr: float = 0.7, outer_momentum: float = 0.9
+    ) -> None:
+        super().__init__(comm, sync_every)
+        self.outer_lr, self.outer_momentum = outer_lr, outer_momentum
+        self._theta = self._velocity = torch.empty(0)
+
+    def start(self, replica: Model) -> None:
+        super().start(replica)
+        self._theta, self._velocity = replica.theta.clone(), torch.zeros_like(replica.theta)
+
+    def meet(self, replica: Model) -> None:
+        change = torch.sub(self._theta, replica.theta)
+        self.comm.allreduce(change, "parameters")
+        change.div_(self.comm.size)
+        self._velocity.mul_(self.outer_momentum).add_(change)
+        self._theta.sub_(change.add_(self._velocity, alpha=self.outer_momentum), alpha=self.outer_lr)
+        replica.theta.copy_(self._theta)
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"diloco.theta": self._theta, "diloco.velocity": self._velocity}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        super().load_state(tensors)
+        self._theta, self._velocity = tensors["diloco.theta"].clone(), tensors["diloco.velocity"].clone()
