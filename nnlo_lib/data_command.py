@@ -24,7 +24,7 @@ def data_command(experiment: Experiment, names: list[str], seed: int) -> None:
     for path, runs in _by_store(plan, names).items():
         if not path.exists():
             raise UserError(
-                f"{path} is not there yet; make it: snakemake --profile profiles/local --configfile FILE {path}"
+                f"{path} is not there yet; make it: snakemake {path} --profile profiles/local --configfile FILE"
             )
         manifest = Manifest.load(path)
         parts = {name: _parts(experiment, name, run, seed, path) for name, run in runs.items()}

@@ -17,6 +17,8 @@ from nnlo_lib.errors import UserError
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MOST_MEMBERS = 10_000_000
 MARGIN = 100_000_000  # bytes that stay free on the disk
+HIGHEST_RATIO = 1100  # deflate reaches 1032; what grows more, and beyond MARGIN, is a bomb
+BETWEEN = 1 << 24  # bytes in a tar from one file's content to the next: headers, long names, padding
 CHUNK = 1 << 20
 COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -44,35 +46,46 @@ def extract(archive: Path, target: Path) -> None:
     """Extract all files into the new folder `target`, which appears only when all of them are there.
 
     Raises UserError naming archive and member for what is no plain file below `target`: an absolute path, `..`, a link,
-    a device; for more than the disk holds; for a member that yields other than it declares; and for a damaged archive.
+    a device; for more than the disk or an honest archive of its size holds; for a member that yields other than it
+    declares; for a damaged archive; and where the file system refuses.
     """
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
     try:
+        part.mkdir(parents=True)
         _extract(archive, part)
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
+    except DAMAGED as error:
+        if getattr(error, "errno", None):  # the system's, not that of a decompressor
+            raise UserError(f"cannot extract {archive} into {target}: {error}") from error
+        raise UserError(
+            f"{archive} is damaged or no archive ({error or type(error).__name__}); get it again"
+        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def _extract(archive: Path, target: Path) -> None:
     room = shutil.disk_usage(target).free - MARGIN
-    try:
-        for number, member in enumerate(_members(archive)):
-            path = target.joinpath(*_parts(archive, member.name))
-            room -= member.size
-            if room < 0 or number == MOST_MEMBERS:
-                raise UserError(
-                    f"{archive} holds more than the disk of {target.parent} has room for, at {member.name}"
-                )
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(archive, member, path)
-    except DAMAGED as error:
-        raise UserError(
-            f"{archive} is damaged or no archive ({error or type(error).__name__}); get it again"
-        ) from error
+    honest = max(HIGHEST_RATIO * archive.stat().st_size, MARGIN)
+    total = 0
+    for number, member in enumerate(_members(archive)):
+        total += member.size
+        if number == MOST_MEMBERS:
+            raise UserError(f"{archive} holds more than {MOST_MEMBERS:,} files, at {member.name}")
+        if total > room:
+            raise UserError(
+                f"{archive} holds more than the disk of {target.parent} has room for, at {member.name}"
+            )
+        if total > honest:
+            raise UserError(
+                f"{archive} grows more than {HIGHEST_RATIO}-fold, at {member.name}, as no honest archive does; if it is "
+                f"one, extract it yourself and set data.source to the folder"
+            )
+        path = target.joinpath(*_parts(archive, member.name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(archive, member, path)
 
 
 def _members(archive: Path) -> Iterator[Member]:
@@ -82,18 +95,37 @@ def _members(archive: Path) -> Iterator[Member]:
 
 def _tar_members(archive: Path) -> Iterator[Member]:
     with _decompressed(archive) as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as tar:
-            for info in tar:
-                if info.isdir():
-                    continue
-                content = tar.extractfile(info) if info.isreg() else None
-                if content is None:
-                    raise UserError(
-                        f"{archive}: {info.name} is a link or device; only plain files are extracted"
-                    )
-                yield Member(info.name, info.size, content)
-        while stream.read(CHUNK):  # to the end, where the checksum of what was compressed is compared
+        bounded = _Bounded(stream)
+        with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r|") as tar:
+            while (info := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]  # or tarfile remembers all of them
+                bounded.left = info.size + BETWEEN
+                if not info.isdir():
+                    yield Member(info.name, info.size, _content(archive, tar, info))
+                bounded.left = BETWEEN
+        while bounded.read(CHUNK):  # to the end, where the checksum of what was compressed is compared
             pass
+
+
+def _content(archive: Path, tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(info) if info.isreg() else None
+    if content is None:
+        raise UserError(f"{archive}: {info.name} is a link or device; only plain files are extracted")
+    return content
+
+
+class _Bounded:
+    """A stream of at most `left` bytes more, for tarfile reads a header of any declared size into memory."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.left = stream, BETWEEN
+
+    def read(self, size: int) -> bytes:
+        chunk = self.stream.read(size)
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise tarfile.ReadError("more between its files than a tar needs")
+        return chunk
 
 
 def _decompressed(archive: Path) -> IO[bytes]:

@@ -22,6 +22,7 @@ class Dataset:
     """A data set and its `reader`; `scale` maps a stored byte to 0..1.
 
     `shape` (channels, height, width) and `classes` are what the files must hold; None: whatever they hold.
+    `instead` is another official form of the only file, taken where it lies but not from the mirrors.
     `mirrors` are base addresses tried in turn; `embedded` is a folder inside an installed package instead.
     `hint` says where files come from that no mirror may give. A set without `files` is read where it lies.
     """
@@ -32,6 +33,7 @@ class Dataset:
     classes: int | None = None
     scale: float = 1 / 255
     files: tuple[File, ...] = ()
+    instead: File | None = None
     homepage: str = ""
     license: str = ""
     mirrors: tuple[str, ...] = ()
@@ -110,6 +112,7 @@ CIFAR10 = Dataset(
     classes=10,
     reader="cifar",
     files=(File("cifar-10-binary.tar.gz", md5="c32a1d4ab5d03f1284b67883e8d87530"),),
+    instead=File("cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"),
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
     license="none stated; cite Krizhevsky 2009",
     mirrors=("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
@@ -120,6 +123,7 @@ CIFAR100 = replace(
     name="cifar100",
     classes=100,
     files=(File("cifar-100-binary.tar.gz", md5="03b5dce01913d631647c71ecec9e9cb8"),),
+    instead=File("cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85"),
 )
 
 IMAGENET = Dataset(

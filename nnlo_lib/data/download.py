@@ -8,17 +8,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from nnlo_lib.errors import UserError
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from requests import Response
+    from tqdm import tqdm
 
 ATTEMPTS = 3
 PAUSE_SECONDS = 0.5
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 15.0
+LOG_SECONDS = 10.0  # between two lines of progress where there is no terminal
 CHUNK = 1 << 16
 
 
@@ -75,21 +79,40 @@ def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
 
 
 @contextmanager
-def _partial(target: Path) -> Iterator[Path]:
-    """Give the partial file, which nobody else may write meanwhile; leave it only if it holds something."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    with part.open("ab") as lock:
+def alone(path: Path, doing: str) -> Iterator[None]:
+    """Create the file `path` and hold its lock; leave it only if it then holds something.
+
+    Raises UserError if another process is `doing` this.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"another process is downloading {target}; wait for it") from error
+            raise UserError(f"another process is {doing}; wait for it") from error
+        if not _is_still(path, lock):
+            raise UserError(f"another process was {doing} just now; try again")
+        try:
+            yield
+        finally:
+            if _is_still(path, lock) and not path.stat().st_size:
+                path.unlink()
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
+    """Tell whether the open file is the one at `path`, not one that was renamed or removed since."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    """Give the partial file, which nobody else may write meanwhile, and which says of what it is a part."""
+    part = target.with_name(f".{target.name}.part")
+    with alone(part, f"downloading {target}"):
         try:
             yield part
         finally:
             if not (part.exists() and part.stat().st_size):
-                part.unlink(missing_ok=True)
-            if not part.exists():
                 _note(part).unlink(missing_ok=True)
 
 
@@ -113,9 +136,7 @@ def _get(url: str, part: Path) -> None:
             url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)
         ) as response:
             response.raise_for_status()
-            _receive(
-                response, url, part, have if response.status_code == requests.codes.partial_content else 0
-            )
+            _receive(response, url, part, _start(response, part, have))
     except requests.HTTPError as error:
         status = error.response.status_code
         if status == requests.codes.requested_range_not_satisfiable:
@@ -129,21 +150,39 @@ def _get(url: str, part: Path) -> None:
         raise _FailedError(_reason(error), again=not hopeless) from error
 
 
-def _receive(response: "Response", url: str, part: Path, start: int) -> None:
-    from tqdm import tqdm
+def _start(response: "Response", part: Path, have: int) -> int:
+    """Tell which byte of the file the answer begins with."""
+    if response.status_code != 206:
+        return 0
+    if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        _note(part).unlink(missing_ok=True)
+        raise _FailedError("the server sent another part than it was asked for", again=True)
+    return have
 
+
+def _receive(response: "Response", url: str, part: Path, start: int) -> None:
     version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
-    _note(part).write_text(json.dumps({"url": url, "version": "" if version.startswith("W/") else version}))
-    total = start + int(response.headers.get("Content-Length", 0))
-    bar = tqdm(
-        total=total or None, initial=start, unit="B", unit_scale=True, leave=False, desc=part.name[1:-5],
-        disable=not sys.stderr.isatty(),
-    )  # fmt: skip
-    with part.open("rb+") as file, bar:
-        file.truncate(start)
+    with part.open("rb+") as file, _bar(response, part.name[1:-5], start) as bar:
+        file.truncate(start)  # before the note: it must never speak of what is not there
+        _note(part).write_text(
+            json.dumps({"url": url, "version": "" if version.startswith("W/") else version})
+        )
         file.seek(start)
         for chunk in response.iter_content(CHUNK):
-            bar.update(file.write(chunk))
+            if bar.update(file.write(chunk)) and not sys.stderr.isatty():
+                print(file=sys.stderr)  # in a log each state has its own line
+
+
+def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
+    """Show progress at once on a terminal, every ten seconds in a log."""
+    from tqdm import tqdm
+
+    pause = 0.1 if sys.stderr.isatty() else LOG_SECONDS
+    length = response.headers.get("Content-Length", "")
+    return tqdm(
+        total=start + int(length) if length.isdecimal() else None, initial=start, unit="B", unit_scale=True,
+        leave=False, desc=name, delay=pause, mininterval=pause, maxinterval=pause,
+    )  # fmt: skip
 
 
 def _version_begun(url: str, part: Path) -> str | None:

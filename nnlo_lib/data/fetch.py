@@ -59,7 +59,12 @@ def _own(dataset: Dataset, target: Path, source: str | None) -> Fetched:
         )
     archive = target / Path(source).name if remote else path
     if remote:
-        _download([source], archive, lambda *_: None, f"download {source}")
+        _download(
+            [source],
+            archive,
+            lambda *_: None,
+            f"download {source}; get it elsewhere and set data.source to the archive",
+        )
     elif not archive.is_file():
         raise UserError(f"data.source {source}: there is no such folder or archive")
     return Fetched(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))

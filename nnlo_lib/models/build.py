@@ -13,11 +13,13 @@ from nnlo_lib.errors import UserError
 from nnlo_lib.models.registry import MODELS
 from nnlo_lib.streams import stream
 
+Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # of a sample; of several inputs the shape of each
 
-def build(name: str, args: dict[str, Any], shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+
+def build(name: str, args: dict[str, Any], shape: Shape, classes: int, seed: int) -> nn.Module:
     """Return the model `name` for samples of `shape`, its initial weights drawn from `seed`.
 
-    A user's function `path.py:function` is called with (shape, classes, **args).
+    With several inputs `shape` is a tuple of shapes, and the model is called with as many tensors. A user's function `path.py:function` is called with (shape, classes, **args).
     """
     function = _from_file(name) if ".py:" in name else _from_zoo(name)
     torch.manual_seed(stream(seed, "initial weights"))

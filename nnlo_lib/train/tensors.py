@@ -9,6 +9,7 @@ from nnlo_lib.data.augment import centre
 from nnlo_lib.data.manifest import Column, Manifest
 from nnlo_lib.data.readers import Array, Inputs
 from nnlo_lib.errors import UserError
+from nnlo_lib.models.build import Shape
 
 
 class Tensors:
@@ -26,11 +27,9 @@ class Tensors:
         ]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a sample of the only input."""
-        if len(self.shapes) > 1:
-            raise UserError(f"this model takes one input, the data set has {len(self.shapes)}: {self.shapes}")
-        return self.shapes[0]
+    def shape(self) -> Shape:
+        """What a model is built for: the shape of a sample, of several inputs a tuple of their shapes."""
+        return self.shapes[0] if len(self.shapes) == 1 else self.shapes
 
     def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return a tensor for each input and the labels; images that are still larger are cropped at the centre."""

@@ -117,3 +117,43 @@ def test_lists_of_hdf5_files_without_a_test_are_measured_on_what_was_held_back(c
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert "blobs" in shown.stdout
+
+
+TWO_INPUTS = """
+import torch
+from torch import nn
+
+
+class Two(nn.Module):
+    def __init__(self, shapes, classes):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(*shape, classes) for shape in shapes)
+
+    def forward(self, *inputs):
+        return sum(layer(each) for layer, each in zip(self.layers, inputs, strict=True))
+
+
+def build(shapes, classes):
+    return Two(shapes, classes)
+"""
+
+
+def test_a_group_of_inputs_reaches_a_model_of_several_inputs(checkout, tmp_path):
+    rng = np.random.default_rng(1)
+    centres, classes = rng.normal(size=(3, 5)), rng.integers(0, 3, 90)
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file["X/jets"] = (centres[classes] + 0.1 * rng.normal(size=(90, 5))).astype(np.float32)
+        file["X/muons"] = rng.normal(size=(90, 2))
+        file["Y"] = np.eye(3)[classes]
+    (checkout.folder / "mine.py").write_text(TWO_INPUTS)
+    reader = {"name": "arrays", "train": "all.h5", "test": "all.h5", "features": "X", "labels": "Y"}
+    checkout.experiment(
+        data={"dataset": "two", "source": str(tmp_path), "reader": reader},
+        model={"name": "mine.py:build"},
+        train={"epochs": 20, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
+        runs={"two": {"parallel": {"ranks": 2}}},
+    )
+    run = checkout.snakemake("results/tiny/two/seed-0/evaluation.json")
+    assert run.returncode == 0, run.stdout
+    evaluation = json.loads((checkout.folder / "results/tiny/two/seed-0/evaluation.json").read_text())
+    assert evaluation["accuracy"] > 0.9

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from nnlo_lib.data.archive import inner
 from nnlo_lib.data.readers import Block, Contents, Unit, ranges
 from nnlo_lib.data.readers.cifar_pickle import load, names
 from nnlo_lib.errors import UserError
@@ -19,12 +18,17 @@ from nnlo_lib.errors import UserError
 IMAGE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+FIRST = ("data_batch_1.bin", "train.bin", "data_batch_1", "train")  # tells the layout
+CLASSES = {"labels": 10, "fine_labels": 100, "coarse_labels": 20}
 Kind = Literal["fine", "coarse"]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One file of `count` records with `labels` label bytes each, of which `label` is taken; python if 0 label bytes."""
+    """One file of `count` records with `labels` label bytes each, of which `label` is taken; python if 0 label bytes.
+
+    `key` is what the python layout calls these labels.
+    """
 
     path: Path
     count: int
@@ -33,7 +37,16 @@ class Batch:
     key: str
 
     def read(self, start: int, end: int) -> Block:
-        """Read records start..end-1."""
+        """Read records start..end-1; raises UserError on a label that is no class."""
+        block = self._read(start, end)
+        for wrong in np.flatnonzero((block.labels < 0) | (block.labels >= CLASSES[self.key]))[:1]:
+            raise UserError(
+                f"{self.path}: record {start + wrong} has label {block.labels[wrong]}, but the `{self.key}` of CIFAR "
+                f"are 0..{CLASSES[self.key] - 1}; get it again"
+            )
+        return block
+
+    def _read(self, start: int, end: int) -> Block:
         if not self.labels:
             pixels, labels = load(self.path, self.key)
             return Block((pixels[start:end].reshape(-1, *IMAGE),), labels[start:end])
@@ -49,7 +62,7 @@ class Batch:
 
 def read(folder: Path, shard_size: int, *, labels: Kind = "fine") -> Contents:
     """List the batches in `folder`, or in its only folder; any number of records in each."""
-    folder = inner(folder) if folder.is_dir() else folder
+    folder = _root(folder)
     splits = _splits(folder, labels)
     units = [
         Unit(split, name, batches[0].path, partial(_block, batches, start, end))
@@ -57,6 +70,14 @@ def read(folder: Path, shard_size: int, *, labels: Kind = "fine") -> Contents:
         for name, start, end in ranges(split, sum(batch.count for batch in batches), shard_size)
     ]
     return Contents(tuple(units), class_names=_class_names(folder, labels))
+
+
+def _root(folder: Path) -> Path:
+    """Return `folder`, or its only folder if the batches are not in itself; the archive may lie beside that."""
+    if any((folder / name).is_file() for name in FIRST) or not folder.is_dir():
+        return folder
+    folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return folders[0] if len(folders) == 1 else folder
 
 
 def _splits(folder: Path, labels: Kind) -> dict[str, list[Batch]]:
