@@ -3,15 +3,18 @@
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from nnlo_lib.data.archive import extract, inner, is_archive
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.catalog import Dataset, File
 from nnlo_lib.data.content import content_sha256, locate, variants
+from nnlo_lib.data.download import alone, download
 from nnlo_lib.data.fetched import Fetched
 from nnlo_lib.errors import UserError
 
@@ -32,6 +35,9 @@ def fetch(dataset: Dataset, target: Path, source: str | None = None) -> Fetched:
 
 def _official(dataset: Dataset, target: Path, source: str | None) -> Fetched:
     base = source or _embedded(dataset)
+    if base and is_archive(_name(base)) and not is_archive(dataset.files[0].name):
+        base = str(target / _unpacked(_archive(base, target), target))
+    dataset = _as_found(dataset, target, base)
     paths = [_kept(file, target) or _bring(dataset, file, target, base) for file in dataset.files]
     files = tuple(
         {
@@ -50,24 +56,51 @@ def _own(dataset: Dataset, target: Path, source: str | None) -> Fetched:
     if source is None:
         hint = f" ({dataset.hint})" if dataset.hint else ""
         raise UserError(f"data.source: name the folder, archive or URL of the files of {dataset.name}{hint}")
-    remote, path = "://" in source, Path(source).expanduser()
-    if not remote and path.is_dir():
+    path = Path(source).expanduser()
+    if not _is_remote(source) and path.is_dir():
         return Fetched(target, dataset.name, source, str(path.resolve()), ())
-    if not is_archive(source):
+    if not is_archive(_name(source)):
         raise UserError(
             f"data.source {source}: there is no such folder, and it is not the name of an archive"
         )
-    archive = target / Path(source).name if remote else path
-    if remote:
-        _download(
-            [source],
-            archive,
-            lambda *_: None,
-            f"download {source}; get it elsewhere and set data.source to the archive",
-        )
-    elif not archive.is_file():
-        raise UserError(f"data.source {source}: there is no such folder or archive")
+    archive = _archive(source, target)
     return Fetched(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))
+
+
+def _is_remote(source: str) -> bool:
+    return "://" in source
+
+
+def _name(source: str) -> str:
+    """Return the file name in a path or URL, without what a URL asks behind it."""
+    return Path(urlsplit(source).path if _is_remote(source) else source).name
+
+
+def _archive(source: str, target: Path) -> Path:
+    """Return the local archive, downloaded into `target` if `source` is a URL."""
+    path = target / _name(source) if _is_remote(source) else Path(source).expanduser()
+    if _is_remote(source):
+        what = f"download {source}; get it elsewhere and set data.source to the archive"
+        _download([source], path, lambda *_: None, what)
+    elif not path.is_file():
+        raise UserError(f"data.source {source}: there is no such folder or archive")
+    return path
+
+
+def _as_found(dataset: Dataset, target: Path, base: str | None) -> Dataset:
+    """Return the data set, made of its other official file where that lies and the first does not."""
+    places = [str(target), base or ""]
+    other = dataset.instead
+    if other and not _lies(dataset.files[0], places) and _lies(other, places):
+        return replace(dataset, files=(other,))
+    return dataset
+
+
+def _lies(file: File, places: list[str]) -> bool:
+    """Tell whether one of `places` is the file, by path or URL, or a folder that has it."""
+    return any(
+        _name(place) == file.name or (Path(place).expanduser() / file.name).is_file() for place in places
+    )
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -76,7 +109,8 @@ def _described(path: Path) -> dict[str, Any]:
 
 def _unpacked(archive: Path, target: Path) -> str:
     """Extract an archive below `target`; return where its files are, relative to it."""
-    extract(archive, target / FILES)
+    with alone(target / f".{FILES}.lock", f"extracting into {target}"):
+        extract(archive, target / FILES)
     return str(inner(target / FILES).relative_to(target))
 
 
@@ -101,7 +135,7 @@ def _kept(file: File, target: Path) -> Path | None:
 
 
 def _bring(dataset: Dataset, file: File, target: Path, base: str | None) -> Path:
-    if base is None or "://" in base:
+    if base is None or _is_remote(base):
         final = _from_web(dataset, file, target, base)
     else:
         final = _from_disk(dataset, file, target, Path(base).expanduser())
@@ -124,7 +158,7 @@ def _from_disk(dataset: Dataset, file: File, target: Path, base: Path) -> Path:
 
 
 def _from_web(dataset: Dataset, file: File, target: Path, base: str | None) -> Path:
-    if base and base.endswith(file.name):
+    if base and _name(base) == file.name:
         urls = [base]
     else:
         urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
@@ -137,8 +171,6 @@ def _from_web(dataset: Dataset, file: File, target: Path, base: str | None) -> P
 
 
 def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], what: str) -> None:
-    from nnlo_lib.data.download import download
-
     try:
         download(urls, path, check)
     except UserError as error:

@@ -31,12 +31,17 @@ def digits(request, digits_raw) -> Manifest:
 class Server:
     """Serve `answers`: bytes, a status, or ("truncated", bytes); count the requests for each path.
 
-    With an `etag` it gives parts to those who know it; `ranges` lists what was asked for.
+    With an `etag` it gives parts to those who know it, `shift` bytes off; `ranges` lists what was asked for.
+    While `hold` is unset it stops in the middle of a body, so that a client can be caught there.
     """
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | int | tuple[str, bytes]] = {}
         self.etag = ""
+        self.shift = 0
+        self.length: str | None = None
+        self.hold = threading.Event()
+        self.hold.set()
         self.ranges: list[str | None] = []
         self.requests: Counter[str] = Counter()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -45,6 +50,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
+        self.hold.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -61,13 +67,20 @@ class Server:
                 body = answer[1] if isinstance(answer, tuple) else answer
                 server.ranges.append(self.headers["Range"])
                 part = bool(server.etag and self.headers["If-Range"] == server.etag)
-                body = body[int(self.headers["Range"][6:-1]) :] if part else body
+                start = int(self.headers["Range"][6:-1]) + server.shift if part else 0
+                end, body = len(body), body[start:]
                 self.send_response(206 if part else 200)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", server.length or str(len(body)))
+                if part:
+                    self.send_header("Content-Range", f"bytes {start}-{end - 1}/{end}")
                 if server.etag:
                     self.send_header("ETag", server.etag)
                 self.end_headers()
-                self.wfile.write(body[: len(body) // 2] if isinstance(answer, tuple) else body)
+                half = len(body) // 2
+                self.wfile.write(body[:half])
+                server.hold.wait()
+                if not isinstance(answer, tuple):
+                    self.wfile.write(body[half:])
                 return None
 
             def log_message(self, *args: object) -> None:

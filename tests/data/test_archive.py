@@ -1,6 +1,11 @@
+import gzip
 import io
+import resource
 import stat
+import subprocess
+import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections import namedtuple
 from pathlib import Path
@@ -120,6 +125,99 @@ def test_too_many_members_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MOST_MEMBERS", 2)
     with pytest.raises(UserError, match="top/empty"):
         extract(zipped(tmp_path / "x.zip"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("maker", [zipped, tar])
+def test_an_honest_bomb_is_refused_and_what_is_small_is_not(tmp_path, maker, monkeypatch):
+    """Zeros shrink a thousandfold by deflate, so only a margin and ratio below that can refuse them."""
+    path = maker(tmp_path / ("x.zip" if maker is zipped else "x.tar.gz"), {"zeros": bytes(3_000_000)})
+    monkeypatch.setattr(archives, "HIGHEST_RATIO", 500)
+    extract(path, tmp_path / "small")
+    assert (tmp_path / "small" / "zeros").stat().st_size == 3_000_000
+    monkeypatch.setattr(archives, "MARGIN", 1_000_000)
+    with pytest.raises(UserError, match=r"grows more than 500-fold, at zeros.*data\.source"):
+        extract(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+HEADERS = {"pax": tarfile.XHDTYPE, "global pax": tarfile.XGLTYPE, "long name": tarfile.GNUTYPE_LONGNAME}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_huge_header_does_not_fill_the_memory(tmp_path, kind):
+    """Half a gigabyte of name from half a megabyte of archive, in a process that may not have so much."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = HEADERS[kind], 512 << 20
+    megabyte = gzip.compress(bytes(1 << 20), 6)  # gzip streams one behind the other are one file
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT)) + megabyte * 512)
+    code = "import sys; from pathlib import Path; from nnlo_lib.data.archive import extract; extract(*map(Path, sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.tar.gz"), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20)),
+    )
+    assert "UserError" in done.stderr
+    assert "more between its files than a tar needs" in done.stderr
+    assert left(tmp_path) == []
+
+
+def test_folders_and_names_of_any_number_are_no_header_bomb(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "BETWEEN", 20_000)
+    files = {f"{'long/' * 60}{number}": b"1" for number in range(100)}
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
+        for number in range(200):
+            info = tarfile.TarInfo(f"folder/{number}")
+            info.type = tarfile.DIRTYPE
+            archive.addfile(info)
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    extract(tmp_path / "x.tar.gz", tmp_path / "out")
+    assert sum(path.is_file() for path in (tmp_path / "out").rglob("*")) == 100
+
+
+def test_a_file_may_be_larger_than_what_may_lie_between(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "BETWEEN", 20_000)
+    extract(tar(tmp_path / "x.tar.gz"), tmp_path / "out")
+    assert (tmp_path / "out" / "top" / "b" / "2.bin").read_bytes() == FILES["top/b/2.bin"]
+
+
+def test_a_sparse_file_makes_no_room_for_a_huge_header(tmp_path, monkeypatch):
+    """What a file with holes declares is not what of the archive it takes."""
+    monkeypatch.setattr(archives, "BETWEEN", 20_000)
+    with (tmp_path / "holes").open("wb") as file:
+        file.seek(1 << 20)
+        file.write(b"x" * 4096)
+    subprocess.run(["tar", "-S", "--format=gnu", "-cf", "holes.tar", "holes"], cwd=tmp_path, check=True)
+    extract(tmp_path / "holes.tar", tmp_path / "out")
+    assert (tmp_path / "out" / "holes").read_bytes() == (tmp_path / "holes").read_bytes()
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, 200_000
+    whole = (tmp_path / "holes.tar").read_bytes().rstrip(b"\0")
+    header = info.tobuf(tarfile.USTAR_FORMAT)
+    (tmp_path / "x.tar").write_bytes(whole + bytes(-len(whole) % 512) + header + bytes(300_000))
+    with pytest.raises(UserError, match="more between its files"):
+        extract(tmp_path / "x.tar", tmp_path / "out")
+
+
+def test_memory_does_not_grow_with_the_members(tmp_path):
+    path = tar(tmp_path / "x.tar", {f"{number:06d}": b"" for number in range(10_000)}, mode="w")
+    tracemalloc.start()
+    count = sum(1 for _ in archives._members(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 10_000
+    assert peak < 2 * archives.CHUNK
+
+
+def test_what_the_system_refuses_is_not_called_damaged(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot extract .*x\.zip into .*Not a directory"):
+        extract(zipped(tmp_path / "x.zip"), tmp_path / "file" / "out")
+    with pytest.raises(UserError, match=r"cannot extract .*none\.zip.*No such file"):
+        extract(tmp_path / "none.zip", tmp_path / "out")
 
 
 def test_a_bomb_that_declares_little_yields_no_more(tmp_path):

@@ -219,6 +219,45 @@ def test_bad_binary_batches_are_named(tmp_path, spoil):
         read("cifar", tmp_path, 9, {})
 
 
+@pytest.mark.parametrize(
+    ("labels", "highest", "key"),
+    [(None, 9, "labels"), ("fine", 99, "fine_labels"), ("coarse", 19, "coarse_labels")],
+)
+def test_a_label_that_is_no_class_is_named(tmp_path, labels, highest, key):
+    names = [f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"] if labels is None else ["train", "test"]
+    head = 1 if labels is None else 2
+    at = 1 if labels == "fine" else 0
+
+    def record(label):
+        record = bytearray(head + 3072)
+        record[at] = label
+        return bytes(record)
+
+    for name in names:
+        (tmp_path / f"{name}.bin").write_bytes(record(0) + record(highest))
+    options = {"labels": labels} if labels else {}
+    assert whole(tmp_path, **options)["train"][1].max() == highest
+    (tmp_path / f"{names[0]}.bin").write_bytes(record(0) + record(highest + 1))
+    with pytest.raises(
+        UserError, match=rf"{names[0]}\.bin: record 1 has label {highest + 1}, .*`{key}`.* 0\.\.{highest}"
+    ):
+        whole(tmp_path, **options)
+
+
+def test_python_labels_are_checked_as_well(tmp_path):
+    parts = binary(tmp_path / "bin")
+    parts["data_batch_2"][1][3] = 10
+    python(tmp_path / "py", parts)
+    with pytest.raises(UserError, match="data_batch_2: record 3 has label 10"):
+        whole(tmp_path / "py")
+
+
+def test_the_archive_may_lie_beside_the_folder(tmp_path):
+    parts = binary(tmp_path / "cifar-10-batches-bin")
+    (tmp_path / "cifar-10-binary.tar.gz").touch()
+    assert whole(tmp_path)["test"][1].tolist() == parts["test_batch"][1]
+
+
 def test_another_folder_says_what_is_wanted(tmp_path):
     with pytest.raises(UserError, match=r"holds no CIFAR data: data_batch_1\.bin"):
         read("cifar", tmp_path, 9, {})

@@ -1,7 +1,10 @@
 import fcntl
 import gzip
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,9 @@ from nnlo_lib.errors import UserError
 
 CONTENT = bytes(range(256)) * 400
 ARCHIVE = gzip.compress(CONTENT, mtime=0)
+BODY = (
+    CONTENT * 40
+)  # more than the sockets between two processes hold at once is not needed: half of it comes
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +117,117 @@ def test_a_wrong_beginning_is_thrown_away(server, one_file, tmp_path):
     fetch(one_file, tmp_path, server.url)
     assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
     assert server.ranges == ["bytes=50-", None]
+
+
+@pytest.mark.parametrize("shift", [-7, 7])
+def test_a_part_that_was_not_asked_for_is_not_taken(server, tmp_path, shift):
+    """No checksum would tell: the file is the user's own."""
+    server.answers["/x"], server.etag = ("truncated", ARCHIVE), '"v1"'
+    with pytest.raises(UserError, match="the transfer broke off"):
+        download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
+    server.answers["/x"], server.shift = ARCHIVE, shift
+    download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
+    assert (tmp_path / "x").read_bytes() == ARCHIVE
+
+
+def test_a_download_that_was_complete_but_for_its_name(server, tmp_path):
+    server.answers["/x"], server.etag = ARCHIVE, '"v1"'
+    (tmp_path / ".x.part").write_bytes(ARCHIVE)
+    (tmp_path / ".x.json").write_text(json.dumps({"url": f"{server.url}/x", "version": '"v1"'}))
+    download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
+    assert (tmp_path / "x").read_bytes() == ARCHIVE
+
+
+@pytest.mark.parametrize("length", ["many", "1e3"])
+def test_a_length_that_is_no_number_does_not_matter(server, tmp_path, length):
+    server.answers["/x"], server.length = ARCHIVE, length
+    download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
+    assert (tmp_path / "x").read_bytes() == ARCHIVE
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from nnlo_lib.data import download
+download.CHUNK = 64
+download.download([sys.argv[1]], Path(sys.argv[2]), lambda *_: None)
+"""
+
+
+def start(server, target):
+    return subprocess.Popen(
+        [sys.executable, "-c", FETCH, f"{server.url}/x", str(target)], stderr=subprocess.PIPE, text=True
+    )
+
+
+def reaches(path, size):
+    """Wait until the file has come so far."""
+    until = time.monotonic() + 20
+    while not (path.exists() and path.stat().st_size >= size):
+        assert time.monotonic() < until
+        os.sched_yield()
+
+
+def test_a_killed_download_goes_on(server, tmp_path):
+    server.answers["/x"], server.etag = BODY, '"v1"'
+    server.hold.clear()
+    process = start(server, tmp_path / "x")
+    reaches(tmp_path / ".x.part", len(BODY) // 4)
+    process.kill()
+    process.communicate()
+    server.hold.set()
+    came = (tmp_path / ".x.part").stat().st_size
+    assert 0 < came < len(BODY)
+    again = start(server, tmp_path / "x")
+    assert again.communicate()[1] == ""
+    assert again.returncode == 0
+    assert (tmp_path / "x").read_bytes() == BODY
+    assert server.ranges == [None, f"bytes={came}-"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_of_two_processes_one_downloads_and_one_says_so(server, tmp_path):
+    server.answers["/x"] = BODY
+    server.hold.clear()
+    first = start(server, tmp_path / "x")
+    reaches(tmp_path / ".x.part", len(BODY) // 4)
+    second = start(server, tmp_path / "x")
+    assert "another process is downloading" in second.communicate()[1]
+    server.hold.set()
+    assert first.communicate()[1] == ""
+    assert (tmp_path / "x").read_bytes() == BODY
+    assert server.requests["/x"] == 1
+
+
+def test_the_lock_of_a_file_that_was_renamed_is_not_a_lock(tmp_path, monkeypatch):
+    """Between opening and locking, the other process finishes: what is locked is then its finished file."""
+    path = tmp_path / "part"
+
+    def finish_first(*_):
+        path.rename(tmp_path / "finished")
+
+    monkeypatch.setattr(download.fcntl, "flock", finish_first)
+    with (
+        pytest.raises(UserError, match="another process was writing just now"),
+        download.alone(path, "writing"),
+    ):
+        pytest.fail("not alone")
+    assert (tmp_path / "finished").exists()
+
+
+def test_a_log_gets_lines_of_progress(server, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(download, "LOG_SECONDS", 1e-9)
+    server.answers["/x"] = ARCHIVE
+    download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
+    lines = capfd.readouterr().err.strip().split("\n")
+    assert len(lines) > 3
+    assert "x:" in lines[0]
+
+
+def test_a_short_download_says_nothing(server, tmp_path, capfd):
+    server.answers["/x"] = ARCHIVE
+    download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
+    assert capfd.readouterr().err == ""
 
 
 def test_two_processes_do_not_download_one_file(server, one_file, tmp_path):

@@ -1,3 +1,4 @@
+import fcntl
 import gzip
 import hashlib
 import json
@@ -136,6 +137,94 @@ def test_own_archive_from_the_web(server, tmp_path):
     fetched = fetch(own("mine", "folder"), tmp_path / "raw", f"{server.url}/x/mine.zip")
     assert (fetched.path / "a" / "1.txt").read_text() == "one"
     assert Fetched.load(tmp_path / "raw").files[0]["name"] == "mine.zip"
+
+
+@pytest.mark.parametrize("question", ["", "?download=1", "?a=b/c#d"])
+def test_an_address_may_ask_for_something(server, tmp_path, question):
+    server.answers["/x/mine.zip" + question.split("#")[0]] = pack(tmp_path / "mine.zip").read_bytes()
+    fetched = fetch(own("mine", "folder"), tmp_path / "raw", f"{server.url}/x/mine.zip{question}")
+    assert (fetched.path / "a" / "1.txt").read_text() == "one"
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_official_files_may_lie_in_an_archive(server, one_file, tmp_path, remote):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("top/one.gz", ARCHIVE)
+    server.answers["/all.zip"] = (tmp_path / "all.zip").read_bytes()
+    source = f"{server.url}/all.zip" if remote else str(tmp_path / "all.zip")
+    fetched = fetch(one_file, tmp_path / "raw", source)
+    assert (fetched.path / "one.gz").read_bytes() == ARCHIVE
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr("one.gz", ARCHIVE[:-20])
+    with pytest.raises(UserError, match="truncated"):
+        fetch(one_file, tmp_path / "other", str(tmp_path / "bad.zip"))
+    assert not (tmp_path / "other" / "one.gz").exists()
+
+
+def two_forms(folder):
+    """A data set in one archive or another, both in `folder`."""
+    folder.mkdir()
+    first, second = pack(folder / "first.zip"), folder / "second.zip"
+    with zipfile.ZipFile(second, "w") as archive:
+        archive.writestr("top/other.txt", "other")
+    digests = [hashlib.md5(path.read_bytes()).hexdigest() for path in (first, second)]
+    return Dataset(
+        "two",
+        "folder",
+        files=(File("first.zip", md5=digests[0]),),
+        instead=File("second.zip", md5=digests[1]),
+    )
+
+
+@pytest.mark.parametrize("source", ["folder", "archive", "raw", "url"])
+def test_the_other_official_form_serves_where_only_it_lies(server, tmp_path, source):
+    dataset = two_forms(tmp_path / "in")
+    first = fetch(dataset, tmp_path / "both", str(tmp_path / "in"))
+    assert first.files[0]["name"] == "first.zip"
+    (tmp_path / "in" / "first.zip").unlink()
+    server.answers["/second.zip"] = (tmp_path / "in" / "second.zip").read_bytes()
+    places = {
+        "folder": str(tmp_path / "in"),
+        "archive": str(tmp_path / "in" / "second.zip"),
+        "url": f"{server.url}/second.zip",
+    }
+    raw = tmp_path / "in" if source == "raw" else tmp_path / "raw"
+    fetched = fetch(dataset, raw, places.get(source))
+    assert (fetched.path / "other.txt").read_text() == "other"
+    assert fetched.files[0]["name"] == "second.zip"
+    damaged = bytearray(server.answers["/second.zip"])
+    damaged[5] ^= 1
+    (tmp_path / "in" / "second.zip").write_bytes(damaged)
+    with pytest.raises(UserError, match=r"second\.zip is not the official second\.zip"):
+        fetch(dataset, tmp_path / "new", str(tmp_path / "in"))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"name": 3}'])
+def test_a_reader_that_is_none_is_a_sentence(tmp_path, text):
+    command = [
+        sys.executable,
+        "scripts/fetch.py",
+        "--dataset",
+        "mine",
+        "--target",
+        str(tmp_path),
+        "--reader",
+        text,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "argument --reader" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_extractions_do_not_meet(tmp_path):
+    (tmp_path / "raw").mkdir()
+    with (tmp_path / "raw" / ".files.lock").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is extracting into"):
+            fetch(own("mine", "folder"), tmp_path / "raw", str(pack(tmp_path / "mine.zip")))
+    fetch(own("mine", "folder"), tmp_path / "raw", str(tmp_path / "mine.zip"))
+    assert names(tmp_path / "raw") == ["fetched.json", "files"]
 
 
 @pytest.mark.parametrize(

@@ -1,44 +1,16 @@
 """The user's own arrays in lists of HDF5, NPZ or NPY files, as NNLO and mpi_learn read them."""
 
-import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from nnlo_lib.data.readers import Array, Block, Contents, Inputs, Unit, ranges
-from nnlo_lib.data.readers.array_file import Kind, kinds, rows
+from nnlo_lib.data.readers import Block, Contents, Unit, ranges
+from nnlo_lib.data.readers.array_block import Piece, read_block
+from nnlo_lib.data.readers.array_source import Source, open_source, refuse_other_kind
 from nnlo_lib.data.readers.file_list import Wanted, files
 from nnlo_lib.errors import UserError
-
-
-@dataclass(frozen=True)
-class Source:
-    """The arrays of one entry of a list: the file and the key of each input, of the labels last."""
-
-    places: tuple[tuple[Path, str], ...]
-    kinds: tuple[Kind, ...]
-
-    @property
-    def samples(self) -> int:
-        """Rows of every array."""
-        return self.kinds[0].shape[0]
-
-    @property
-    def path(self) -> Path:
-        """The file that errors name."""
-        return self.places[0][0]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How rows become samples: `one_hot` says that labels are classes, `adaptor` changes the inputs."""
-
-    one_hot: bool
-    adaptor: str | None
 
 
 def read(
@@ -53,143 +25,73 @@ def read(
     one_hot: bool = True,
     adaptor: str | None = None,
 ) -> Contents:
-    """List the files of each split; see docs/data.md for what `train`, `features` and the others may be.
+    """List the files of each split: text lists, patterns or files, below `folder`.
 
-    With `one_hot`, labels are classes: integers, whole numbers, or rows with a single 1. Raises UserError if files are
-    missing or damaged, or do not agree on what a sample is.
+    A group, or a list of keys, as `features` is several inputs. Labels (n,) or (n, 1) of integers are classes; with
+    `one_hot` whole floats and rows (n, classes) with a single 1 are too; others are numbers to be learned.
+    `adaptor`, "path.py:function", is called on some samples of one file at a time: on the array (n, ...) of the
+    one input, or on the tuple of several; it returns as many, of n rows each.
+    An uncompressed array is read by range; a compressed HDF5 by chunk; a compressed NPZ from its start for each
+    shard, so that large ones are slow. Raises UserError if files are missing or damaged, or differ in kind.
     """
+    _refuse_lost(adaptor)
+    keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}
-    units, names = [], None
-    first: Source | None = None
-    for split, listed in wanted.items():
-        if listed is None:
-            continue
-        sources = []
-        for paths in files(folder, listed):
-            names, source = _open(paths, features, labels)
-            first = first or source
-            _refuse_other_kind(source, first)
-            sources.append(source)
-        for name, start, end in ranges(split, sum(source.samples for source in sources), shard_size):
-            block = partial(_block, sources, start, end, Reading(one_hot, adaptor))
-            units.append(Unit(split, name, sources[0].path, block))
-    return Contents(tuple(units), inputs=tuple(names or ()), labels=labels.rpartition("/")[2])
+    splits = {
+        split: [open_source(paths, keys, labels) for paths in files(folder, each)]
+        for split, each in wanted.items()
+        if each is not None
+    }
+    first, *others = (source for sources in splits.values() for source in sources)
+    _refuse_labels(first, one_hot)
+    for other in others:
+        refuse_other_kind(other, first)
+    names, target = tuple(array.name for array in first.inputs), labels.strip("/").rpartition("/")[2]
+    _refuse_one_name_for_two(names, target)
+    reading = partial(read_block, one_hot=one_hot, adaptor=adaptor)
+    units = [
+        unit for split, sources in splits.items() for unit in _units(split, sources, shard_size, reading)
+    ]
+    return Contents(tuple(units), inputs=names, labels=target)
 
 
-def _open(paths: tuple[Path, ...], features: Wanted, labels: str) -> tuple[list[str], Source]:
-    """Find the arrays wanted in one file, or in a pair of NPY files."""
-    if len(paths) == 2:
-        there = {"features": (paths[0], kinds(paths[0])[""]), "labels": (paths[1], kinds(paths[1])[""])}
-        names, labels = ["features"], "labels"
-    else:
-        there = {name: (paths[0], kind) for name, kind in kinds(paths[0]).items()}
-        names = _names(paths[0], there, [features] if isinstance(features, str) else features)
-    chosen = [(name, *_one(paths[0], there, name)) for name in [*names, labels]]
-    source = Source(
-        tuple((path, name if len(paths) == 1 else "") for name, path, _ in chosen),
-        tuple(kind for *_, kind in chosen),
-    )
-    _refuse_what_is_no_sample(source)
-    return names, source
+def _units(
+    split: str, sources: Sequence[Source], shard_size: int, reading: Callable[[list[Piece]], Block]
+) -> Iterator[Unit]:
+    ends = list(accumulate(source.samples for source in sources))
+    for name, start, end in ranges(split, ends[-1], shard_size):
+        pieces = _pieces(sources, ends, start, end)
+        yield Unit(split, name, pieces[0].labels.path, partial(reading, pieces))
 
 
-def _names(path: Path, there: Mapping[str, Any], wanted: Sequence[str]) -> list[str]:
-    """Expand groups to the arrays in them, sorted by name, as NNLO's H5Data does."""
-    names = []
-    for key in wanted:
-        inside = sorted(name for name in there if name.startswith(f"{key}/"))
-        names += [key] if key in there or not inside else inside
-    return names
+def _pieces(sources: Sequence[Source], ends: Sequence[int], start: int, end: int) -> list[Piece]:
+    """Find samples start..end-1 of the files one behind the other; `ends[i]` counts those up to file i."""
+    pieces, index = [], bisect_right(ends, start)
+    while start < end:
+        source, before, last = sources[index], ends[index] - sources[index].samples, min(end, ends[index])
+        if start < last:
+            pieces.append(Piece(source.inputs, source.labels, start - before, last - before))
+        start, index = last, index + 1
+    return pieces
 
 
-def _one(path: Path, there: Mapping[str, tuple[Path, Kind]], key: str) -> tuple[Path, Kind]:
-    if key in there:
-        return there[key]
-    if any(name.startswith(f"{key}/") for name in there):
-        raise UserError(f"{path}: {key} is a group; labels must be one array (data.reader.labels)")
-    raise UserError(f"{path} has no {key}; it has {', '.join(sorted(there)) or 'nothing'} (data.reader)")
+def _refuse_lost(adaptor: str | None) -> None:
+    if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
+        raise UserError(f"data.reader.adaptor: there is no file {adaptor.rpartition(':')[0]}")
 
 
-def _refuse_what_is_no_sample(source: Source) -> None:
-    for (path, name), kind in zip(source.places, source.kinds, strict=True):
-        if kind.dtype.kind not in "fiub":
-            raise UserError(f"{path}: {name} holds {kind.dtype}; numbers are wanted")
-        if not kind.shape or kind.shape[0] != source.samples:
-            counts = ", ".join(
-                f"{each[1]} {kind.shape}" for each, kind in zip(source.places, source.kinds, strict=True)
-            )
-            raise UserError(f"{path}: its arrays differ in their number of samples: {counts}")
-
-
-def _refuse_other_kind(source: Source, first: Source) -> None:
-    for (path, name), kind, (other, _), wanted in zip(
-        source.places, source.kinds, first.places, first.kinds, strict=True
-    ):
-        if (kind.shape[1:], kind.dtype.newbyteorder("=")) != (
-            wanted.shape[1:],
-            wanted.dtype.newbyteorder("="),
-        ):
-            raise UserError(
-                f"{path}: {name} is {kind.shape[1:]} {kind.dtype}, but in {other} {wanted.shape[1:]} {wanted.dtype}; "
-                f"all files must hold samples of one kind"
-            )
-
-
-def _block(sources: Sequence[Source], start: int, end: int, reading: Reading) -> Block:
-    """Read samples start..end-1 of the files one behind the other."""
-    pieces, before = [], 0
-    for source in sources:
-        first, last = max(start - before, 0), min(end - before, source.samples)
-        if first < last:
-            pieces.append(_piece(source, first, last, reading))
-        before += source.samples
-    *inputs, labels = (np.concatenate(each) for each in zip(*pieces, strict=True))
-    return Block(tuple(inputs), labels)
-
-
-def _piece(source: Source, start: int, end: int, reading: Reading) -> tuple[Array, ...]:
-    *inputs, labels = (rows(path, name, start, end) for path, name in source.places)
-    adapted = _adapted(tuple(inputs), reading.adaptor, source.path) if reading.adaptor else tuple(inputs)
-    return (*adapted, _classes(labels, source.path, start) if reading.one_hot else _numbers(labels))
-
-
-def _classes(labels: Array, path: Path, start: int) -> Array:
-    """Turn labels into class numbers, int64 (n,): integers, whole numbers, or rows with a single 1."""
-    rows_of = labels.reshape(len(labels), -1)
-    if rows_of.shape[1] == 1:
-        classes, fits = rows_of[:, 0], rows_of[:, 0] == np.floor(rows_of[:, 0])
-    else:
-        classes, fits = rows_of.argmax(axis=1), ((rows_of != 0).sum(axis=1) == 1) & (rows_of.max(axis=1) == 1)
-    for row in np.flatnonzero(~fits)[:1]:
+def _refuse_labels(source: Source, one_hot: bool) -> None:
+    labels = source.labels
+    if one_hot and len(labels.shape) > 2:
         raise UserError(
-            f"{path}: the label of sample {start + row} is {np.array2string(labels[row], threshold=8)}, neither a class "
-            f"nor a row with a single 1; if labels are numbers to be learned set data.reader.one_hot: false"
+            f"{labels.path}: {labels.name} has the shape {labels.shape}; classes are (samples,) or one-hot rows (samples, "
+            f"classes); if labels are numbers to be learned set data.reader.one_hot: false"
         )
-    numbers: Array = classes.astype(np.int64)
-    return numbers
 
 
-def _numbers(labels: Array) -> Array:
-    """Keep labels as numbers to be learned; integers become floats, for integers are classes."""
-    return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
-
-
-def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
-    """Let the user's function change the inputs of some samples: one array, or a tuple if there are several."""
-    try:
-        changed = _function(adaptor)(inputs[0] if len(inputs) == 1 else inputs)
-        arrays = changed if isinstance(changed, tuple) else (changed,)
-        return tuple(np.ascontiguousarray(array) for array in arrays)
-    except Exception as error:
-        raise UserError(f"the adaptor {adaptor} failed on {path}: {type(error).__name__}: {error}") from error
-
-
-def _function(name: str) -> Callable[..., Any]:
-    path, _, function = name.rpartition(":")
-    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    found: Callable[..., Any] = getattr(module, function)
-    return found
+def _refuse_one_name_for_two(names: Sequence[str], labels: str) -> None:
+    for name in names:
+        if names.count(name) > 1 or name == labels or name.startswith(f"{labels}/"):
+            raise UserError(
+                f"data.reader: two arrays would be called {name}; name each feature once, and none like the labels"
+            )

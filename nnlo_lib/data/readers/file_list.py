@@ -1,65 +1,94 @@
-"""Which files a split is made of: a text list, a pattern, a list of paths, or one file."""
+"""Which files a split is made of: text lists, patterns, or the files themselves."""
 
 import glob
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnlo_lib.data.readers.array_file import is_array_file
 from nnlo_lib.errors import UserError
 
 Wanted = str | Sequence[str]
-LISTS = (".txt", ".list", ".lst")
+Entry = tuple[Path, ...]
+LARGEST_LIST = 1 << 26  # bytes, about a million paths
+COMMENT = re.compile(r"(^|\s)#.*")
+SHOWN = 300  # characters of a name in an error
+WHERE = "data.reader"
 
 
-def files(folder: Path, wanted: Wanted) -> list[tuple[Path, ...]]:
-    """Return the files of each entry, usually one; of NPY two, features and labels.
+def files(folder: Path, wanted: Wanted) -> list[Entry]:
+    """Return the files of each entry: usually one; of NPY two, features and labels.
 
-    A text list has an entry a line, # starts a comment (NNLO's format); its paths are looked up beside the list, then
-    in `folder`. `~` and environment variables are expanded. Raises UserError naming list and line of a missing file.
+    `wanted` is a text list (NNLO's format: a path a line, # starts a comment; looked up beside the list, then in
+    `folder`), a pattern, a file, or several of these. `~` and environment variables are expanded. Raises UserError
+    naming list and line of a missing file.
     """
-    if not isinstance(wanted, str):
-        return [_entry(text, [folder], "data.reader") for text in wanted]
-    path = folder / _expanded(wanted)
-    if path.suffix in LISTS:
-        return _listed(path, folder)
-    if glob.has_magic(wanted):
-        found = sorted(glob.glob(str(path), recursive=True))
-        if not found:
-            raise UserError(f"data.reader: no file in {folder} is like {wanted}")
-        return [(Path(each),) for each in found]
-    return [_entry(wanted, [folder], "data.reader")]
-
-
-def _listed(path: Path, folder: Path) -> list[tuple[Path, ...]]:
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the list {path}: {error}; is data.reader right?") from error
-    entries = [
-        _entry(text, [path.parent, folder], f"{path}:{number}")
-        for number, line in enumerate(lines, start=1)
-        if (text := line.partition("#")[0].strip())
-    ]
+    texts = [wanted] if isinstance(wanted, str) else wanted
+    entries = [entry for text in texts for entry in _entries(folder, text)]
     if not entries:
-        raise UserError(f"{path} lists no file")
+        raise UserError(f"{WHERE}: an empty list names no file; leave the split out")
     return entries
 
 
-def _entry(text: str, folders: Sequence[Path], where: str) -> tuple[Path, ...]:
-    """Find one file, or if there is none of that name the several that the words name."""
+def _entries(folder: Path, text: str) -> list[Entry]:
+    path = _found(text, [folder])
+    if path is None and glob.has_magic(text):
+        return _matching(folder, text)
+    if path is not None and not is_array_file(path):
+        return _listed(path, folder)
+    return [_entry(text, [folder], WHERE)]
+
+
+def _matching(folder: Path, pattern: str) -> list[Entry]:
+    matches = sorted(glob.glob(_expanded(pattern), root_dir=folder, recursive=True))
+    found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
+    if not found:
+        raise UserError(f"{WHERE}: no file in {folder} is like {pattern}")
+    return found
+
+
+def _listed(path: Path, folder: Path) -> list[Entry]:
+    entries = [
+        _entry(text, [path.parent, folder], f"{path}:{number}")
+        for number, line in enumerate(_text(path).splitlines(), start=1)
+        if (text := COMMENT.sub("", line).strip())
+    ]
+    if not entries:
+        raise UserError(f"{path} lists no file; write one path a line")
+    return entries
+
+
+def _text(path: Path) -> str:
+    try:
+        text = "\0" if path.stat().st_size > LARGEST_LIST else path.read_text("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot read the list {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UserError(f"{path} is neither HDF5, NPZ or NPY nor a text list of such files: see {WHERE}")
+    return text
+
+
+def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
+    """Find one file, or if there is none of that name the two that the words name."""
     if whole := _found(text, folders):
         return (whole,)
-    paths = [_found(word, folders) for word in text.split()]
-    for word, path in zip(text.split(), paths, strict=True):
-        if path is None:
-            raise UserError(
-                f"{where}: there is no file {word} in {' or '.join(map(str, dict.fromkeys(folders)))}"
-            )
+    words = text.split()
+    paths = [_found(word, folders) for word in words]
+    lost = [word for word, path in zip(words, paths, strict=True) if path is None]
+    if lost or not words:
+        named = text if len(lost) == len(words) else lost[0]
+        places = " or ".join(map(str, dict.fromkeys(folders)))
+        raise UserError(f"{where}: there is no file {named[:SHOWN]} in {places}")
+    if len(words) != 2:
+        raise UserError(f"{where}: {len(words)} files are named at once; write each on a line of its own")
     return tuple(path for path in paths if path)
 
 
 def _found(text: str, folders: Sequence[Path]) -> Path | None:
-    return next((path for folder in folders if (path := folder / _expanded(text)).is_file()), None)
+    return next((path for folder in folders if os.path.isfile(path := folder / _expanded(text))), None)
 
 
 def _expanded(text: str) -> str:

@@ -2,15 +2,19 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from nnlo_lib.data.readers import Block, Contents, Unit, ranges
+from nnlo_lib.data.readers.image import Colour, ImageError, Resize, decode, resized
 from nnlo_lib.errors import UserError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
 LAYOUT = "<split>/<class>/<image> with the splits train and test (or val), or <class>/<image>, is wanted"
 
@@ -22,16 +26,17 @@ def read(
     shard_size: int,
     *,
     size: int = 224,
-    resize: Literal["pydtnn", "standard", "none"] = "standard",
-    colour: Literal["rgb", "grey"] = "rgb",
+    resize: Resize = "standard",
+    colour: Colour = "rgb",
     test_fraction: float = 0.2,
     on_corrupt: Literal["error", "skip"] = "error",
 ) -> Contents:
     """List the images; classes are the sorted names of the folders, samples lie in an order that mixes classes.
 
     Where only `val` or `validation` stands beside `train`, it is the test. Without split folders, `test_fraction` of
-    each class is the test: the images whose path has the smallest hashes, so that few change when images are added.
-    Links are not followed.
+    each class is the test: the images whose paths have the smallest hashes, so that an image added to a class moves
+    at most one other in or out of its test. Links, hidden files and files with other suffixes are left alone.
+    Raises UserError if classes are empty or the splits do not agree on them.
     """
     classes, splits = _listed(folder, test_fraction)
     units = []
@@ -43,88 +48,82 @@ def read(
 
 
 def _listed(folder: Path, test_fraction: float) -> tuple[list[str], dict[str, list[Labelled]]]:
-    names = _folders(folder)
-    found = {SPLITS[name]: name for name in names if name in SPLITS}
-    if "train" not in found:
-        classes, images = names, _images(folder, "", names)
-        splits = _divided(images, test_fraction)
-    else:
-        classes = _folders(folder / found["train"])
-        for name in found.values():
-            if strange := set(_folders(folder / name)) - set(classes):
-                raise UserError(
-                    f"{folder / name} has the class {min(strange)}, which {found['train']} has not"
-                )
-        splits = {split: _images(folder, f"{name}/", classes) for split, name in found.items()}
-    if "validation" in splits and "test" not in splits:
-        splits["test"] = splits.pop("validation")
-    used = {number for _, number in splits["train"]}
-    for number, name in enumerate(classes):
-        if number not in used:
-            raise UserError(f"{folder}: the class {name} has no image to train from; {LAYOUT}")
+    """Return the classes, and the images of each split."""
+    prefixes = _prefixes(folder)
+    classes = _folders(folder / prefixes["train"])
     if not classes:
-        raise UserError(f"{folder} holds no folders of images; {LAYOUT}")
-    return classes, splits
+        raise UserError(f"{folder / prefixes['train']} holds no folders of images; {LAYOUT}")
+    numbers = {name: number for number, name in enumerate(classes)}
+    splits = {split: _images(folder, prefix, numbers) for split, prefix in prefixes.items()}
+    return classes, splits if prefixes["train"] else _divided(splits["train"], test_fraction)
+
+
+def _prefixes(folder: Path) -> dict[str, str]:
+    """Return where each split lies below `folder`; train in itself if there are no split folders."""
+    names = [name for name in _folders(folder) if name in SPLITS]
+    if not names:
+        return {"train": ""}
+    prefixes = {SPLITS[name]: f"{name}/" for name in names}
+    if "train" not in prefixes or len(prefixes) < len(names):
+        raise UserError(f"{folder} has the splits {' and '.join(names)}; {LAYOUT}")
+    if "test" not in prefixes and "validation" in prefixes:
+        prefixes["test"] = prefixes.pop("validation")
+    return prefixes
+
+
+def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[Labelled]:
+    """List the images of the classes below folder/prefix, in the order of their hashes."""
+    images = []
+    for name in _folders(folder / prefix):
+        if name not in classes:
+            raise UserError(f"{folder / prefix} has the class {name}, which train has not")
+        paths = list(_below(folder, prefix + name))
+        if not paths:
+            raise UserError(f"{folder / prefix / name} holds no image ({' '.join(SUFFIXES)}); {LAYOUT}")
+        images += [(path, classes[name]) for path in paths]
+    return sorted(images, key=lambda image: _hash(image[0].removeprefix(prefix)))
+
+
+def _below(folder: Path, place: str) -> Iterator[str]:
+    for entry in _entries(folder / place):
+        path = f"{place}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(folder, path)
+        elif entry.name.lower().endswith(SUFFIXES) and entry.is_file(follow_symlinks=False):
+            yield path
 
 
 def _folders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """List what is not hidden in `folder`."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(
-                e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
-            )
+            return [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         raise UserError(f"cannot read {folder}: {error.strerror}") from error
 
 
-def _images(folder: Path, prefix: str, classes: Sequence[str]) -> list[Labelled]:
-    """List the images of the classes below folder/prefix, in the order of their hashes."""
-    images = [
-        (f"{prefix}{path}", number)
-        for number, name in enumerate(classes)
-        for path in _below(folder / prefix, name)
-    ]
-    return sorted(images, key=lambda image: _hash(image[0].removeprefix(prefix)))
-
-
-def _below(folder: Path, name: str) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder / name):
-        folders[:] = [each for each in folders if not each.startswith(".")]
-        for file in files:
-            path = Path(parent, file)
-            if path.suffix.lower() in SUFFIXES and not file.startswith(".") and not path.is_symlink():
-                yield path.relative_to(folder).as_posix()
-
-
-def _divided(images: list[Labelled], test_fraction: float) -> dict[str, list[Labelled]]:
-    """Give the first images of each class, in the order of their hashes, to the test."""
-    seen, wanted = dict[int, int](), dict[int, int]()
-    for _, number in images:
-        wanted[number] = wanted.get(number, 0) + 1
+def _divided(images: Sequence[Labelled], test_fraction: float) -> dict[str, list[Labelled]]:
+    """Give the first images of each class to the test, but not all of them."""
+    sizes = Counter(number for _, number in images)
+    wanted = {number: min(round(test_fraction * size), size - 1) for number, size in sizes.items()}
     splits: dict[str, list[Labelled]] = {"train": [], "test": []}
-    for image in images:
-        seen[image[1]] = seen.get(image[1], 0) + 1
-        is_test = seen[image[1]] <= round(test_fraction * wanted[image[1]])
-        splits["test" if is_test else "train"].append(image)
-    return splits if splits["test"] else {"train": splits["train"]}
+    for path, number in images:
+        splits["test" if wanted[number] > 0 else "train"].append((path, number))
+        wanted[number] -= 1
+    return {split: images for split, images in splits.items() if images}
 
 
 def _hash(path: str) -> bytes:
-    return hashlib.blake2b(path.encode(), digest_size=8).digest()
+    return hashlib.blake2b(os.fsencode(path), digest_size=8).digest()
 
 
 def _block(
-    folder: Path,
-    images: Sequence[Labelled],
-    resize: Literal["pydtnn", "standard", "none"],
-    size: int,
-    colour: str,
-    skip: bool,
+    folder: Path, images: Sequence[Labelled], resize: Resize, size: int, colour: Colour, skip: bool
 ) -> Block:
-    import numpy as np
-
-    from nnlo_lib.data.readers.image import ImageError, decode, resized
-
     pixels, labels, skipped = [], [], []
     for path, number in images:
         try:
@@ -138,7 +137,7 @@ def _block(
             skipped.append(f"{path}: {error}")
     if not pixels:
         raise UserError(
-            f"{folder}: none of the images from {images[0][0]} on can be decoded; are they images?"
+            f"{folder}: none of {len(images)} images can be used ({skipped[0]}); are they images?"
         )
     return Block((np.stack(pixels),), np.array(labels, np.int64), tuple(skipped))
 

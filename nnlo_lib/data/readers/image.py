@@ -2,15 +2,22 @@
 
 import io
 import warnings
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 Pixels = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.intp]
+Colour = Literal["rgb", "grey"]
 Resize = Literal["pydtnn", "standard", "none"]
 
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # Pillow knows others that run programs
 MOST_PIXELS = 64_000_000
+LONGEST_SIDE = 65_535  # what JPEG can hold
 CENTRAL = 0.875  # PyDTNN's central_crop
 SHORTER = 256 / 224  # shorter side per side of the crop, as the field has it
 
@@ -19,44 +26,52 @@ class ImageError(ValueError):
     """Why bytes are no image that can be stored."""
 
 
-def decode(data: bytes, colour: str = "rgb") -> Pixels:
+def decode(data: bytes, colour: Colour = "rgb") -> Pixels:
     """Decode an image of any kind to (height, width, channels), 3 channels or for `colour` grey 1.
 
-    The first bytes decide the format, not a name; EXIF rotation is left alone, as TensorFlow's decoder does.
+    The first bytes decide the format, not a name; transparency and EXIF rotation are ignored, as by TensorFlow.
+    JPEGs equal TensorFlow's dct_method INTEGER_ACCURATE; its default, INTEGER_FAST, deviates by 1.2 of 255 on average.
     Raises ImageError if the image is damaged, too large or no image.
     """
     from PIL import Image
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
-                if image.width * image.height > MOST_PIXELS:
-                    raise ImageError(f"declares {image.width} x {image.height} pixels")
-                pixels = np.asarray(_eight_bits(image).convert("RGB" if colour == "rgb" else "L"))
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _refuse_large(image.width, image.height)
+            pixels = np.asarray(_eight_bits(image).convert("RGB" if colour == "rgb" else "L"))
     except ImageError:
         raise
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
-        raise ImageError(f"no image that can be decoded ({error})") from error
+        raise ImageError(f"is no image that can be decoded ({error})") from error
     return pixels if colour == "rgb" else pixels[:, :, np.newaxis]
 
 
-def _eight_bits(image: "Image.Image") -> "Image.Image":  # type: ignore[name-defined]  # noqa: F821
-    """Scale 16-bit grey to 8 bits, which Pillow's convert would clip."""
-    if not image.mode.startswith(("I", "F")):
+def _refuse_large(width: int, height: int) -> None:
+    if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
+        raise ImageError(f"declares {width} x {height} pixels, more than can be meant")
+
+
+def _eight_bits(image: "Image") -> "Image":
+    """Keep the high byte of 16-bit grey, which Pillow's convert would clip."""
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ImageError("has samples of 32 bits, of which none is known to be white")
+    if not image.mode.startswith("I"):
         return image
     from PIL import Image
 
-    return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
     """Return (channels, size, size) of an image (height, width, channels).
 
     pydtnn: the central 87.5 % of each side, stretched as TensorFlow 1's resize_bilinear does (no aligned corners, no
-    antialias), truncated. standard: shorter side to round(size * 256 / 224) by Pillow's bilinear filter, centre crop,
-    with the roundings of torchvision's Resize and CenterCrop.
-    none: the image has the size already, or ImageError.
+    half-pixel centres, no antialias), truncated.
+    standard: shorter side to round(size * 256 / 224) by Pillow's bilinear filter, centre crop, with the roundings of
+    torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half to even).
+    none: the image has the size already. Raises ImageError if it has not, or is too long to resize.
+
+    Pillow's `draft` would decode large JPEGs faster, but to other pixels.
     """
     square = {"pydtnn": _pydtnn, "standard": _standard, "none": _as_it_is}[resize](image, size)
     return np.ascontiguousarray(square.transpose(2, 0, 1))
@@ -68,28 +83,36 @@ def _pydtnn(image: Pixels, size: int) -> Pixels:
 
 
 def _bilinear(image: Pixels, size: int) -> Pixels:
-    """Interpolate at i * in / out between the pixels below and above, in float32, and truncate."""
-    above, below, down = _places(image.shape[0], size)
-    left, right, across = _places(image.shape[1], size)
-    across, down = across[:, np.newaxis], down[:, np.newaxis, np.newaxis]
+    """Interpolate at i * in / out between the pixels below and above, in float32, and truncate.
 
-    def row(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        rows = image[places]
-        first = rows[:, left].astype(np.float32)
-        return first + (rows[:, right] - first) * across
+    Values are gathered plane by plane, which takes 40 % of the time of pixel by pixel.
+    """
+    height, width, channels = image.shape
+    above, below, down = _places(height, size)
+    left, right, across = _places(width, size)
+    first, second = (_columns(places, channels) for places in (left, right))
+    across = np.tile(across, channels)
+
+    def row(places: Indices) -> npt.NDArray[np.float32]:
+        rows = image[places].reshape(size, width * channels)
+        start = rows.take(first, axis=1).astype(np.float32)
+        return start + (rows.take(second, axis=1) - start) * across
 
     upper = row(above)
-    values: Pixels = (upper + (row(below) - upper) * down).astype(np.uint8)
-    return values
+    values = (upper + (row(below) - upper) * down[:, np.newaxis]).astype(np.uint8)
+    return values.reshape(size, channels, size).transpose(0, 2, 1)
 
 
-def _places(
-    side: int, size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def _places(side: int, size: int) -> tuple[Indices, Indices, npt.NDArray[np.float32]]:
     """Return for each output pixel the input pixels below and above it, and how far it is between them."""
     exact = np.arange(size, dtype=np.float32) * np.float32(side / size)
-    lower = np.floor(exact).astype(np.int64)
+    lower = exact.astype(np.intp)
     return lower, np.minimum(lower + 1, side - 1), exact - lower.astype(np.float32)
+
+
+def _columns(places: Indices, channels: int) -> Indices:
+    """Return where in a row of interleaved channels the pixels at `places` lie, channel after channel."""
+    return (places * channels + np.arange(channels)[:, np.newaxis]).ravel()
 
 
 def _standard(image: Pixels, size: int) -> Pixels:
@@ -98,6 +121,8 @@ def _standard(image: Pixels, size: int) -> Pixels:
     height, width = image.shape[:2]
     shorter = round(size * SHORTER)
     target = (int(shorter * width / min(height, width)), int(shorter * height / min(height, width)))
+    if target[0] * target[1] > MOST_PIXELS:
+        raise ImageError(f"is {width} x {height} pixels, too long a strip to resize")
     picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
     larger = np.asarray(picture.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
     top, left = (round((side - size) / 2) for side in larger.shape[:2])

@@ -1,0 +1,119 @@
+"""Rows of the user's arrays as a block of samples: labels become classes, features pass through an adaptor."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.data.readers import Array, Block, Inputs
+from nnlo_lib.data.readers.array_file import FileArray
+from nnlo_lib.data.readers.array_kind import is_number
+from nnlo_lib.errors import UserError
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Samples start..end-1 of one file."""
+
+    inputs: tuple[FileArray, ...]
+    labels: FileArray
+    start: int
+    end: int
+
+
+def read_block(pieces: Sequence[Piece], one_hot: bool, adaptor: str | None) -> Block:
+    """Read the pieces one behind the other; see `readers.arrays.read`. Raises UserError naming the file at fault."""
+    labels = [_targets(piece, one_hot) for piece in pieces]
+    inputs = [_inputs(piece, adaptor) for piece in pieces]
+    for piece, arrays in zip(pieces, inputs, strict=True):
+        if _kinds(arrays) != _kinds(inputs[0]):
+            raise UserError(
+                f"the adaptor {adaptor} gave samples of {_kinds(arrays)} for {piece.inputs[0].path}, but of "
+                f"{_kinds(inputs[0])} for {pieces[0].inputs[0].path}; they must be of one kind"
+            )
+    return Block(tuple(_joined(each) for each in zip(*inputs, strict=True)), _joined(labels))
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _kinds(arrays: Inputs) -> str:
+    return ", ".join(f"{array.shape[1:]} {array.dtype}" for array in arrays)
+
+
+def _targets(piece: Piece, one_hot: bool) -> Array:
+    """Return class numbers, int64 (n,), or numbers to be learned, floats (n, ...).
+
+    Only type and shape decide between them, so that all shards agree; integers in rows become float64, for
+    int64 means classes.
+    """
+    labels = piece.labels.rows(piece.start, piece.end)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 1 and (one_hot or labels.dtype.kind != "f"):
+        return _whole(labels, piece)
+    if one_hot:
+        return _hot(labels, piece)
+    return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
+
+
+def _whole(labels: Array, piece: Piece) -> Array:
+    with np.errstate(invalid="ignore"):
+        classes = labels.astype(np.int64)
+    _refuse_other_than_classes(labels, classes == labels, piece)
+    return classes
+
+
+def _hot(labels: Array, piece: Piece) -> Array:
+    fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)
+    _refuse_other_than_classes(labels, fits, piece)
+    classes: Array = labels.argmax(axis=1).astype(np.int64)
+    return classes
+
+
+def _refuse_other_than_classes(labels: Array, fits: Array, piece: Piece) -> None:
+    for row in np.flatnonzero(~fits)[:1]:
+        shown = np.array2string(labels[row], threshold=8)
+        raise UserError(
+            f"{piece.labels.path}: the label of sample {piece.start + row} is {shown}, neither a class nor a row with "
+            f"a single 1; if labels are numbers to be learned set data.reader.one_hot: false"
+        )
+
+
+def _inputs(piece: Piece, adaptor: str | None) -> Inputs:
+    inputs = tuple(array.rows(piece.start, piece.end) for array in piece.inputs)
+    return _adapted(inputs, adaptor, piece.inputs[0].path) if adaptor else inputs
+
+
+def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
+    """Let the user's function change the inputs: it is given the array, or the tuple of several, and returns such."""
+    samples = len(inputs[0])
+    try:
+        changed = _function(adaptor)(inputs[0] if len(inputs) == 1 else inputs)
+        several = changed if isinstance(changed, tuple | list) else (changed,)
+        arrays = tuple(np.ascontiguousarray(array) for array in several)
+    except Exception as error:
+        raise UserError(f"the adaptor {adaptor} failed on {path}: {type(error).__name__}: {error}") from error
+    fit = [len(array) == samples and array.size and is_number(array.dtype) for array in arrays]
+    if len(arrays) != len(inputs) or not all(fit):
+        found = ", ".join(f"{array.shape} {array.dtype}" for array in arrays[:5])
+        raise UserError(
+            f"the adaptor {adaptor} turned {samples} samples of {path} into {found}; it must return "
+            f"{len(inputs)} array(s) of numbers with {samples} rows"
+        )
+    return arrays
+
+
+def _function(name: str) -> Callable[..., Any]:
+    path, _, function = name.rpartition(":")
+    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    found: Callable[..., Any] = getattr(module, function)
+    return found

@@ -1,0 +1,88 @@
+"""Where samples come from: the arrays of one file, or of a pair of NPY files, that fit together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.data.readers.array_file import FileArray, find, is_npy
+from nnlo_lib.data.readers.array_kind import is_number
+from nnlo_lib.errors import UserError
+
+
+@dataclass(frozen=True)
+class Source:
+    """The arrays of one entry of a list: all from one file, or from a pair of NPY files."""
+
+    inputs: tuple[FileArray, ...]
+    labels: FileArray
+
+    @property
+    def arrays(self) -> tuple[FileArray, ...]:
+        """Inputs and labels."""
+        return (*self.inputs, self.labels)
+
+    @property
+    def samples(self) -> int:
+        """Rows of every array."""
+        return self.labels.shape[0]
+
+
+def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Source:
+    """Find the arrays `keys`, or those in groups of these names, and `labels`; raises UserError if they do not fit."""
+    _refuse_wrong_pair(paths, keys)
+    targets = find(paths[-1], labels)
+    if targets[0].name != labels.strip("/"):
+        raise UserError(
+            f"{paths[-1]}: {labels} is a group, but several targets are not supported yet; "
+            f"name one array as data.reader.labels"
+        )
+    source = Source(tuple(array for key in keys for array in find(paths[0], key)), targets[0])
+    _refuse_what_is_no_sample(source)
+    return source
+
+
+def refuse_other_kind(source: Source, first: Source) -> None:
+    """Raise UserError unless two files agree on names, shapes of a sample and types."""
+    found, wanted = (
+        [f"{array.name} {array.shape[1:]} {array.dtype}" for array in each.arrays] for each in (source, first)
+    )
+    if found != wanted:
+        here = ", ".join(each for each in found if each not in wanted) or "fewer arrays"
+        there = ", ".join(each for each in wanted if each not in found) or "no such array"
+        raise UserError(
+            f"{source.labels.path} has {here}, but {first.labels.path} has {there}; all files must hold "
+            f"samples of one kind"
+        )
+
+
+def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
+    single = [path for path in paths if is_npy(path)]
+    if single and (len(single) != 2 or len(keys) != 1):
+        raise UserError(
+            f"{single[0]} is an NPY, which holds a single array; name two on one line, like features.npy labels.npy, "
+            f"and a single data.reader.features"
+        )
+    if len(paths) == 2 and not single:
+        raise UserError(
+            f"{paths[0]} and {paths[1]} stand on one line, which is for NPY; give each its own line"
+        )
+    if not keys:
+        raise UserError("data.reader.features names no array")
+
+
+def _refuse_what_is_no_sample(source: Source) -> None:
+    for array in source.arrays:
+        if not is_number(array.dtype):
+            raise UserError(
+                f"{array.path}: {array.name} holds {array.dtype}, but samples are booleans, integers or floats of up "
+                f"to 64 bits; name another array, or convert it"
+            )
+        if not array.shape or 0 in array.shape[1:]:
+            raise UserError(
+                f"{array.path}: {array.name} has the shape {array.shape}; a row for each sample is wanted"
+            )
+    if len({array.shape[0] for array in source.arrays}) > 1:
+        counts = ", ".join(f"{array.name} {array.shape[0]}" for array in source.arrays)
+        raise UserError(
+            f"{source.labels.path}: its arrays differ in their number of samples: {counts}; make it again"
+        )

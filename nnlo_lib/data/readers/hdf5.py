@@ -1,0 +1,56 @@
+"""HDF5 files, read by range: plain, chunked and compressed arrays, in groups or not."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from nnlo_lib.data.readers import Array
+from nnlo_lib.data.readers.array_kind import Kind, refuse_bomb
+
+
+def hdf5_names(path: Path) -> list[str]:
+    """List the arrays and groups at the top of an HDF5 file."""
+    with h5py.File(path, "r", locking=False) as file:
+        return sorted(file)
+
+
+def find_hdf5(path: Path, key: str) -> dict[str, Kind]:
+    """Return the array `key`, or the arrays in the group `key` sorted by name, or nothing."""
+    with h5py.File(path, "r", locking=False) as file:
+        item = file.get(key) if key else None
+        return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
+
+
+def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
+    """Read rows start..end-1 of an array, and of a chunked one the chunks that they lie in."""
+    with h5py.File(path, "r", locking=False) as file:
+        return np.asarray(file[name][start:end])
+
+
+def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+    """Walk through a group as NNLO's H5Data does, sorted by name; links are followed, but never twice."""
+    if isinstance(item, h5py.Dataset):
+        yield name, item
+    elif isinstance(item, h5py.Group):
+        if item in seen:
+            raise ValueError(f"the group {name} is in {name.partition('/')[0]} twice")
+        seen.add(item)
+        for key in sorted(item):
+            yield from _datasets(f"{name}/{key}", item[key], seen)
+
+
+def _kind_of(dataset: Any) -> Kind:
+    if dataset.is_virtual:
+        raise ValueError(f"{dataset.name} is a virtual dataset; list the files that it is made of instead")
+    kind, item = Kind(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
+    declared = math.prod(kind.shape) * item
+    stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
+    if dataset.chunks is None and declared != stored and not kind.dtype.hasobject:
+        raise ValueError(f"{dataset.name} declares {declared:,} bytes, but {stored:,} are stored")
+    chunk = math.prod(dataset.chunks) * item if dataset.chunks and declared else 0
+    refuse_bomb(dataset.name, max(declared, chunk), stored)
+    return kind

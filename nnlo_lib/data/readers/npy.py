@@ -1,0 +1,115 @@
+"""NumPy's own files, read by range: NPY with one array, and NPZ, a ZIP of NPYs by name."""
+
+import io
+import math
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from nnlo_lib.data.content import CHUNK
+from nnlo_lib.data.readers import Array
+from nnlo_lib.data.readers.array_kind import Kind, refuse_bomb
+
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def find_npy(path: Path, key: str) -> dict[str, Kind]:
+    """Return what an NPY holds: one array, which has no name and so answers to any."""
+    with path.open("rb") as stream:
+        return {key: _header(stream, path.stat().st_size)[0]}
+
+
+def npy_rows(path: Path, name: str, start: int, end: int) -> Array:
+    """Read rows start..end-1 of an NPY."""
+    with path.open("rb") as stream:
+        return _rows(stream, path.stat().st_size, start, end)
+
+
+def npz_names(path: Path) -> list[str]:
+    """List the arrays of an NPZ, sorted as nested groups are."""
+    with zipfile.ZipFile(path) as archive:
+        names = (name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+        return sorted(names, key=lambda name: name.split("/"))
+
+
+def find_npz(path: Path, key: str) -> dict[str, Kind]:
+    """Return the array `key`, or the arrays `key/...` sorted by name, or nothing."""
+    names = npz_names(path)
+    wanted = [key] if key in names else [name for name in names if name.startswith(f"{key}/")]
+    return {name: _kind_in_npz(path, name) for name in wanted}
+
+
+def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
+    """Read rows start..end-1 of an array of an NPZ; a compressed one is unpacked up to there, in pieces.
+
+    Who reads the last row compares the checksum of the whole.
+    """
+    if end == _kind_in_npz(path, name).shape[0]:
+        _compare_checksum(path, name)
+    with _opened(path, name) as (stream, member):
+        return _rows(stream, member.file_size, start, end)
+
+
+def _kind_in_npz(path: Path, name: str) -> Kind:
+    with _opened(path, name) as (stream, member):
+        kind, _ = _header(stream, member.file_size)
+    refuse_bomb(name, kind.bytes, min(member.compress_size, path.stat().st_size))
+    return kind
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.ZipInfo]]:
+    """Open one NPY of an NPZ; an uncompressed one in the file itself, where seeking costs nothing."""
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type not in METHODS:
+            raise ValueError(f"{name} is compressed by a method other than NumPy's, deflate")
+        if member.compress_type == zipfile.ZIP_STORED:
+            file.seek(member.header_offset)
+            before = struct.unpack("<26x2H", file.read(30))  # the lengths of name and extra field
+            file.seek(sum(before), io.SEEK_CUR)
+            yield file, member
+        else:
+            with archive.open(member) as stream:
+                yield cast(io.BufferedIOBase, stream), member
+
+
+def _compare_checksum(path: Path, name: str) -> None:
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        while stream.read(CHUNK):
+            pass
+
+
+def _header(stream: io.BufferedIOBase, size: int) -> tuple[Kind, bool]:
+    """Read the header of an NPY of `size` bytes: what it declares, and whether its values are in Fortran's order."""
+    begin = stream.tell()
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    kind, held = Kind(shape, dtype), size - (stream.tell() - begin)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header declares the shape {shape}")
+    if kind.bytes != held and not dtype.hasobject:
+        raise ValueError(f"its header declares {kind.bytes:,} bytes of values, but it has {held:,}")
+    return kind, fortran
+
+
+def _rows(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Array:
+    """Read the strips in which some rows lie: one in C's order, one for each column in Fortran's."""
+    kind, fortran = _header(stream, size)
+    begin, width = stream.tell(), math.prod(kind.shape[1:])
+    strips, length, column = (width, 1, kind.shape[0]) if fortran else (1, width, 0)
+    values = np.empty((strips, (end - start) * length * kind.dtype.itemsize), np.uint8)
+    for index, strip in enumerate(values):
+        stream.seek(begin + (index * column + start * length) * kind.dtype.itemsize)
+        if stream.readinto(strip.data) < len(strip):
+            raise ValueError("it is truncated")
+    numbers = values.view(kind.dtype)
+    if fortran:
+        return numbers.reshape(*kind.shape[:0:-1], end - start).T
+    return numbers.reshape(end - start, *kind.shape[1:])
