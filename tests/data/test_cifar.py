@@ -1,6 +1,7 @@
 import os
 import pickle
 import tarfile
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -184,6 +185,20 @@ def test_pickles_of_anything_else_are_refused(tmp_path, content):
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(content, protocol=2))
     with pytest.raises(UserError, match="data_batch_1"):
         read("cifar", tmp_path, 9, {})
+
+
+STATELESS = b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\n)RU\x06labels]u."
+BIG_MEMO = [b"\x80\x02}r" + (100_000_000).to_bytes(4, "little") + b".", b"\x80\x02}p100000000\n."]
+
+
+@pytest.mark.parametrize("content", [STATELESS, b"\x80\x02})K\x01s.", *BIG_MEMO])
+def test_pickles_that_no_dump_would_write_are_refused(tmp_path, content):
+    (tmp_path / "data_batch_1").write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(UserError, match="data_batch_1 is no"):
+        read("cifar", tmp_path, 9, {})
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
 
 
 def test_damaged_pickles_are_named_or_read_alike(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, In
 class _Ndarray:
     """Stands for numpy.ndarray while a pickle is read: takes the state, and checks it before anything is allocated."""
 
-    array: Array
+    array: Array = np.empty(0, np.uint8)  # of one that got no state
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, data = state
@@ -93,9 +94,22 @@ def load(path: Path, key: str) -> tuple[Array, Labels]:
 def names(path: Path, key: str) -> tuple[str, ...]:
     """Return the names of the classes from a meta file."""
     found = _content(path).get(key)
-    if not isinstance(found, list):
-        raise UserError(f"{path} has no list `{key}`; get it again")
-    return tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in found)
+    if not isinstance(found, list) or not all(isinstance(name, bytes | str) for name in found):
+        raise UserError(f"{path} has no list of names `{key}`; get it again")
+    return tuple(_text(name) for name in found)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, bytes | str):
+        raise pickle.UnpicklingError("a name in it is no text")
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _check_memo(raw: bytes) -> None:
+    """Refuse a memo index beyond the size of the file: the unpickler would allocate 16 bytes for each below it."""
+    for opcode, argument, _ in pickletools.genops(raw):
+        if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(raw):
+            raise pickle.UnpicklingError(f"it numbers an object {argument}")
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -103,7 +117,9 @@ def _content(path: Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST:
         raise UserError(f"{path} is larger than any file of CIFAR; is it another data set?")
     try:
-        content = _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+        raw = path.read_bytes()
+        _check_memo(raw)
+        content = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+        return {_text(key): value for key, value in content.items()}
     except DAMAGED as error:
         raise UserError(f"{path} is no file of CIFAR ({error}); get it again") from error
