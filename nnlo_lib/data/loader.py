@@ -33,8 +33,8 @@ class Batch:
 class Loader:
     """Read what `sampler` says from `split`, and change it by `augment`; large batches are read ahead by a thread.
 
-    In memory are the batches under way and the order of one epoch (8 bytes a sample); what is mapped of the shards
-    is the system's to take back.
+    In memory are the batches under way and, of each sample, 24 bytes: its class, its index and its place in the
+    epoch's order; what is mapped of the shards is the system's to take back.
     """
 
     def __init__(self, split: Split, sampler: Sampler, augment: Augment | None = None) -> None:
@@ -53,7 +53,7 @@ class Loader:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch from step `start` on."""
         batches = (self._batch(epoch, step) for step in range(start, self.steps_per_epoch))
-        if not self._is_worth_a_thread(start):
+        if not self._is_worth_a_thread(epoch, start):
             yield from batches
             return
         with closing(prefetched(batches, DEPTH)) as ahead:
@@ -66,6 +66,6 @@ class Loader:
             inputs = self._augment(inputs, epoch, self._sampler.position(step))
         return Batch(step, inputs, labels, ids, len(ids), self._sampler.global_count(step))
 
-    def _is_worth_a_thread(self, start: int) -> bool:
-        ids = self._sampler.ids(0, 0) if start < self.steps_per_epoch else ()
+    def _is_worth_a_thread(self, epoch: int, start: int) -> bool:
+        ids = self._sampler.ids(epoch, start) if start < self.steps_per_epoch else ()
         return len(ids) * self._split.sample_bytes >= WORTH_A_THREAD

@@ -1,21 +1,26 @@
 """One split of a converted data set, read in place from memory-mapped shards."""
 
+import errno
+import resource
+
 import numpy as np
 
 from nnlo_lib.data.manifest import Manifest, Shard
 from nnlo_lib.data.readers import Array, Indices, Inputs
 from nnlo_lib.data.shard import UNREADABLE, map_shard
+from nnlo_lib.errors import UserError
 
 
 class Split:
     """Samples 0..len-1 of a split; only the pages asked for are read, and ranks on a node share them.
 
-    `columns` describe the inputs; `labels` are all labels, classes counted from 0. Raises UserError naming a
-    shard that is unreadable.
+    `columns` describe the inputs; `labels` are all labels, classes counted from 0. Each shard keeps a file open for
+    each input. Raises UserError naming a shard that is unreadable, or the limit of open files if that is too low.
     """
 
     def __init__(self, manifest: Manifest, name: str) -> None:
         shards = manifest.splits[name].shards
+        _allow_files(len(shards) * len(manifest.inputs))
         opened = [_open(manifest, shard) for shard in shards]
         self.columns = manifest.inputs
         self.labels = _labels(manifest, [labels for _, labels in opened])
@@ -52,6 +57,12 @@ class Split:
         return inputs, self.labels[indices]
 
 
+def _allow_files(count: int) -> None:
+    """Raise this process's limit of open files as far as it may: a mapped file counts, and the usual limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
+
+
 def _labels(manifest: Manifest, pieces: list[Array]) -> Array:
     """Join the labels; classes become (samples,) int64 from 0, whatever the files' layout."""
     labels = np.concatenate(pieces)
@@ -63,8 +74,18 @@ def _open(manifest: Manifest, shard: Shard) -> tuple[Inputs, Array]:
     try:
         arrays = map_shard(path, [column.name for column in columns])
     except UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise _too_many_files(manifest) from error
         raise manifest.damaged(shard, str(error)) from error
     found = [(array.shape, array.dtype.name) for array in arrays]
     if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
         raise manifest.damaged(shard, f"its arrays are {found}, not those of the manifest")
-    return tuple(arrays[:-1]), arrays[-1]
+    return tuple(arrays[:-1]), arrays[-1].copy()  # a copy keeps no file open
+
+
+def _too_many_files(manifest: Manifest) -> UserError:
+    shards, limit = sum(len(part.shards) for part in manifest.splits.values()), resource.RLIMIT_NOFILE
+    return UserError(
+        f"{manifest.folder} has {shards} shards, but a process may open {resource.getrlimit(limit)[0]} files here; "
+        f"raise the limit (ulimit -n), or convert with a larger data.shard_size"
+    )

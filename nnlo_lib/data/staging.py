@@ -32,6 +32,7 @@ def staged(manifest: Manifest, folder: str, patience: float = PATIENCE_SECONDS) 
     key = hashlib.sha256((manifest.folder / MANIFEST).read_bytes()).hexdigest()[:16]
     target = home / f"nnlo-{manifest.dataset}-{key}"
     with _alone(target, patience):
+        _clear_unfinished(target)
         missing = [shard for shard in _shards(manifest) if not _is_there(target / shard.file, shard)]
         _refuse_without_room(missing, target)
         for shard in missing:
@@ -40,9 +41,10 @@ def staged(manifest: Manifest, folder: str, patience: float = PATIENCE_SECONDS) 
 
 
 def _expanded(folder: str) -> Path:
+    for variable in re.findall(r"\$\{?(\w+)", folder):
+        if not os.environ.get(variable):
+            raise UserError(f"data.stage_to {folder}: the variable {variable} is not set on this node")
     path = os.path.expanduser(os.path.expandvars(folder))
-    if unset := re.search(r"\$\{?(\w+)", path):
-        raise UserError(f"data.stage_to {folder}: the variable {unset[1]} is not set on this node")
     if not Path(path).is_dir():
         raise UserError(f"data.stage_to {folder}: there is no folder {path} on this node")
     return Path(path)
@@ -54,6 +56,12 @@ def _shards(manifest: Manifest) -> list[Shard]:
 
 def _is_there(path: Path, shard: Shard) -> bool:
     return path.is_file() and path.stat().st_size == shard.bytes
+
+
+def _clear_unfinished(target: Path) -> None:
+    """Remove what a copy that was killed left behind; whoever holds the lock is the only one to write."""
+    for part in target.rglob(".*.part"):
+        part.unlink()
 
 
 def _refuse_without_room(missing: list[Shard], target: Path) -> None:

@@ -1,3 +1,4 @@
+import struct
 import tracemalloc
 import zipfile
 
@@ -92,14 +93,15 @@ def test_links_are_followed_but_not_round_and_round(tmp_path):
         file["features/soft"] = h5py.SoftLink("/here")
         file["features/outside"] = h5py.ExternalLink("other.h5", "/features")
         file["round/a"] = FEATURES
-        file["round/back"] = file["round"]
+        file["round/back"] = file["round/again"] = file["round"]
         file["dangling/a"] = h5py.SoftLink("/lost")
     outside, soft = find(tmp_path / "data.h5", "features")
     assert (outside.name, soft.name) == ("features/outside", "features/soft")
     assert np.array_equal(outside.rows(3, 5), FEATURES[3:5])
-    for key in ("round", "dangling"):
-        with pytest.raises(UserError, match=r"data\.h5 cannot be read"):
-            find(tmp_path / "data.h5", key)
+    with pytest.raises(UserError, match=r"the group round/again is in round twice"):
+        find(tmp_path / "data.h5", "round")
+    with pytest.raises(UserError, match=r"data\.h5 cannot be read"):
+        find(tmp_path / "data.h5", "dangling")
 
 
 def damaged(good, damage):
@@ -215,6 +217,16 @@ def test_arrays_that_were_never_written_are_refused_before_allocation(tmp_path, 
         find(tmp_path / "data.h5", "features")
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
+
+
+def test_a_shape_that_does_not_fit_the_values_stored_is_refused(tmp_path):
+    hdf5(tmp_path / "data.h5")
+    good = (tmp_path / "data.h5").read_bytes()
+    shape, other = struct.pack("<2Q", ROWS, 4), struct.pack("<2Q", ROWS - 10, 4)
+    assert shape in good
+    (tmp_path / "data.h5").write_bytes(good.replace(shape, other))
+    with pytest.raises(UserError, match=r"features declares 1,280 bytes, but 1,600 are stored"):
+        find(tmp_path / "data.h5", "features")
 
 
 def test_virtual_arrays_are_refused_with_the_way_out(tmp_path):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.data import loader as loading
+from nnlo_lib.data import sampler as sampling
 from nnlo_lib.data.augment import Augment
 from nnlo_lib.data.catalog import DIGITS
 from nnlo_lib.data.conversion import Conversion
@@ -90,6 +91,16 @@ def test_a_sample_is_changed_alike_whatever_the_number_of_workers(split, workers
         }
 
     assert changed(workers) == changed(1)
+
+
+@pytest.mark.usefixtures("when")
+def test_an_epoch_is_shuffled_once(split, monkeypatch):
+    made, shuffled = [], sampling.shuffled
+    monkeypatch.setattr(sampling, "shuffled", lambda *key: (made.append(key[-1]), shuffled(*key))[1])
+    loader = Loader(split, SharedOrder(np.arange(355), 32, 1, 0, 5))
+    for epoch in (7, 8):
+        list(loader.epoch(epoch))
+    assert made == [7, 8]
 
 
 def test_reading_ahead_changes_nothing_and_leaves_no_thread(split, monkeypatch):

@@ -1,3 +1,5 @@
+import os
+import resource
 import shutil
 
 import h5py
@@ -6,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnlo_lib.data.catalog import DIGITS
+from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.data.readers import read
 from nnlo_lib.data.split import Split
+from nnlo_lib.data.store import convert
 from nnlo_lib.errors import UserError
 
 
@@ -54,6 +59,37 @@ def test_shards_stay_on_disk(digits):
 def test_index_outside_is_an_error(digits, indices):
     with pytest.raises(IndexError, match=r"not all in 0\.\.1441"):
         Split(digits, "train").take(np.array(indices))
+
+
+@pytest.fixture(params=["hdf5", "npz"])
+def many_shards(request, digits_raw, tmp_path) -> Manifest:
+    return convert(Conversion(DIGITS, digits_raw, tmp_path / "many", request.param, 10))
+
+
+@pytest.fixture
+def few_files(many_shards):
+    """Let this process open about twenty files more, until it asks for more itself; the store is there by then."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    already = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (already + 20, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_more_shards_than_files_may_be_open(many_shards, whole):
+    """ImageNet has 1,024 shards, and 1,024 files is the usual limit."""
+    splits = [Split(many_shards, "train") for _ in range(2)]
+    for split in splits:
+        assert np.array_equal(split.take(np.arange(1442))[0][0], whole[0])
+
+
+@pytest.mark.usefixtures("few_files")
+def test_too_few_files_is_not_taken_for_damage(many_shards, monkeypatch):
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    with pytest.raises(UserError, match=r"181 shards.*ulimit -n.*data\.shard_size") as error:
+        Split(many_shards, "train")
+    assert "rm -f" not in str(error.value)
 
 
 @pytest.fixture

@@ -85,6 +85,14 @@ def test_a_folder_that_is_not_there(digits, folder, message):
         staged(digits, folder)
 
 
+def test_an_empty_variable_is_not_the_current_folder(digits, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NODE_DISK", "")
+    with pytest.raises(UserError, match=r"data\.stage_to \$NODE_DISK: the variable NODE_DISK is not set"):
+        staged(digits, "$NODE_DISK")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_holder_that_never_ends_is_named(digits, node):
     folder = staged(digits, "$NODE_DISK").folder
     with (folder / ".lock").open("w") as other:
@@ -97,16 +105,24 @@ def test_a_holder_that_never_ends_is_named(digits, node):
 
 PROGRAM = """
     import os, sys
+    from contextlib import contextmanager
     from pathlib import Path
     from nnlo_lib.data import staging
     from nnlo_lib.data.manifest import Manifest
-    original, copied = staging._copy, []
+    original, replacing, copied = staging._copy, staging.replacing, []
+    @contextmanager
+    def torn(path):
+        with replacing(path) as part:
+            yield part
+            os._exit(9)
     def copy(manifest, shard, path):
         copied.append(path)
         original(manifest, shard, path)
         if sys.argv[2] == "die":
             os._exit(9)
     staging._copy = copy
+    if sys.argv[2] == "die before the name":
+        staging.replacing = torn
     staging.staged(Manifest.load(Path(sys.argv[1])), "$NODE_DISK").verify()
     print(len(copied))
 """
@@ -128,3 +144,11 @@ def test_a_killed_copy_is_gone_on_with(digits, node):
     process = start(digits, "live")
     shards = sum(len(part.shards) for part in digits.splits.values())
     assert int(process.communicate(timeout=60)[0]) == shards - 1
+
+
+def test_what_a_killed_copy_left_is_cleared_away(digits, node):
+    assert start(digits, "die before the name").wait(timeout=60) == 9
+    assert [path.suffix for path in node.rglob("*.part")] == [".part"]
+    folder = staged(digits, "$NODE_DISK").folder
+    shards = {shard.file for part in digits.splits.values() for shard in part.shards}
+    assert {path.name for path in folder.iterdir()} == shards | {".lock"}
