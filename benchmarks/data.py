@@ -30,6 +30,7 @@ from nnlo_lib.data.split import Split
 from nnlo_lib.data.store import convert
 
 BATCH = 64
+EPOCHS = 5  # measured, after one to warm up: a single one may be an odd one
 Figures = dict[str, float]
 
 
@@ -96,18 +97,19 @@ LOADERS: dict[str, Callable[[Split], Epoch]] = {
 
 
 def load(manifest: Path, loader: str) -> Figures:
-    """Walk through an epoch to warm up and measure the next: samples a second."""
+    """Walk through an epoch to warm up and measure the next ones: the median of their samples a second."""
     import torch
 
     torch.set_num_threads(1)
     split = Split(Manifest.load(manifest), "train")
-    epoch = LOADERS[loader](split)
-    for number in range(2):
+    epoch, speeds = LOADERS[loader](split), []
+    for number in range(1 + EPOCHS):
         started, samples, total = time.perf_counter(), 0, 0
         for features, labels in epoch(number):
             samples += len(labels)
             total += int(features[0, 0, 0, 0])  # something of every batch is looked at
-    return {"samples_per_second": samples / (time.perf_counter() - started), **_memory()}
+        speeds.append(samples / (time.perf_counter() - started))
+    return {"samples_per_second": statistics.median(speeds[1:]), **_memory()}
 
 
 def conversion(source: Path, target: Path) -> Figures:
