@@ -34,20 +34,20 @@ class Split:
     @property
     def sample_bytes(self) -> int:
         """Bytes of all inputs of one sample."""
-        return sum(array.nbytes for array in self.empty(1))
+        return sum(array.nbytes for array in self._empty(1))
 
-    def empty(self, count: int) -> Inputs:
+    def _empty(self, count: int) -> Inputs:
         """Make room for `count` samples: one array (count, *shape) for each input."""
         return tuple(np.empty((count, *column.shape), dtype=column.dtype) for column in self.columns)
 
-    def take(self, indices: Indices, out: Inputs | None = None) -> tuple[Inputs, Array]:
-        """Gather the inputs, (len(indices), *shape) each, into `out` if given, and the labels (len(indices), ...).
+    def take(self, indices: Indices) -> tuple[Inputs, Array]:
+        """Gather the inputs, (len(indices), *shape) each, and the labels (len(indices), ...).
 
         Raises IndexError for an index outside 0..len-1.
         """
         if len(indices) and not 0 <= indices.min() <= indices.max() < len(self):
             raise IndexError(f"samples {indices.min()}..{indices.max()} are not all in 0..{len(self) - 1}")
-        inputs = self.empty(len(indices)) if out is None else out
+        inputs = self._empty(len(indices))
         places = self._ends.searchsorted(indices, side="right")
         rows = (indices - self._starts[places]).tolist()
         shards = places.tolist()

@@ -39,15 +39,6 @@ def test_all_labels_are_at_hand(digits, whole):
     assert np.array_equal(split.labels, whole[1])
 
 
-def test_a_buffer_can_be_used_again(digits, whole):
-    split = Split(digits, "train")
-    (buffer,) = room = split.empty(3)
-    for start in (0, 399, 1439):
-        (features,), _ = split.take(np.arange(start, start + 3), out=room)
-        assert features is buffer
-        assert np.array_equal(buffer, whole[0][start : start + 3])
-
-
 def test_shards_stay_on_disk(digits):
     """The arrays are views of mapped files, and nobody can write into them."""
     for array in Split(digits, "train")._inputs[0]:
