@@ -1,6 +1,7 @@
 """The `nnlo` command. Nothing heavy is imported before a sub-command needs it."""
 
 import argparse
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _data(options: argparse.Namespace) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nnlo data FILE | head` ends without a word
+
     from nnlo_lib.data_command import data_command
     from nnlo_lib.experiment_file import load
 
