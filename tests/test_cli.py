@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from absent import absent
 
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = {"torch", "pydantic", "numpy", "yaml", "h5py", "mpi4py", "sklearn", "pandas"}
@@ -63,7 +64,7 @@ except SystemExit:
 def test_the_installed_command_is_this_one():
     command = Path(sys.executable).parent / "nnlo"
     if not command.exists():
-        pytest.skip("the package is not installed beside this python")
+        absent("the package is not installed beside this python")
     done = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout == nnlo("--help").stdout
 

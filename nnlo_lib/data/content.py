@@ -11,6 +11,7 @@ from typing import BinaryIO, cast
 from nnlo_lib.errors import UserError
 
 CHUNK = 1 << 20
+DEFLATE_LIMIT = 1040  # deflate cannot make its input grow by more than about this
 GZIP_MAGIC = b"\x1f\x8b"
 
 

@@ -1,6 +1,5 @@
 """Download one file over HTTP: mirrors in turn, bounded patience, going on where an earlier download broke off."""
 
-import fcntl
 import json
 import os
 import sys
@@ -8,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
+from nnlo_lib.data.lock import alone
 from nnlo_lib.errors import UserError
 
 if TYPE_CHECKING:
@@ -76,32 +76,6 @@ def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
         raise
     with part.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-@contextmanager
-def alone(path: Path, doing: str) -> Iterator[None]:
-    """Create the file `path` and hold its lock; leave it only if it then holds something.
-
-    Raises UserError if another process is `doing` this.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is {doing}; wait for it") from error
-        if not _is_still(path, lock):
-            raise UserError(f"another process was {doing} just now; try again")
-        try:
-            yield
-        finally:
-            if _is_still(path, lock) and not path.stat().st_size:
-                path.unlink()
-
-
-def _is_still(path: Path, file: IO[bytes]) -> bool:
-    """Tell whether the open file is the one at `path`, not one that was renamed or removed since."""
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 @contextmanager

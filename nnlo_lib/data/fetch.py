@@ -14,8 +14,9 @@ from nnlo_lib.data.archive import extract, inner, is_archive
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.catalog import Dataset, File
 from nnlo_lib.data.content import content_sha256, locate, variants
-from nnlo_lib.data.download import alone, download
+from nnlo_lib.data.download import download
 from nnlo_lib.data.fetched import Fetched
+from nnlo_lib.data.lock import alone
 from nnlo_lib.errors import UserError
 
 FILES = "files"  # the folder, below the target, of what was in an archive

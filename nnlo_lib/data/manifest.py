@@ -52,7 +52,8 @@ class Manifest:
     """A data set in the store: its `inputs`, its `labels`, and `scale` from stored value to 0..1.
 
     `classes` is None where labels are no classes; they count from `first_class` in the shards. `settings` is
-    what the conversion was told. `folder` is where it lies; it is not saved, so that a store can be moved.
+    what the conversion was told. `folder` is where it lies; it is not saved, so that a store can be moved, nor is
+    `staged`, which tells a copy on the node's own disk.
     """
 
     folder: Path
@@ -66,6 +67,7 @@ class Manifest:
     scale: float
     settings: Mapping[str, Any]
     splits: Mapping[str, Part]
+    staged: bool = False
 
     @property
     def classes_called(self) -> list[str]:
@@ -85,7 +87,7 @@ class Manifest:
 
     def save(self) -> Path:
         """Write `manifest.json` into the folder, whole or not at all."""
-        fields = {name: value for name, value in asdict(self).items() if name != "folder"}
+        fields = {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
         with replacing(self.folder / MANIFEST) as part:
             part.write_text(json.dumps(fields, indent=2) + "\n")
         return self.folder / MANIFEST
@@ -109,6 +111,10 @@ class Manifest:
     def damaged(self, shard: Shard, reason: str) -> UserError:
         """Build the error that names a bad shard and the command that makes it again."""
         path, reader = self.folder / shard.file, json.dumps(self.settings["reader"])
+        if self.staged:
+            return UserError(
+                f"shard {path} is unreadable: {reason}; it is a copy: rm -f {path}, and run again"
+            )
         return UserError(
             f"shard {path} is unreadable: {reason}; convert the data set again: rm -f {path}; "
             f"python scripts/convert.py --dataset {self.dataset} --raw {self.folder.parent / 'raw'} "

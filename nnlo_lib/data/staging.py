@@ -37,7 +37,7 @@ def staged(manifest: Manifest, folder: str, patience: float = PATIENCE_SECONDS) 
         _refuse_without_room(missing, target)
         for shard in missing:
             _copy(manifest, shard, target / shard.file)
-    return replace(manifest, folder=target)
+    return replace(manifest, folder=target, staged=True)
 
 
 def _expanded(folder: str) -> Path:

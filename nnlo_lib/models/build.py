@@ -1,9 +1,7 @@
 """Build the network that an experiment names."""
 
 import importlib
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +10,7 @@ from torch import nn
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.registry import MODELS
 from nnlo_lib.streams import stream
+from nnlo_lib.user_function import user_function
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # of a sample; of several inputs the shape of each
 
@@ -19,7 +18,8 @@ Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # of a sample; of several
 def build(name: str, args: dict[str, Any], shape: Shape, classes: int, seed: int) -> nn.Module:
     """Return the model `name` for samples of `shape`, its initial weights drawn from `seed`.
 
-    With several inputs `shape` is a tuple of shapes, and the model is called with as many tensors. A user's function `path.py:function` is called with (shape, classes, **args).
+    With several inputs `shape` is a tuple of shapes, and the model is called with as many tensors. A user's function
+    `path.py:function` is called with (shape, classes, **args).
     """
     function = _from_file(name) if ".py:" in name else _from_zoo(name)
     torch.manual_seed(stream(seed, "initial weights"))
@@ -41,17 +41,11 @@ def _from_zoo(name: str) -> Callable[..., Any]:
 
 
 def _from_file(name: str) -> Callable[..., Any]:
-    path, _, function = name.rpartition(":")
-    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
     try:
-        specification.loader.exec_module(module)
-        found: Callable[..., Any] = getattr(module, function)
+        return user_function(name)
     except Exception as error:
+        path = name.rpartition(":")[0]
         raise UserError(f"the model file {path} cannot be used: {_last_line(error)}") from error
-    return found
 
 
 def _last_line(error: BaseException) -> str:

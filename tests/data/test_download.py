@@ -14,6 +14,7 @@ import pytest
 from nnlo_lib.data import download
 from nnlo_lib.data.catalog import MNIST
 from nnlo_lib.data.fetch import fetch
+from nnlo_lib.data.lock import alone
 from nnlo_lib.errors import UserError
 
 CONTENT = bytes(range(256)) * 400
@@ -206,10 +207,10 @@ def test_the_lock_of_a_file_that_was_renamed_is_not_a_lock(tmp_path, monkeypatch
     def finish_first(*_):
         path.rename(tmp_path / "finished")
 
-    monkeypatch.setattr(download.fcntl, "flock", finish_first)
+    monkeypatch.setattr(fcntl, "flock", finish_first)
     with (
         pytest.raises(UserError, match="another process was writing just now"),
-        download.alone(path, "writing"),
+        alone(path, "writing"),
     ):
         pytest.fail("not alone")
     assert (tmp_path / "finished").exists()

@@ -29,7 +29,7 @@ def node(tmp_path, monkeypatch):
 def test_the_copy_is_read_like_the_original(digits, node):
     copy = staged(digits, "$NODE_DISK")
     assert node in copy.folder.parents
-    assert replace(copy, folder=digits.folder) == digits
+    assert replace(copy, folder=digits.folder, staged=False) == digits
     copy.verify()
     (ours,), labels = Split(copy, "train").take(np.arange(1442))
     (theirs,), expected = Split(digits, "train").take(np.arange(1442))
@@ -48,6 +48,18 @@ def test_what_is_there_is_not_copied_again(digits, node, monkeypatch):
     )
     staged(digits, "${NODE_DISK}").verify()
     assert copied == [lost]
+
+
+def test_a_damaged_copy_says_how_to_get_another(digits, node):
+    copy = staged(digits, "$NODE_DISK")
+    path = copy.folder / digits.splits["train"].shards[0].file
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(
+        UserError, match=rf"{path} is unreadable: .*; it is a copy: rm -f {path}, and run again"
+    ):
+        Split(copy, "train")
+    path.unlink()
+    Split(staged(digits, "$NODE_DISK"), "train")
 
 
 def test_another_conversion_has_another_folder(digits, node, tmp_path):

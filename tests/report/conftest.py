@@ -1,6 +1,5 @@
 """Made-up experiments, the two commands that read them, and a browser."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from absent import absent
 from browser import Browser, find_chromium
 from fake import Fake
 
@@ -52,7 +52,6 @@ def script():
 def browser(tmp_path_factory):
     """A headless chromium; NNLO_REQUIRE_ALL=1 turns its absence into a failure."""
     if find_chromium() is None:
-        absent = pytest.fail if os.environ.get("NNLO_REQUIRE_ALL") == "1" else pytest.skip
         absent("no chromium on this machine")
     with Browser(tmp_path_factory.mktemp("chromium")) as started:
         yield started

@@ -1,6 +1,5 @@
 """The Slurm that tests of this folder share."""
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +7,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib adds no folder by itself
+from absent import absent
 from cluster import Slurm, cluster, missing
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """A running cluster; NNLO_REQUIRE_ALL=1 turns the absence of its programs into a failure."""
-    if absent := missing():
-        leave = pytest.fail if os.environ.get("NNLO_REQUIRE_ALL") == "1" else pytest.skip
-        leave(f"no Slurm to be had here: {', '.join(absent)} not found")
+    if programs := missing():
+        absent(f"no Slurm to be had here: {', '.join(programs)} not found")
     with cluster(tmp_path_factory.mktemp("slurm")) as running:
         yield running

@@ -1,10 +1,8 @@
 """Rows of the user's arrays as a block of samples: labels become classes, features pass through an adaptor."""
 
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from nnlo_lib.data.readers import Array, Block, Inputs
 from nnlo_lib.data.readers.array_file import FileArray
 from nnlo_lib.data.readers.array_kind import is_number
 from nnlo_lib.errors import UserError
+from nnlo_lib.user_function import user_function
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
     """Let the user's function change the inputs: it is given the array, or the tuple of several, and returns such."""
     samples = len(inputs[0])
     try:
-        changed = _function(adaptor)(inputs[0] if len(inputs) == 1 else inputs)
+        changed = user_function(adaptor)(inputs[0] if len(inputs) == 1 else inputs)
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
     except Exception as error:
@@ -106,14 +105,3 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
             f"{len(inputs)} array(s) of numbers with {samples} rows"
         )
     return arrays
-
-
-def _function(name: str) -> Callable[..., Any]:
-    path, _, function = name.rpartition(":")
-    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    found: Callable[..., Any] = getattr(module, function)
-    return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-DEFLATE_LIMIT = 1040  # deflate cannot make its input grow by more than about this
+from nnlo_lib.data.content import DEFLATE_LIMIT
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from nnlo_lib.data.content import CHUNK, is_gzip, locate, opened
+from nnlo_lib.data.content import CHUNK, DEFLATE_LIMIT, is_gzip, locate, opened
 from nnlo_lib.data.readers import Array, Block, Contents, Unit, ranges
 from nnlo_lib.errors import UserError
 
 SPLITS = {"train": "train", "test": "t10k"}
 UNSIGNED_BYTE = 8
-DEFLATE_LIMIT = 1040  # deflate cannot make its input grow by more than about this
 
 
 @dataclass(frozen=True)
