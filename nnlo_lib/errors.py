@@ -23,3 +23,7 @@ def reported(main: Callable[[], int | None]) -> Callable[[], int]:
             return EXIT_USER_ERROR
 
     return command
+
+
+class InvariantError(Exception):
+    """An algorithm broke what it promises to keep; the message says which, by how much and when."""

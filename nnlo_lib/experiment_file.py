@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from nnlo_lib.config import Experiment, Run, Strict, blocks, merge, nearest
+from nnlo_lib.config.validity import needs
 from nnlo_lib.errors import UserError
 from nnlo_lib.yaml_file import Key, parse, read
 
@@ -28,6 +29,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
             origins.setdefault(key[: depth + 1], f"--set {change}")
     mistakes = list(_mistakes(Experiment, settings)) or list(_run_mistakes(settings))
     mistakes = mistakes or list(_data_mistakes(Experiment.model_validate(settings)))
+    mistakes = mistakes or list(_graph_mistakes(Experiment.model_validate(settings)))
     if mistakes:
         order = list(origins)
         mistakes.sort(key=lambda mistake: order.index(_written(mistake[0], origins)))
@@ -84,6 +86,19 @@ def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
             if other != data[key]:
                 what = f"another run has {_shown(other)}, and all share one copy of the data"
                 yield ("runs", name, "data", key), what
+
+
+def _graph_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
+    """Find runs whose graph cannot be made, or is not what their algorithm needs, for some seed."""
+    runs = {name: run for name, run in experiment.variants.items() if needs(run.algorithm).graph}
+    if not runs:
+        return
+    from nnlo_lib.topology.check import graph_fault
+
+    for name, run in runs.items():
+        fault = next(filter(None, (graph_fault(run, seed) for seed in experiment.seeds)), None)
+        if fault:
+            yield ("runs", name, "topology"), fault
 
 
 def _follow(model: type[Strict], location: Iterable[str | int]) -> tuple[Key, set[str]]:

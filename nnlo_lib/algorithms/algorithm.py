@@ -23,6 +23,12 @@ class Model(Protocol):
     def step(self) -> None:
         """Let the local optimizer move theta along grad."""
 
+    def forget(self) -> None:
+        """Let the local optimizer start afresh, without moments."""
+
+    def watch(self, ready: Callable[[int], None]) -> None:
+        """Call `ready(start)` during backward passes, each time that more of the gradient, grad[start:], is final."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -44,16 +50,23 @@ class Algorithm(ABC):
         self._vote: tuple[Tensor, Request] | None = None
 
     @staticmethod
-    def roles(size: int) -> list[Role]:
+    def roles(size: int, masters: int = 1) -> list[Role]:
         """Return each rank's role: servers `serve`, workers compute gradients."""
         return ["worker"] * size
 
     owns_step = False  # whether the algorithm steps instead of the local optimizer
+    apart = (
+        False  # whether replicas still differ after an epoch: then each is measured, and their mean published
+    )
+    steps_per_round = 1  # local steps from one agreement to the next, where learning rates change by round
 
     def start(self, replica: Model) -> None:
         """Give every rank the parameters and buffers of rank 0."""
         self.comm.broadcast(replica.theta)
         self.comm.broadcast(replica.buffers)
+
+    def on_batch(self, replica: Model, share: Share) -> None:
+        """Act before the gradient is computed; may ask to hear how far the backward pass has come."""
 
     @abstractmethod
     def on_gradient(self, replica: Model, share: Share) -> None:
@@ -68,7 +81,27 @@ class Algorithm(ABC):
 
     @abstractmethod
     def on_epoch(self, replica: Model) -> None:
-        """Give every rank, after a pause, the model to evaluate and to continue from."""
+        """Give every rank, after a pause, the model to measure: the same one, or its own if `apart`."""
+
+    def after_epoch(self, replica: Model) -> None:
+        """Take back, after the measurement, what this rank goes on from."""
+
+    def on_finish(self, replica: Model) -> None:
+        """Give every rank, after the last epoch, the one model to publish: the mean of those that are `apart`."""
+        if self.apart:
+            self.comm.allreduce(replica.theta.div_(self.comm.size), "parameters")
+            mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
+
+    def telemetry(self, replica: Model) -> dict[str, float]:
+        """Return what tells how well the replicas agree, the same on all ranks; all call it after `on_epoch`.
+
+        `invariant` in it is the relative error of the class's invariant; Training ends the run if it is broken.
+        """
+        return {}
+
+    def counts(self) -> dict[str, dict[int, int]]:
+        """Return this rank's histograms for the summary, such as staleness of updates to their number."""
+        return {}
 
     def serve(self, replica: Model, wish: Callable[[], bool]) -> None:
         """Serve until every worker has ended its epoch or stopped; `wish` says whether to stop early."""
@@ -104,3 +137,12 @@ def mean_buffers(comm: Communicator, replica: Model, workers: int, is_worker: bo
     if replica.buffers.numel():
         replica.buffers.mul_(float(is_worker) / workers)
         comm.allreduce(replica.buffers, "buffers")
+
+
+def relative_error(comm: Communicator, error: Tensor, size: Tensor) -> float:
+    """Return |sum over ranks of error| / sum over ranks of |size|, the same on all ranks; 0 / 0 is 0."""
+    total = error.clone()
+    comm.allreduce(total, "telemetry")
+    scale = torch.stack([size.double().norm()])
+    comm.allreduce(scale, "telemetry")
+    return float(total.double().norm() / scale.clamp(min=1e-30)) if float(total.abs().sum()) else 0.0

@@ -1,6 +1,8 @@
 """Synchronous data parallel SGD."""
 
 from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, mean_buffers
+from nnlo_lib.algorithms.buckets import Buckets
+from nnlo_lib.comm.communicator import Communicator
 
 
 class AllReduce(Algorithm):
@@ -11,12 +13,20 @@ class AllReduce(Algorithm):
     Chen et al., Revisiting Distributed Synchronous SGD, 2016. The same as one process with the combined batch;
     Theano-MPI's `cdd` is the same mathematics. Invariant: all replicas are equal after each step.
     Bytes per rank and step: 8 P (n - 1) / n, with up to 32 kB in all 4 P (n - 1).
+    bucket: bytes of a message that leaves while the backward pass goes on; 0 for one message after it, the same bits.
     """
+
+    def __init__(self, comm: Communicator, bucket: int = 0) -> None:
+        super().__init__(comm)
+        self._buckets = Buckets(comm, bucket)
+
+    def on_batch(self, replica: Model, share: Share) -> None:
+        if self.comm.size > 1:
+            self._buckets.begin(replica, share.count / share.global_count)
 
     def on_gradient(self, replica: Model, share: Share) -> None:
         if self.comm.size > 1:
-            replica.grad.mul_(share.count / share.global_count)
-            self.comm.allreduce(replica.grad, "gradient")
+            self._buckets.finish(replica, share.count / share.global_count)
 
     def on_epoch(self, replica: Model) -> None:
         mean_buffers(self.comm, replica, self.comm.size, is_worker=True)

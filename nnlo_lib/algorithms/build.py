@@ -1,30 +1,54 @@
 """Build the algorithm that an experiment describes."""
 
+from typing import assert_never
+
 from nnlo_lib import config
+from nnlo_lib.algorithms.adpsgd import ADPSGD
 from nnlo_lib.algorithms.algorithm import Algorithm, Role
 from nnlo_lib.algorithms.allreduce import AllReduce
 from nnlo_lib.algorithms.average import Average
+from nnlo_lib.algorithms.choco_sgd import ChocoSGD
+from nnlo_lib.algorithms.d2 import D2
 from nnlo_lib.algorithms.diloco import DiLoCo
+from nnlo_lib.algorithms.dinno import DiNNO
 from nnlo_lib.algorithms.downpour import Downpour
+from nnlo_lib.algorithms.dsgd import DSGD
+from nnlo_lib.algorithms.dsgt import DSGT
+from nnlo_lib.algorithms.gosgd import GoSGD
 from nnlo_lib.algorithms.grouped import Grouped
+from nnlo_lib.algorithms.individual import Individual
+from nnlo_lib.algorithms.neighbourhood import Neighbourhood
+from nnlo_lib.algorithms.next import NEXT
+from nnlo_lib.algorithms.prox_pda import ProxPDA
+from nnlo_lib.algorithms.sgp import SGP
 from nnlo_lib.comm.communicator import Communicator
-
-CLASSES: dict[str, type[Algorithm]] = {
-    "allreduce": AllReduce,
-    "average": Average,
-    "diloco": DiLoCo,
-    "downpour": Downpour,
-}
+from nnlo_lib.comm.compress.build import build as compressor
+from nnlo_lib.comm.compress.feedback import Feedback
+from nnlo_lib.topology.topology import topology
 
 
-def build(settings: config.Algorithm, processes_per_worker: int, comm: Communicator) -> Algorithm:
-    """Return the rank's part of the algorithm."""
-    if processes_per_worker > 1:
-        return Grouped(comm, processes_per_worker, lambda leaders: _single(settings, leaders))
-    return _single(settings, comm)
+def build(run: config.Run, comm: Communicator, seed: int) -> Algorithm:
+    """Return the rank's part of the run's algorithm."""
+    group, servers = run.parallel.processes_per_worker, roles(run, comm.size).count("server")
+    if group > 1:
+        return Grouped(comm, group, servers, lambda leaders: _single(run, leaders, seed))
+    return _single(run, comm, seed)
 
 
-def _single(settings: config.Algorithm, comm: Communicator) -> Algorithm:
+def _single(run: config.Run, comm: Communicator, seed: int) -> Algorithm:
+    match run.algorithm:
+        case config.AllReduce() | config.Average() | config.DiLoCo() | config.Individual() as settings:
+            return _collective(settings, comm, Feedback(compressor(run.compression, seed), comm.rank))
+        case config.Downpour() | config.EASGD() | config.GEM() as settings:
+            return _served(settings, comm)
+        case config.GoSGD() | config.SGP() | config.ADPSGD() as settings:
+            return _gossip(settings, comm, run.topology, seed)
+        case settings:
+            graph = topology(run.topology, comm.size, seed)
+            return _neighbour(settings, Neighbourhood(comm, graph, compressor(run.compression, seed)))
+
+
+def _collective(settings: config.Collective, comm: Communicator, feedback: Feedback) -> Algorithm:
     match settings:
         case config.AllReduce():
             return AllReduce(comm)
@@ -32,10 +56,61 @@ def _single(settings: config.Algorithm, comm: Communicator) -> Algorithm:
             return Average(comm, settings.sync_every)
         case config.DiLoCo():
             return DiLoCo(comm, settings.sync_every, settings.outer_lr, settings.outer_momentum)
+        case config.Individual():
+            return Individual(comm)
+    assert_never(settings)
+
+
+def _served(settings: config.Served, comm: Communicator) -> Algorithm:
+    from nnlo_lib.algorithms.easgd import EASGD
+    from nnlo_lib.algorithms.gem import GEM
+    match settings:
         case config.Downpour():
-            return Downpour(comm, settings.synchronous, settings.sync_every)
+            return Downpour(comm, settings.synchronous, settings.sync_every, settings.masters)
+        case config.EASGD():
+            return EASGD(comm, settings.synchronous, settings.sync_every, settings.elastic_force, settings.alpha, settings.masters)
+        case config.GEM():
+            return GEM(comm, settings.sync_every, settings.momentum, settings.kappa, settings.largest_scale, settings.masters)
+    assert_never(settings)
 
 
-def roles(settings: config.Algorithm, size: int) -> list[Role]:
-    """Return the role of each of `size` ranks."""
-    return CLASSES[settings.name].roles(size)
+def _gossip(settings: config.Gossip, comm: Communicator, graph: config.Topology, seed: int) -> Algorithm:
+    match settings:
+        case config.GoSGD():
+            return GoSGD(comm, seed, settings.probability, settings.synchronous)
+        case config.SGP():
+            return SGP(comm, topology(graph, comm.size, seed))
+        case config.ADPSGD():
+            return ADPSGD(comm, topology(graph, comm.size, seed), seed)
+    assert_never(settings)
+
+
+def _neighbour(settings: config.Neighbour, around: Neighbourhood) -> Algorithm:
+    match settings:
+        case config.DSGD():
+            return DSGD(around, in_place=settings.mixing == "in_place")
+        case config.DSGT():
+            return DSGT(around)
+        case config.D2():
+            return D2(around)
+        case config.DiNNO():
+            return DiNNO(
+                around,
+                settings.rho,
+                settings.rho_scaling,
+                settings.primal_iterations,
+                settings.persistent_optimizer,
+            )
+        case config.ProxPDA():
+            return ProxPDA(around, settings.beta)
+        case config.NEXT():
+            return NEXT(around, settings.inner_steps, settings.tau, settings.step, settings.step_decay)
+        case config.ChocoSGD():
+            return ChocoSGD(around, settings.gamma)
+    assert_never(settings)
+
+
+def roles(run: config.Run, size: int) -> list[Role]:
+    """Return the role of each of `size` ranks: servers come first."""
+    servers = run.algorithm.masters if isinstance(run.algorithm, config.Server) else 0
+    return ["server" if rank < servers else "worker" for rank in range(size)]

@@ -107,6 +107,10 @@ class Communicator(ABC):
         """Wait for a message and say whose it is, without receiving it."""
 
     @abstractmethod
+    def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
+        """Say whose message has arrived, without receiving it; None at once if there is none."""
+
+    @abstractmethod
     def gather(self, item: Any) -> list[Any]:
         """Return every rank's `item` (small, anything JSON can carry) on every rank."""
 

@@ -184,18 +184,21 @@ class MPICommunicator(Communicator):
 
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()
-        anyone, anything = MPI.ANY_SOURCE, MPI.ANY_TAG
         whom = [source] if source != ANY else self._others()
         with self._timed():
-            self._poll(
-                lambda: self._comm.Iprobe(
-                    anyone if source == ANY else source, anything if tag == ANY else tag, status
-                ),
-                "a message",
-                whom,
-                STRANGER,
-            )
+            self._poll(lambda: self._look(source, tag, status), "a message", whom, STRANGER)
         return Message(status.Get_source(), status.Get_tag())
+
+    def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
+        status = MPI.Status()
+        with self._timed():
+            there = self._look(source, tag, status)
+        return Message(status.Get_source(), status.Get_tag()) if there else None
+
+    def _look(self, source: int, tag: int, status: MPI.Status) -> bool:
+        """Describe in `status` a message that has arrived; False if there is none."""
+        whom = MPI.ANY_SOURCE if source == ANY else source
+        return self._comm.Iprobe(whom, MPI.ANY_TAG if tag == ANY else tag, status)
 
     def gather(self, item: Any) -> list[Any]:
         text = np.frombuffer(json.dumps(item).encode(), np.uint8)

@@ -141,6 +141,11 @@ class SimulatedCommunicator(Communicator):
     def computed(self, samples: int) -> None:
         self._process.clock += samples * self._world.machine.sample_seconds
 
+    def sleep_while_computing(self, samples: int) -> None:
+        """Advance the clock by the time to compute `samples`, and let every rank with an earlier clock go first."""
+        self.computed(samples)
+        self._world.pause(self._process)
+
     def split(self, color: int) -> "SimulatedCommunicator":
         members: dict[int, list[int]] = {}
         for rank, chosen in enumerate(self.gather(color)):
@@ -203,18 +208,25 @@ class SimulatedCommunicator(Communicator):
         letter = self._await(source, tag)
         return Message(letter.source, letter.tag)
 
+    def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
+        self._world.pause(self._process)
+        letters = self._letters(source, tag)
+        return Message(min(letters).source, min(letters).tag) if letters else None
+
+    def _letters(self, source: int, tag: int) -> list[_Envelope]:
+        """Return the matching letters that have arrived by this rank's clock."""
+        return [
+            letter
+            for letter in self._group.mailboxes[self.rank]
+            if source in (ANY, letter.source) and tag in (ANY, letter.tag) and letter.arrival <= self.now()
+        ]
+
     def _await(self, source: int, tag: int) -> _Envelope:
         """Wait for the earliest matching letter that has arrived by this rank's clock."""
         found: list[_Envelope] = []
 
         def arrived() -> bool:
-            found[:] = [
-                letter
-                for letter in self._group.mailboxes[self.rank]
-                if source in (ANY, letter.source)
-                and tag in (ANY, letter.tag)
-                and letter.arrival <= self.now()
-            ]
+            found[:] = self._letters(source, tag)
             return bool(found)
 
         started = self.now()

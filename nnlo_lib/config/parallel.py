@@ -10,6 +10,11 @@ from nnlo_lib.config.strict import Strict
 class Simulation(Strict):
     """The virtual machine that `transport: simulated` pretends to have."""
 
+    compute: Literal["exact", "batched"] = Field(
+        "exact",
+        description="Gradients rank by rank, with the bits of `mpi`, or those of all ranks in a few large calls: "
+        "faster with many small replicas, equal up to rounding.",
+    )
     sample_seconds: float = Field(1e-4, gt=0, description="Seconds to compute one sample.")
     latency: float = Field(1e-5, ge=0, description="Seconds before a message's first byte arrives.")
     bandwidth: float = Field(1.25e9, gt=0, description="Bytes per second of each link (1.25e9: 10 Gb/s).")

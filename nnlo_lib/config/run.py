@@ -6,12 +6,16 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.algorithm import Algorithm, AllReduce, Average, DiLoCo, Downpour
+from nnlo_lib.config.algorithm import Algorithm
+from nnlo_lib.config.collective import AllReduce
+from nnlo_lib.config.compression import Compression, NoCompression
 from nnlo_lib.config.data import Data
 from nnlo_lib.config.model import Model
 from nnlo_lib.config.parallel import Parallel, Resources
 from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.topology import Complete, Topology
 from nnlo_lib.config.train import Train
+from nnlo_lib.config.validity import fault
 
 
 class Run(Strict):
@@ -28,28 +32,22 @@ class Run(Strict):
     )
     train: Train = Field(Train(), description="How long and how fast.")
     algorithm: Algorithm = Field(
-        AllReduce(), description="How the replicas agree: allreduce, average, diloco or downpour."
+        AllReduce(), description="How the replicas agree; docs/algorithms.md says what each is and needs."
+    )
+    topology: Topology = Field(
+        Complete(), description="Who talks to whom, for algorithms whose nodes agree with their neighbours."
+    )
+    compression: Compression = Field(
+        NoCompression(), description="How exchanged vectors are written in fewer bytes."
     )
     parallel: Parallel = Field(Parallel(), description="How many processes and how they talk.")
     resources: Resources = Field(Resources(), description="What the scheduler is asked for.")
 
     @model_validator(mode="after")
     def _combination_makes_sense(self) -> Self:
-        ranks, group = self.parallel.ranks, self.parallel.processes_per_worker
-        match self.algorithm:
-            case Downpour() if ranks < 2:
-                refuse("downpour needs at least 2 ranks: one server and one worker", "parallel", "ranks")
-            case Downpour() if (ranks - 1) % group:
-                refuse(
-                    f"{ranks} ranks less one server do not divide into workers of {group}",
-                    "parallel",
-                    "ranks",
-                )
-            case AllReduce() | Average() | DiLoCo() if group > 1:
-                refuse(
-                    f"{self.algorithm.name} has no workers of several processes; use more ranks",
-                    "parallel", "processes_per_worker",
-                )  # fmt: skip
+        ranks = self.parallel.ranks
+        if found := fault(self):
+            refuse(found.reason, *found.at)
         if self.resources.nodes > ranks:
             refuse(f"{self.resources.nodes} nodes for {ranks} ranks leaves nodes idle", "resources", "nodes")
         return self

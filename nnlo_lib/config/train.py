@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from nnlo_lib.config.optimizer import SGD, Optimizer
+from nnlo_lib.config.schedule import Constant, Schedule
 from nnlo_lib.config.strict import Strict
 
 
@@ -16,5 +17,10 @@ class Train(Strict):
     batch_size: int = Field(64, ge=1, description="Samples per step and worker.")
     optimizer: Optimizer = Field(
         SGD(momentum=0.9), description="Update rule: sgd, adam, rmsprop or adadelta."
+    )
+    schedule: Schedule = Field(
+        Constant(),
+        description="Learning rate from round to round (a round is a step, or what the algorithm calls one): "
+        "constant, linear, log or diminishing.",
     )
     keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints kept in state/.")

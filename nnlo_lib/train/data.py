@@ -40,6 +40,11 @@ class TrainingData:
         self.parts = [train] if data.partition.name == "iid" else self._dealt(train)
         check_cover(len(self.split), self._held, self.parts)
 
+    @property
+    def trained_on(self) -> int:
+        """Number of training samples, all workers together."""
+        return sum(map(len, self.parts))
+
     @cached_property
     def classes(self) -> int:
         """Number of classes; raises UserError if the labels are no classes."""

@@ -36,10 +36,10 @@ class Journal:
 
 
 class History:
-    """One row per epoch, appended to state/history.jsonl as soon as it is known."""
+    """Rows of a table, appended to state/<name>.jsonl as soon as they are known."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "history.jsonl"
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{name}.jsonl"
         self.rows: list[Row] = []
 
     def rewind(self, rows: int) -> None:
@@ -50,13 +50,13 @@ class History:
             part.write_text("".join(f"{line}\n" for line in lines))
 
     def append(self, row: Row) -> None:
-        """Add the row of an epoch."""
+        """Add a row."""
         self.rows.append(row)
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
     def publish(self, path: Path) -> None:
-        """Write the history as CSV to its declared place."""
+        """Write the table as CSV to its declared place."""
         with replacing(path) as part, part.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(self.rows[0]))
             writer.writeheader()

@@ -46,6 +46,8 @@ def publish(training: Training, started: str, finished: str) -> None:
     with replacing(folder / PARTITION) as part:
         shutil.copyfile(training.task.state / PARTITION, part)
     training.history.publish(folder / "history.csv")
+    if training.nodes.rows:
+        training.nodes.publish(folder / "nodes.csv")
     _write(folder / "trace.json", _trace(reports))
     training.journal.publish(folder / "log.txt")
     _write(folder / "summary.json", _summary(training, reports, started, finished))

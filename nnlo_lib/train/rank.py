@@ -16,10 +16,11 @@ import torch
 from nnlo_lib.comm.communicator import Communicator, PeerLostError
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.data.atomic import replacing
-from nnlo_lib.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.errors import EXIT_USER_ERROR, InvariantError, UserError
 from nnlo_lib.train.layers import as_text, layer_table
 from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
 from nnlo_lib.train.publish import publish
+from nnlo_lib.train.stack import Stack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 from nnlo_lib.train.tuning import tune_process
@@ -28,10 +29,10 @@ RANKS, FAILURES = "ranks", "failures"  # folders in state/ that the launcher rea
 REQUEUE_PATIENCE = 600  # seconds that a saved rank waits for the scheduler to end it
 
 
-def one_rank(task: Task, comm: Communicator, stop: StopFlag) -> bool:
+def one_rank(task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> bool:
     """Train; True when finished and published, False when stopped and saved."""
     started = _now()
-    training = Training(task, comm, stop)
+    training = Training(task, comm, stop, stack)
     if comm.rank == 0:
         training.journal.write(_headline(training))
     finished = training.run()
@@ -44,8 +45,9 @@ def simulate(task: Task, stop: StopFlag) -> bool:
     """Train with all ranks in this process."""
     from nnlo_lib.comm.simulated import World
 
-    world = World(task.run.parallel.ranks, task.run.parallel.simulation)
-    return all(world.run(lambda comm: one_rank(task, comm, stop)))
+    ranks, machine = task.run.parallel.ranks, task.run.parallel.simulation
+    stack = Stack(ranks) if machine.compute == "batched" else None
+    return all(World(ranks, machine).run(lambda comm: one_rank(task, comm, stop, stack)))
 
 
 def train_with_mpi(task: Task, stop: StopFlag) -> bool:
@@ -77,7 +79,7 @@ def _announce(task: Task, rank: int) -> None:
 
 def _confess(task: Task, rank: int, error: BaseException) -> int:
     """Leave word of what went wrong for the launcher; return the exit status."""
-    own = isinstance(error, UserError | PeerLostError)
+    own = isinstance(error, UserError | PeerLostError | InvariantError)
     status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
     text = str(error) if own else "".join(traceback.format_exception(error))
     report = {

@@ -1,11 +1,20 @@
 """A model as one flat vector of parameters, one of gradients, one of non-trained state."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from nnlo_lib.errors import UserError
+from nnlo_lib.train.watermark import Watermark
+
+
+class Memory(NamedTuple):
+    """Where a replica's parameters and gradients shall live: two contiguous vectors."""
+
+    theta: Tensor
+    grad: Tensor
 
 
 class Replica:
@@ -16,13 +25,14 @@ class Replica:
     convolutions on CPUs and GPUs like best.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu") -> None:
+    def __init__(self, module: nn.Module, device: str = "cpu", memory: Memory | None = None) -> None:
         self.module = module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not parameters:
             raise UserError("the model has no trainable parameter")
-        self.theta = _flatten([parameter.data for parameter in parameters])
-        self.grad = torch.zeros_like(self.theta)
+        values = _flatten([parameter.data for parameter in parameters])
+        self.theta, self.grad = memory or (values, torch.zeros_like(values))
+        self.theta.copy_(values)
         for parameter, value, gradient in zip(
             parameters, _views(self.theta, parameters), _views(self.grad, parameters), strict=True
         ):
@@ -35,10 +45,28 @@ class Replica:
         self.optimizer: torch.optim.Optimizer | None = None
         self._trainable = nn.Parameter(self.theta)
         self._trainable.grad = self.grad
+        self._parameters = parameters
+        self._watermarks: list[Watermark] = []
 
     def use(self, optimizer: type[torch.optim.Optimizer], **options: object) -> None:
         """Step with `optimizer`, which sees one flat parameter."""
         self.optimizer = optimizer([self._trainable], **options)  # type: ignore[arg-type]
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next step."""
+        assert self.optimizer is not None, "use() chooses the optimizer"
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        assert self.optimizer is not None, "use() chooses the optimizer"
+        self.optimizer.param_groups[0]["lr"] = value
+
+    def forget(self) -> None:
+        """Let the optimizer start afresh, without moments."""
+        assert self.optimizer is not None, "use() chooses the optimizer"
+        self.optimizer.state.clear()
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Apply the model to a mini-batch."""
@@ -48,7 +76,13 @@ class Replica:
     def backward(self, loss: Tensor) -> None:
         """Overwrite `grad` by the gradient of `loss`."""
         self.grad.zero_()
+        for watermark in self._watermarks:
+            watermark.reset()
         loss.backward()  # type: ignore[no-untyped-call]
+
+    def watch(self, ready: Callable[[int], None]) -> None:
+        """Call `ready(start)` during backward passes, each time that more of the gradient, grad[start:], is final."""
+        self._watermarks.append(Watermark(self._parameters, ready))
 
     def step(self) -> None:
         """Let the optimizer move `theta` along `grad`."""

@@ -1,6 +1,5 @@
 """The training loop: one, generic, for every algorithm and transport."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,19 +12,25 @@ from nnlo_lib.algorithms.build import roles
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Downpour
 from nnlo_lib.data.loader import Batch
+from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.split import Split
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
 from nnlo_lib.streams import stream
+from nnlo_lib.train.agreement import agreement, over_nodes
 from nnlo_lib.train.checkpoint import Checkpoints
 from nnlo_lib.train.data import TrainingData
-from nnlo_lib.train.device import device_of, seed_step
+from nnlo_lib.train.device import device_of
 from nnlo_lib.train.evaluate import evaluation_sums
+from nnlo_lib.train.gradients import Gradients, Measured, OwnGradients
 from nnlo_lib.train.journal import History, Journal
 from nnlo_lib.train.optimizers import equip
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.progress import Progress
 from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.schedule import learning_rate
+from nnlo_lib.train.stack import Stack, StackGradients
 from nnlo_lib.train.stopwatch import Stopwatch
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.tensors import Tensors
@@ -37,12 +42,12 @@ class Training:
     `run` returns True when the last epoch is done, False when it was asked to stop and has saved.
     """
 
-    def __init__(self, task: Task, comm: Communicator, stop: StopFlag) -> None:
-        self.task, self.comm, self.stop = task, comm, stop
+    def __init__(self, task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> None:
+        self.task, self.comm, self.stop, self.stack = task, comm, stop, stack
         run = task.run
-        self.roles = roles(run.algorithm, comm.size)
+        self.roles = roles(run, comm.size)
         self.journal = Journal(task.state, speaks=comm.rank == 0)
-        self.history = History(task.state)
+        self.history, self.nodes = History(task.state, "history"), History(task.state, "nodes")
         self.checkpoints = Checkpoints(
             task.state / "checkpoints", task.key, run.train.keep_checkpoints, comm, self.journal
         )
@@ -50,7 +55,7 @@ class Training:
         self.problem = Classification(run.loss, run.metrics)
         self._open_data(task)
         self._build_replica(task)
-        self.algorithm = build_algorithm(run.algorithm, run.parallel.processes_per_worker, comm)
+        self.algorithm = build_algorithm(run, comm, task.seed)
         self.epoch = self.index = self.steps = self.samples = self.restarts = 0
         self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
 
@@ -72,7 +77,13 @@ class Training:
         self.device = device_of(self.comm, run.parallel.gpus_per_rank)
         self.tensors = Tensors(self.data.manifest, run.data, self.device)
         module = build_model(run.model.name, run.model.args, self.tensors.shape, self.data.classes, task.seed)
-        self.replica = Replica(module, self.device)
+        self.gradients: Gradients
+        if self.stack is None:
+            self.replica = Replica(module, self.device)
+            self.gradients = OwnGradients(self.replica, self.problem, self.tensors, self.comm)
+        else:
+            self.replica = self.stack.add(self.comm.rank, module, self.tensors, self.problem, self.device)
+            self.gradients = StackGradients(self.stack, self.comm)
         rule = run.train.optimizer
         if isinstance(run.algorithm, Downpour) and not self.is_worker:
             rule = run.algorithm.optimizer or rule
@@ -91,6 +102,7 @@ class Training:
             if not self._everyone(not self.stop()):
                 self.journal.write(f"stopped at epoch {self.epoch}, step {self.index}: saved")
                 return False
+        self.algorithm.on_finish(self.replica)
         return True
 
     def _train_epoch(self) -> None:
@@ -111,40 +123,41 @@ class Training:
         self.algorithm.on_gradient(self.replica, Share(batch.count, batch.global_count))
         following = next(batches, None)
         if measured is not None:
-            self.sums += self.problem.sums(*measured)
+            self.sums += measured()
         if not self.algorithm.owns_step:
+            self.replica.lr = self._learning_rate()
             self.replica.step()
         self.algorithm.on_parameters(self.replica)
         self.index = batch.index + 1
         self.steps += 1
         return following
 
-    def _gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Compute the gradient, and scores, labels and loss; dropout draws from the stream of this very step."""
+    def _gradient(self, batch: Batch) -> Measured | None:
+        """Compute the gradient; dropout draws from the stream of this very step."""
         if not batch.count:
             self.replica.grad.zero_()
             return None
-        seed_step(stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index), self.device)
-        inputs, labels = self.tensors(batch.inputs, batch.labels)
-        scores = self.replica.forward(*inputs)
-        loss = self.problem.loss(scores, labels)
-        if not math.isfinite(loss.item()):
-            raise UserError(
-                f"the loss became {loss.item()} in epoch {self.epoch + 1}, step {batch.index + 1}, on rank "
-                f"{self.comm.rank}; a smaller train.optimizer.lr usually helps"
-            )
-        self.replica.backward(loss)
-        self.comm.computed(batch.count)
-        return scores, labels, loss
+        seed = stream(self.task.seed, "dropout", self.comm.rank, self.epoch, batch.index)
+        where = f"in epoch {self.epoch + 1}, step {batch.index + 1}, on rank {self.comm.rank}"
+        return self.gradients(batch, seed, where)
+
+    def _learning_rate(self) -> float:
+        train, steps = self.task.run.train, self.loader.steps_per_epoch
+        step, a_round = self.epoch * steps + self.index, self.algorithm.steps_per_round
+        return learning_rate(
+            train.schedule, train.optimizer.lr, step // a_round, train.epochs * steps // a_round
+        )
 
     def _end_epoch(self) -> None:
-        """Agree on one model, measure it and write the epoch's row of the history."""
+        """Agree on what to measure, measure it and write the epoch's row of the history."""
         with self.stopwatch.training():
             self.algorithm.on_epoch(self.replica)
         self.comm.allreduce(self.sums, "metrics")
         measured = {f"train_{name}": value for name, value in self.problem.means(self.sums).items()}
         self.samples += int(self.sums[0])
-        measured |= self._validate()
+        with self.stopwatch.phase("evaluate"):
+            measured |= self._validate() | agreement(self.algorithm, self.replica, self._where)
+        self.algorithm.after_epoch(self.replica)
         self.epoch, self.index = self.epoch + 1, 0
         self.sums.zero_()
         if self.comm.rank == 0:
@@ -154,11 +167,25 @@ class Training:
         split, samples = self.data.validating
         if not len(samples):
             return {}
+        if self.algorithm.apart:
+            return self._validate_each(split, samples)
         ours = samples[self.comm.rank :: self.comm.size]
-        with self.stopwatch.phase("evaluate"):
-            sums = evaluation_sums(self.replica.module, split, ours, self.tensors, self.problem)
-            self.comm.allreduce(sums, "metrics")
+        sums = evaluation_sums(self.replica.module, split, ours, self.tensors, self.problem)
+        self.comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in self.problem.means(sums).items()}
+
+    def _validate_each(self, split: Split, samples: Indices) -> dict[str, float]:
+        """Measure every node's own model on all samples; keep a row for each node, return the means over nodes."""
+        self.comm.barrier()
+        if self.stack is None:
+            sums = evaluation_sums(self.replica.module, split, samples, self.tensors, self.problem)
+        else:
+            sums = self.stack.measure(self.epoch, split, samples)[self.comm.rank]
+        nodes = [self.problem.means(torch.tensor(each)) for each in self.comm.gather(sums.tolist())]
+        if self.comm.rank == 0:
+            for node, means in enumerate(nodes):
+                self.nodes.append({"epoch": self.epoch + 1, "node": node, **means})
+        return over_nodes(nodes)
 
     def _record(self, measured: dict[str, float]) -> None:
         before = self.history.rows[-1] if self.history.rows else {"seconds": 0.0, "samples": 0}
@@ -167,18 +194,23 @@ class Training:
             "epoch": self.epoch,
             "step": self.epoch * self.loader.steps_per_epoch,
             "samples": self.samples,
+            "passes": round(self.samples / self.data.trained_on, 6),
             "seconds": round(seconds, 6),
             "samples_per_second": round(
                 (self.samples - before["samples"]) / (seconds - before["seconds"]), 3
             ),
-            "learning_rate": self.task.run.train.optimizer.lr,
+            "learning_rate": self.replica.lr,
             **measured,
         }
         self.history.append(row)
-        figures = "  ".join(f"{name} {value:.4f}" for name, value in measured.items())
+        figures = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
         self.journal.write(
             f"epoch {self.epoch:3d}/{self.task.run.train.epochs}  {row['samples_per_second']:,.0f} samples/s  {figures}"
         )
+
+    @property
+    def _where(self) -> str:
+        return f"epoch {self.epoch + 1}, step {self.index}"
 
     def _everyone(self, condition: bool) -> bool:
         return all(self.comm.gather(condition))
@@ -186,16 +218,15 @@ class Training:
     def _save(self) -> None:
         progress: dict[str, Any] = {name: getattr(self, name) for name in PROGRESS}
         progress |= {"rows": len(self.history.rows), "stopwatch": self.stopwatch.state()}
+        progress["node_rows"] = len(self.nodes.rows)
         tensors: dict[str, Tensor] = {**self.replica.state(), **self.algorithm.state(), "sums": self.sums}
         with self.stopwatch.phase("checkpoint"):
             self.checkpoints.save(tensors, progress)
 
     def _resume(self) -> None:
-        saved = self.checkpoints.load()
-        if saved is None:
-            self.algorithm.start(self.replica)
-            rows = 0
-        else:
+        saved, rows, node_rows = self.checkpoints.load(), 0, 0
+        self.algorithm.start(self.replica)
+        if saved is not None:
             tensors, progress = saved
             self.replica.load_state(tensors)
             self.algorithm.load_state(tensors)
@@ -204,10 +235,11 @@ class Training:
                 setattr(self, name, progress[name])
             self.restarts += 1
             self.stopwatch.load_state(progress["stopwatch"])
-            rows = progress["rows"]
+            rows, node_rows = progress["rows"], progress["node_rows"]
             self.journal.write(f"resumed at epoch {self.epoch}, step {self.index} (restart {self.restarts})")
         if self.comm.rank == 0:
             self.history.rewind(rows)
+            self.nodes.rewind(node_rows)
 
 
 PROGRESS = ("epoch", "index", "steps", "samples", "restarts")

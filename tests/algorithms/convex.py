@@ -18,6 +18,7 @@ START = GENERATOR.normal(size=DIMENSION)
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
     "adam": (torch.optim.Adam, {"lr": 0.01}),
+    "plain": (torch.optim.SGD, {"lr": 0.05}),
 }
 
 

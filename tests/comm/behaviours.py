@@ -90,6 +90,26 @@ def probe_tells_who_and_what(comm: Communicator) -> None:
     assert seen == set(range(1, comm.size))
 
 
+def arrived_looks_without_waiting(comm: Communicator) -> None:
+    assert comm.arrived() is None
+    comm.barrier()
+    if comm.rank:
+        comm.send(torch.full((SMALL,), float(comm.rank)), 0, tag=comm.rank + 10)
+        return
+    seen = []
+    while len(seen) < comm.size - 1:
+        comm.computed(1)
+        assert comm.arrived(1, tag=9) is None
+        message = comm.arrived()
+        if message is not None:
+            vector = torch.empty(SMALL)
+            comm.receive(vector, message.source, message.tag)
+            assert vector.tolist() == [message.source] * SMALL
+            seen.append(message.tag - 10)
+    assert sorted(seen) == list(range(1, comm.size))
+    assert comm.arrived() is None
+
+
 def split_makes_groups(comm: Communicator) -> None:
     part = comm.split(comm.rank % 2)
     vector = torch.tensor([comm.rank])
@@ -116,6 +136,7 @@ def bytes_follow_the_closed_form(comm: Communicator) -> None:
 ALL = [
     ranks_and_size, gather_carries_json, broadcast_overwrites, allreduce_adds, allreduce_adds_in_rank_order,
     requests_overlap, neighbours_exchange, messages_keep_their_order, probe_tells_who_and_what,
+    arrived_looks_without_waiting,
     split_makes_groups, bytes_follow_the_closed_form,
 ]  # fmt: skip
 

@@ -75,6 +75,24 @@ def test_messages_are_received_by_arrival_not_by_rank():
     assert World(5, MACHINE).run(program)[0] == [4, 3, 2, 1]
 
 
+def test_what_arrived_is_what_others_sent_by_this_clock():
+    def program(comm):
+        if comm.rank:
+            comm.computed(comm.rank)
+            comm.send(torch.zeros(1), 0, tag=comm.rank)
+            return None
+        seen = []
+        for _ in range(5):
+            comm.computed(1)
+            message = comm.arrived()
+            seen.append(message and message.tag)
+            if message:
+                comm.receive(torch.zeros(1), message.source, message.tag)
+        return seen
+
+    assert World(4, MACHINE).run(program)[0] == [None, 1, 2, 3, None]
+
+
 def test_a_deadlock_is_an_error_that_names_who_waits_for_whom():
     with pytest.raises(
         PeerLostError, match="rank 0 for a message from rank 1, rank 1 for a message from rank 0"

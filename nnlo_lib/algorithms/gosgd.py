@@ -1,0 +1,72 @@
+"""GoSGD: sum-weight gossip with random partners."""
+
+from nnlo_lib.algorithms.algorithm import Model, Share
+from nnlo_lib.algorithms.inbox import Inbox
+from nnlo_lib.algorithms.push_sum import PushSum, packed, unpacked
+from nnlo_lib.comm.communicator import Communicator, Message
+from nnlo_lib.streams import stream
+
+PUSH = 3  # message tag
+
+
+class GoSGD(PushSum):
+    """Now and then push the parameters, with half of their weight, to a random other rank, which merges them.
+
+        step:   theta_r <- optimizer(theta_r, g_r)
+        merge:  theta_r <- (a_r theta_r + a_s theta_s) / (a_r + a_s),    a_r <- a_r + a_s,    for all that arrived
+        push:   with probability p:    a_r <- a_r / 2,    send (theta_r, a_r) to a random other rank
+
+    Blot, Picard, Cord and Thome, Gossip training for deep learning, 2016, arXiv:1611.09726, algorithms 1 and 2, with
+    weights that begin at 1, so that halving is exact. `synchronous`: all draws are known to all ranks, so each waits
+    for exactly the pushes of its own step, after its own push, and merges them in rank order: the same bits
+    everywhere. Invariants: sum_r a_r = n, and merging keeps sum_r a_r theta_r. Bytes per push: 4 (P + 1), 4 (P + 1) p
+    per rank and step on average.
+    """
+
+    def __init__(
+        self, comm: Communicator, seed: int, probability: float = 0.01, synchronous: bool = False
+    ) -> None:
+        super().__init__(comm)
+        self.seed, self.probability, self.synchronous = seed, probability, synchronous
+        self._inbox = Inbox(comm, self._merge)
+
+    def on_gradient(self, replica: Model, share: Share) -> None:
+        pass
+
+    def on_parameters(self, replica: Model) -> None:
+        if not self.synchronous:
+            self._inbox.drain(replica)
+        self._push(replica, self.target(self.comm.rank))
+        if self.synchronous:
+            for source in range(self.comm.size):
+                if self.target(source) == self.comm.rank:
+                    self._merge(replica, Message(source, PUSH))
+        self.local_steps += 1
+
+    def target(self, rank: int) -> int | None:
+        """Return whom `rank` pushes to after this step, if anyone; every rank draws the same."""
+        draw = stream(self.seed, "gosgd push", rank, self.local_steps)
+        if self.comm.size == 1 or draw >= self.probability * 2**63:
+            return None
+        other = stream(self.seed, "gosgd target", rank, self.local_steps) % (self.comm.size - 1)
+        return other + (other >= rank)
+
+    def _push(self, replica: Model, target: int | None) -> None:
+        if target is not None:
+            packet = packed(replica.theta, self.weight / 2)
+            self.weight -= unpacked(packet)[1]
+            self.comm.send(packet, target, PUSH)
+
+    def _merge(self, replica: Model, message: Message) -> None:
+        packet = replica.theta.new_empty(replica.theta.numel() + 1)
+        self.comm.receive(packet, message.source, PUSH)
+        theta, weight = unpacked(packet)
+        total = self.weight + weight
+        replica.theta.mul_(self.weight / total).add_(theta, alpha=weight / total)
+        self.weight = total
+
+    def agreed(self, wish: bool) -> bool:
+        return super().agreed(wish) if self.synchronous else self._inbox.agreed(wish)
+
+    def on_pause(self, replica: Model) -> None:
+        super().on_pause(replica) if self.synchronous else self._inbox.settle(replica)

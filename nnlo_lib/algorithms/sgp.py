@@ -1,0 +1,44 @@
+"""Stochastic gradient push: weighted averages over directed graphs."""
+
+import torch
+
+from nnlo_lib.algorithms.algorithm import Model, Share
+from nnlo_lib.algorithms.push_sum import PushSum, packed, unpacked
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.topology.topology import Topology
+
+
+class SGP(PushSum):
+    """Push biased parameters and their weight along a directed graph; learn at their quotient, free of bias.
+
+        x_i <- optimizer(x_i, g_i(z_i))
+        x_i <- sum_j p_ij x_j,    w_i <- sum_j p_ij w_j,    z_i = x_i / w_i      columns of p sum to one
+
+    Assran, Loizou, Ballas and Rabbat, Stochastic Gradient Push for Distributed Deep Learning, 2019, arXiv:1811.10792,
+    algorithm 1; p may change from step to step. Replicas hold z, and x = w z only from gradient to mixing. Invariants:
+    sum_i w_i = n, and mixing keeps sum_i x_i. Bytes per rank and step: 4 (P + 1), x and w, to each receiver, which
+    weights them.
+    """
+
+    def __init__(self, comm: Communicator, topology: Topology) -> None:
+        super().__init__(comm)
+        self.topology = topology
+
+    def on_gradient(self, replica: Model, share: Share) -> None:
+        replica.theta.mul_(self.weight)
+
+    def on_parameters(self, replica: Model) -> None:
+        mixing, rank = self.topology.at(self.local_steps), self.comm.rank
+        mine = packed(replica.theta, self.weight)
+        received = {neighbour: torch.empty_like(mine) for neighbour in mixing.neighbours(rank)}
+        self.comm.exchange(dict.fromkeys(mixing.receivers(rank), mine), received)
+        p = {rank: mixing.own(rank)} | mixing.neighbours(rank)
+        packets = {rank: mine} | received
+        self.weight -= unpacked(mine)[1]
+        replica.theta.zero_()
+        for j in sorted(packets):
+            x, w = unpacked(packets[j])
+            replica.theta.add_(x, alpha=p[j])
+            self.weight += p[j] * w
+        replica.theta.div_(self.weight)
+        self.local_steps += 1

@@ -1,0 +1,1 @@
+"""Exchanged vectors in fewer bytes, with error feedback."""

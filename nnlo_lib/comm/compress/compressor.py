@@ -1,0 +1,35 @@
+"""What every way to write a vector in fewer bytes implements."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+
+class Compressor(ABC):
+    """Write a contiguous vector v (P,) of float32 or float64 as fewer bytes; C(v) is what these decode to.
+
+    C(0) = 0, and every C contracts: E|C(v) - v|^2 <= (1 - delta) |v|^2 with a delta > 0, as error feedback
+    (Karimireddy et al. 2019, assumption A) and CHOCO-SGD need; random ones are therefore not scaled up to be
+    unbiased. One instance serves one vector of one rank, step after step.
+    """
+
+    lossless = False  # whether C(v) = v always
+
+    @abstractmethod
+    def size(self, vector: Tensor) -> int:
+        """Return the bytes of the payload of any vector of this length and dtype: the same on all ranks."""
+
+    @abstractmethod
+    def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
+        """Return the payload of `vector`, (size,) of uint8; draws are those of (rank, step)."""
+
+    @abstractmethod
+    def decode(self, payload: Tensor, vector: Tensor) -> None:
+        """Overwrite `vector` by what `payload`, of any rank and step, stands for."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a resumed run needs."""
+        return {}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""

@@ -1,0 +1,124 @@
+"""What each algorithm needs of the rest of an experiment and what it allows: the matrix that experiments are held to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from nnlo_lib.config.algorithm import Algorithm
+from nnlo_lib.config.compression import BF16, FP16, NoCompression
+from nnlo_lib.config.schedule import Constant
+
+Graph = Literal["connected", "symmetric", "doubly stochastic", "static", "bipartite", "eigenvalues above -1/3"]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """One row of the matrix.
+
+    graph: what the topology must be, empty where there is none; compression: of what is exchanged (cast: fp16 and
+    bf16 only); groups: workers of several processes; masters: servers below a server; schedule: of the learning
+    rate; one_model: all ranks hold one model after an epoch, so that a run could go on with other ranks;
+    buffers: batch-norm statistics are averaged when replicas are, or each node's own.
+    """
+
+    graph: tuple[Graph, ...] = ()
+    compression: Literal["any", "cast", "none"] = "none"
+    groups: bool = True
+    masters: bool = False
+    schedule: bool = True
+    one_model: bool = False
+    ranks: int = 1
+
+    @property
+    def buffers(self) -> str:
+        """What becomes of batch-norm statistics."""
+        return "averaged" if self.one_model or self.masters else "own"
+
+
+MIXING: tuple[Graph, ...] = ("connected", "symmetric", "doubly stochastic")
+SERVED = Needs(masters=True, schedule=False, ranks=2)
+MATRIX = {
+    "allreduce": Needs(compression="any", one_model=True),
+    "average": Needs(one_model=True),
+    "diloco": Needs(compression="any", one_model=True),
+    "individual": Needs(),
+    "downpour": Needs(masters=True, schedule=False, one_model=True, ranks=2),
+    "easgd": SERVED,
+    "gem": SERVED,
+    "gosgd": Needs(ranks=2, groups=False),
+    "sgp": Needs(graph=("connected",), groups=False),
+    "adpsgd": Needs(graph=("connected", "symmetric", "static", "bipartite"), groups=False, ranks=2),
+    "dsgd": Needs(graph=MIXING, compression="cast", groups=False),
+    "dsgt": Needs(graph=MIXING, compression="cast", groups=False),
+    "d2": Needs(graph=(*MIXING, "static", "eigenvalues above -1/3"), compression="cast", groups=False),
+    "dinno": Needs(graph=("connected", "symmetric"), compression="cast", groups=False, ranks=2),
+    "prox_pda": Needs(graph=("connected", "symmetric"), compression="cast", groups=False, ranks=2),
+    "next": Needs(graph=MIXING, compression="cast", groups=False),
+    "choco_sgd": Needs(graph=(*MIXING, "static"), compression="any", groups=False),
+}
+
+
+def needs(algorithm: Algorithm) -> Needs:
+    """Return the row of an algorithm."""
+    return MATRIX["dinno" if algorithm.name == "cadmm" else algorithm.name]
+
+
+class Fault(NamedTuple):
+    """Why a combination makes no sense, and the key to point at."""
+
+    reason: str
+    at: tuple[str, ...]
+
+
+def fault(run: Any) -> Fault | None:
+    """Return the first reason why a run (config.Run) cannot be, as far as it shows without drawing its graph."""
+    return next(_faults(run, run.algorithm.name, needs(run.algorithm)), None)
+
+
+def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
+    ranks, group = run.parallel.ranks, run.parallel.processes_per_worker
+    masters = getattr(run.algorithm, "masters", 1)
+    servers = masters if row.masters else 0
+    if ranks < row.ranks:
+        yield Fault(f"{name} needs at least {row.ranks} ranks: {_why_two(row)}", ("parallel", "ranks"))
+    if group > 1 and not row.groups:
+        yield Fault(
+            f"{name} has no workers of several processes; use more ranks",
+            ("parallel", "processes_per_worker"),
+        )
+    if (ranks - servers) % group:
+        yield Fault(
+            f"{ranks} ranks less {servers} servers do not divide into workers of {group}", ("parallel", "ranks")
+        )
+    if masters > 1 and (ranks - masters) // group < masters - 1:
+        yield Fault(
+            f"{masters} masters need {masters - 1} workers at least, one for each below the root",
+            ("algorithm", "masters"),
+        )
+    if not row.schedule and not isinstance(run.train.schedule, Constant):
+        yield Fault(f"{name} steps on its server, which knows no schedule; use constant", ("train", "schedule"))
+    yield from _compression_faults(run, name, row)
+    yield from _mode_faults(run)
+
+
+def _why_two(row: Needs) -> str:
+    return "one server and one worker" if row.masters else "a node needs another to agree with"
+
+
+def _compression_faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
+    casts, nothing = isinstance(run.compression, FP16 | BF16), isinstance(run.compression, NoCompression)
+    if nothing or row.compression == "any" or (casts and row.compression == "cast"):
+        return
+    able = ", ".join(other for other, needs in MATRIX.items() if needs.compression == "any")
+    also = "; of the casts fp16 and bf16 it allows both" if row.compression == "cast" else ""
+    yield Fault(
+        f"{name} cannot go on from compressed vectors; {able} can{also}",
+        ("compression", "name"),
+    )
+
+
+def _mode_faults(run: Any) -> Iterator[Fault]:
+    if getattr(run.algorithm, "reduction", "") == "fastest" and not isinstance(run.compression, NoCompression):
+        yield Fault("compressed gradients are always added in rank order; leave it out", ("algorithm", "reduction"))
+    if getattr(run.algorithm, "mixing", "") == "in_place" and not isinstance(run.compression, NoCompression):
+        yield Fault("in_place mixing sends parameters as they are; use simultaneous", ("algorithm", "mixing"))

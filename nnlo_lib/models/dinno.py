@@ -1,0 +1,23 @@
+"""The network of DiNNO's study of digits."""
+
+from torch import nn
+
+Shape = tuple[int, int, int]  # channels, height, width
+
+
+def conv(shape: Shape, classes: int, filters: int = 3, kernel: int = 5, width: int = 64) -> nn.Module:
+    """Build one convolution and two dense layers (28,440 parameters for MNIST).
+
+    Pooling comes before ReLU: the same values and gradients, for a quarter of the work.
+    """
+    channels, *sides = shape
+    height, breadth = ((side - kernel + 1) // 2 for side in sides)
+    return nn.Sequential(
+        nn.Conv2d(channels, filters, kernel),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(filters * height * breadth, width),
+        nn.ReLU(),
+        nn.Linear(width, classes),
+    )

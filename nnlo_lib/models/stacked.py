@@ -1,0 +1,155 @@
+"""Many replicas of one network as a single network: n sets of parameters, n mini-batches, one pass.
+
+The samples of the n nodes follow each other in n equal parts. Layers without parameters take them all as one batch,
+dense layers as one batched product; every other layer takes one part after another with its node's parameters.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Random = nn.modules.dropout._DropoutNd
+
+
+@dataclass
+class Nodes:
+    """What the layers share in a pass.
+
+    counts: real samples in each part; tensors: the parameters (n, *shape) by name; buffers: those of each node by
+    name; streams: each node's state of torch's generator, needed where a layer draws.
+    """
+
+    counts: Sequence[int] = ()
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    buffers: Sequence[dict[str, Tensor]] = ()
+    streams: list[Tensor] = field(default_factory=list)
+
+
+class Layer(nn.Module):
+    """A layer called `path` in the original network, for n nodes."""
+
+    def __init__(self, layer: nn.Module, path: str, nodes: Nodes) -> None:
+        super().__init__()
+        self.prefix = f"{path}." if path else ""
+        self.original = (layer,)  # in a tuple: its parameters are not this module's
+        self.nodes = nodes
+
+
+class StackedLinear(Layer):
+    """n dense layers as one batched product."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Apply layer i to part i of (n * samples, ..., in)."""
+        weight = self.nodes.tensors[f"{self.prefix}weight"]  # (n, out, in)
+        parts = inputs.reshape(len(weight), -1, inputs.shape[-1])
+        if self.original[0].bias is None:
+            outputs = torch.bmm(parts, weight.transpose(1, 2))
+        else:
+            bias = self.nodes.tensors[f"{self.prefix}bias"]  # (n, out)
+            outputs = torch.baddbmm(bias[:, None], parts, weight.transpose(1, 2))
+        return outputs.reshape(*inputs.shape[:-1], -1)
+
+
+class EachNode(Layer):
+    """n copies of any layer, applied one after another."""
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Apply layer i to part i of each input."""
+        nodes = range(len(self.nodes.counts))
+        parts = zip(*(tensor.chunk(len(nodes)) for tensor in inputs), strict=True)
+        return torch.cat([self._apply_one(node, part) for node, part in zip(nodes, parts, strict=True)])
+
+    def _apply_one(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
+        stacked = {name: tensor[node] for name, tensor in self.nodes.tensors.items()}
+        mine = stacked | self.nodes.buffers[node]
+        own = {name.removeprefix(self.prefix): mine[name] for name in mine if name.startswith(self.prefix)}
+        output: Tensor = functional_call(self.original[0].train(self.training), own, part)
+        return output
+
+
+class RandomLayer(Layer):
+    """n dropout layers, each drawing from its node's own stream as many numbers as the node has real samples."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Apply layer i to the real samples of part i."""
+        if not self.training:
+            return inputs
+        parts = inputs.chunk(len(self.nodes.counts))
+        return torch.cat([piece for node, part in enumerate(parts) for piece in self._apply_one(node, part)])
+
+    def _apply_one(self, node: int, part: Tensor) -> tuple[Tensor, Tensor]:
+        count = self.nodes.counts[node]
+        torch.set_rng_state(self.nodes.streams[node])
+        dropped = self.original[0](part[:count])
+        self.nodes.streams[node] = torch.get_rng_state()
+        return dropped, part[count:]
+
+
+class Stacked:
+    """A network for n nodes at once, made of one node's `module`; `random` says whether it draws while training."""
+
+    def __init__(self, module: nn.Module, whole: bool = False) -> None:
+        self.nodes = Nodes()
+        original = copy.deepcopy(module)
+        self.module = EachNode(original, "", self.nodes) if whole else _twin(original, "", self.nodes)
+        self.random = any(isinstance(layer, Random) for layer in module.modules())
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the scores of the samples, n equal parts, with what `nodes` holds."""
+        output: Tensor = self.module(*inputs)
+        return output
+
+
+def stacked(module: nn.Module, example: tuple[Tensor, ...]) -> Stacked:
+    """Return the network for n nodes; `example` are inputs of at least two samples that try it.
+
+    Where parts of the network turn out not to treat samples one by one, the whole is one layer of its own.
+    """
+    twin = Stacked(module)
+    return twin if _agrees(twin, module, example) else Stacked(module, whole=True)
+
+
+@torch.no_grad()
+def _agrees(twin: Stacked, module: nn.Module, example: tuple[Tensor, ...]) -> bool:
+    was_training = module.training
+    module.eval()
+    twin.module.eval()
+    twin.nodes.counts = [len(example[0])] * 2
+    twin.nodes.tensors = {
+        name: torch.stack([tensor, 0.5 * tensor]) for name, tensor in module.named_parameters()
+    }
+    twin.nodes.buffers = [dict(module.named_buffers())] * 2
+    halves = {name: 0.5 * tensor for name, tensor in module.named_parameters()}
+    try:
+        found = twin(*(torch.cat([tensor, tensor.flip(0)]) for tensor in example))
+    except (KeyError, RuntimeError, IndexError):  # tied parameters, a batch size written into the network
+        return False
+    finally:
+        module.train(was_training)
+    module.eval()
+    one, two = module(*example), functional_call(module, halves, tuple(tensor.flip(0) for tensor in example))
+    module.train(was_training)
+    wanted = torch.cat([one, two])
+    return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _twin(module: nn.Module, path: str, nodes: Nodes) -> nn.Module:
+    """Replace what must know of nodes; a module that owns tensors itself is one layer."""
+    if type(module) is nn.Linear:
+        return StackedLinear(module, path, nodes)
+    if isinstance(module, Random):
+        return RandomLayer(module, path, nodes)
+    if any(True for _ in _own_tensors(module)):
+        return EachNode(module, path, nodes)
+    for name, child in module.named_children():
+        setattr(module, name, _twin(child, f"{path}.{name}" if path else name, nodes))
+    return module
+
+
+def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)

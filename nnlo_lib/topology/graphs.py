@@ -1,0 +1,118 @@
+"""From the settings to a graph on nodes 0 ... nodes - 1."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import assert_never
+
+import networkx as nx
+
+from nnlo_lib import config
+from nnlo_lib.errors import UserError
+from nnlo_lib.topology.random_graphs import random_graph
+
+
+def graph(settings: config.Graph, nodes: int, seed: int, round: int) -> nx.Graph:
+    """Return the graph of a round: undirected, or a DiGraph whose edges go from sender to receiver.
+
+    A pure function of its arguments. Raises UserError where there is no such graph.
+    """
+    match settings:
+        case config.Wheel():
+            return nx.wheel_graph(nodes)
+        case config.Cycle():
+            return nx.cycle_graph(nodes) if nodes > 2 else nx.path_graph(nodes)
+        case config.Star():
+            return nx.star_graph(nodes - 1)
+        case config.Path():
+            return nx.path_graph(nodes)
+        case config.Complete():
+            return nx.complete_graph(nodes)
+        case config.Grid():
+            return grid(settings, nodes, periodic=False)
+        case config.Torus():
+            return grid(settings, nodes, periodic=True)
+        case config.Hypercube():
+            return hypercube(nodes)
+        case config.Exponential():
+            return shifts(nodes, range(hops(nodes)))
+        case config.OnePeerExponential():
+            return shifts(nodes, [round % hops(nodes)] if nodes > 1 else [])
+        case config.CompleteBipartite():
+            return linked(nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2)))
+        case config.Edges():
+            return linked(nx.Graph(), nodes, known(settings.edges, nodes))
+        case config.DirectedEdges():
+            return linked(nx.DiGraph(), nodes, known(settings.edges, nodes))
+        case (
+            config.ErdosRenyi()
+            | config.Random()
+            | config.WattsStrogatz()
+            | config.RandomRegular()
+            | config.Disk()
+        ):
+            return random_graph(settings, nodes, seed, round)
+        case _:
+            assert_never(settings)
+
+
+def linked(graph: nx.Graph, nodes: int, edges: Iterable[config.Link]) -> nx.Graph:
+    """Return `graph` with these nodes and edges."""
+    graph.add_nodes_from(range(nodes))
+    graph.add_edges_from(edges)
+    return graph
+
+
+def hops(nodes: int) -> int:
+    """Return how many powers of two are below `nodes`: ceil(log2 nodes)."""
+    return (nodes - 1).bit_length()
+
+
+def shifts(nodes: int, exponents: Iterable[int]) -> nx.DiGraph:
+    """Return the directed graph in which i sends to i + 2^k, for each k in `exponents`."""
+    pairs = itertools.product(range(nodes), exponents)
+    return linked(nx.DiGraph(), nodes, ((i, (i + 2**k) % nodes) for i, k in pairs))
+
+
+def hypercube(nodes: int) -> nx.Graph:
+    """Return the graph that links numbers which differ in one bit."""
+    if nodes & (nodes - 1):
+        raise UserError(
+            f"topology.name: a hypercube needs a power of two nodes, these are {nodes}; "
+            f"take {2 ** hops(nodes)} or another graph"
+        )
+    pairs = itertools.product(range(nodes), range(hops(nodes)))
+    return linked(nx.Graph(), nodes, ((i, i ^ 2**k) for i, k in pairs))
+
+
+def grid(settings: config.Rectangle, nodes: int, periodic: bool) -> nx.Graph:
+    """Return rows and columns of nodes, numbered row by row."""
+    rows, columns = rectangle(settings, nodes)
+    graph = nx.grid_2d_graph(rows, columns, periodic=periodic)
+    return nx.convert_node_labels_to_integers(graph, ordering="sorted")
+
+
+def rectangle(settings: config.Rectangle, nodes: int) -> tuple[int, int]:
+    """Return rows and columns, where not given those of the most square rectangle."""
+    square = max(side for side in range(1, math.isqrt(nodes) + 1) if nodes % side == 0)
+    rows = settings.rows or (nodes // settings.columns if settings.columns else square)
+    columns = settings.columns or nodes // rows
+    if rows * columns != nodes:
+        given = " and ".join(
+            f"{key} {value}" for key, value in settings if key in ("rows", "columns") and value
+        )
+        raise UserError(
+            f"topology.rows: {given} do not make a rectangle of {nodes} nodes; leave them out or change them"
+        )
+    return rows, columns
+
+
+def known(edges: tuple[config.Link, ...], nodes: int) -> tuple[config.Link, ...]:
+    """Return `edges`, which must be between nodes that there are."""
+    for one, other in edges:
+        if max(one, other) >= nodes:
+            raise UserError(
+                f"topology.edges: [{one}, {other}] names a node beyond {nodes - 1}, the last of {nodes}; "
+                "remove it or use more nodes"
+            )
+    return edges

@@ -1,0 +1,110 @@
+"""Random graphs, drawn until connected."""
+
+import bisect
+from typing import assert_never
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from nnlo_lib import config
+from nnlo_lib.errors import UserError
+from nnlo_lib.streams import stream
+
+RandomGraph = config.ErdosRenyi | config.Random | config.WattsStrogatz | config.RandomRegular | config.Disk
+TOLERANCE = 0.01  # of the algebraic connectivity
+
+
+def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx.Graph:
+    """Return the first connected graph drawn from the stream of (seed, round).
+
+    Raises UserError where `gen_attempts` draws give none, or where no draw ever could.
+    """
+    refuse_impossible(settings, nodes)
+    generator = np.random.default_rng(stream(seed, "topology", round))
+    for _ in range(settings.gen_attempts):
+        graph = draw(settings, nodes, generator)
+        if wanted(graph, settings):
+            return graph
+    raise UserError(given_up(settings, nodes))
+
+
+def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> nx.Graph:
+    """Return one random graph, connected or not."""
+    match settings:
+        case config.ErdosRenyi() | config.Random():
+            return nx.fast_gnp_random_graph(nodes, settings.p, seed=generator)
+        case config.WattsStrogatz():
+            return nx.watts_strogatz_graph(nodes, settings.k, settings.p, seed=generator)
+        case config.RandomRegular():
+            return nx.random_regular_graph(settings.degree, nodes, seed=generator)
+        case config.Disk():
+            return disk(settings, generator.random((nodes, 2)))
+        case _:
+            assert_never(settings)
+
+
+def wanted(graph: nx.Graph, settings: RandomGraph) -> bool:
+    """Tell whether a drawn graph is connected, and as well as asked for."""
+    if isinstance(settings, config.Disk) and settings.connectivity is not None:
+        return abs(algebraic_connectivity(nx.to_numpy_array(graph)) - settings.connectivity) <= TOLERANCE
+    return bool(nx.is_connected(graph))
+
+
+def disk(settings: config.Disk, points: NDArray[np.float64]) -> nx.Graph:
+    """Link points, of shape (nodes, 2), within the radius or the smallest radius that gives the connectivity."""
+    distance = np.linalg.norm(points[:, None] - points[None], axis=2)
+    radius = settings.radius
+    if settings.connectivity is not None:
+        radius = reaching(settings.connectivity, distance)
+    return nx.from_numpy_array(np.triu(distance <= radius, 1))
+
+
+def reaching(connectivity: float, distance: NDArray[np.float64]) -> float:
+    """Return the smallest radius with that algebraic connectivity, by bisection: it never falls as links come."""
+    radii = np.unique(distance)
+    at = bisect.bisect_left(
+        radii, connectivity - TOLERANCE, key=lambda radius: algebraic_connectivity(1.0 * (distance <= radius))
+    )
+    return float(radii[min(at, radii.size - 1)])
+
+
+def algebraic_connectivity(links: NDArray[np.float64]) -> float:
+    """Return the second smallest eigenvalue of the Laplacian of an adjacency matrix (Fiedler 1973)."""
+    return float(np.linalg.eigvalsh(np.diag(links.sum(axis=1)) - links)[1])
+
+
+def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
+    """Refuse what no draw can give."""
+    match settings:
+        case config.WattsStrogatz(k=k) if k >= nodes:
+            raise UserError(f"topology.k: {k} neighbours need more than {nodes} nodes; take a smaller k")
+        case config.RandomRegular(degree=degree) if degree >= nodes:
+            raise UserError(f"topology.degree: {degree} neighbours need more than {nodes} nodes; take fewer")
+        case config.RandomRegular(degree=degree) if degree * nodes % 2:
+            raise UserError(
+                f"topology.degree: no graph of {nodes} nodes has degree {degree}, the product must be even; "
+                f"take {degree - 1} or {degree + 1}"
+            )
+        case config.Disk(connectivity=float(target)) if nodes < 2 or target > nodes + TOLERANCE:
+            raise UserError(
+                f"topology.connectivity: {target:g} is out of reach, {nodes} nodes have at most {nodes}, "
+                "all linked with all; take less"
+            )
+
+
+def given_up(settings: RandomGraph, nodes: int) -> str:
+    """Say what was searched in vain and which key to change."""
+    match settings:
+        case config.Disk(connectivity=float(target)):
+            key, searched = "connectivity", f"an algebraic connectivity within {TOLERANCE} of {target:g}"
+        case config.Disk():
+            key, searched = "radius", f"all nodes connected at radius {settings.radius:g}"
+        case config.RandomRegular():
+            key, searched = "degree", f"all nodes connected at degree {settings.degree}"
+        case _:
+            key, searched = "p", f"all nodes connected at p {settings.p:g}"
+    return (
+        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes has {searched}; "
+        f"change {key} or raise topology.gen_attempts"
+    )

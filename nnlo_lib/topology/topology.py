@@ -1,0 +1,124 @@
+"""Who mixes with whom in every round of a run, and what that mixing is worth."""
+
+import functools
+from collections.abc import Iterator
+
+import networkx as nx
+import numpy as np
+
+from nnlo_lib import config
+from nnlo_lib.config.topology import Undirected
+from nnlo_lib.streams import stream
+from nnlo_lib.topology.graphs import graph
+from nnlo_lib.topology.mixing import Matrix, Mixing
+from nnlo_lib.topology.turns import drop, drops, period, redrawn, since, turn
+from nnlo_lib.topology.weights import directed, lossy, undirected
+
+KEPT = 64  # rounds and graphs held in memory
+EXACT = 1e-12  # an eigenvalue below is rounding
+
+
+class Topology:
+    """Answer for every round which nodes exchange parameters and with which weights.
+
+    What it says of itself (connected, spectral_gap, ...) holds over one period: one round where `static`, else the
+    rounds until the graphs come again. There, graphs that are redrawn count as the first one drawn, and links that
+    may be lost have their expected weight.
+    """
+
+    def __init__(self, settings: config.Topology, nodes: int, seed: int) -> None:
+        self.settings = settings
+        self.nodes = nodes
+        self.seed = seed
+        self.period = period(settings, nodes)
+        self.static = self.period == 1 and not redrawn(settings) and not drops(settings)
+        self._at = functools.lru_cache(maxsize=KEPT)(self._mixing)
+
+    def at(self, round: int) -> Mixing:
+        """Return the mixing of a round, the same object for every rank.
+
+        Raises UserError where a graph of a later round could not be drawn.
+        """
+        return self._at(0 if self.static else round)
+
+    @functools.cached_property
+    def directed(self) -> bool:
+        """Whether in some round a node sends to another without receiving from it."""
+        return any(not _mutual(matrix) for matrix in self._expected())
+
+    @functools.cached_property
+    def symmetric(self) -> bool:
+        """Whether every matrix equals its transpose."""
+        return all(np.array_equal(matrix, matrix.T) for matrix in self._expected())
+
+    @functools.cached_property
+    def doubly_stochastic(self) -> bool:
+        """Whether rows and columns of every matrix sum to one, so that mixing keeps the mean."""
+        return all(np.allclose(matrix.sum(axis=axis), 1) for matrix in self._expected() for axis in (0, 1))
+
+    @functools.cached_property
+    def connected(self) -> bool:
+        """Whether word of every node reaches every other, over the links of one period."""
+        return bool(nx.is_strongly_connected(self._union()))
+
+    @functools.cached_property
+    def bipartite(self) -> bool:
+        """Whether the nodes fall into two sides, the same in every round, with all links between the sides.
+
+        Never where graphs are redrawn.
+        """
+        return not redrawn(self.settings) and bool(nx.is_bipartite(self._union().to_undirected()))
+
+    @functools.cached_property
+    def spectral_gap(self) -> float:
+        """Return how fast mixing forgets differences: 1 - |lambda_2(W)|, between 0 and 1.
+
+        Of a time-varying topology per round: 1 - |lambda_2(P)|^(1 / period) of the product P of one period.
+        """
+        product = functools.reduce(lambda before, matrix: matrix @ before, self._expected())
+        moduli = np.sort(np.abs(np.linalg.eigvals(product)))
+        second = moduli[-2] if self.nodes > 1 and moduli[-2] > EXACT else 0.0
+        return float(1 - second ** (1 / self.period))
+
+    def _mixing(self, round: int) -> Mixing:
+        settings, seed, own = turn(self.settings, self.seed, round)
+        mixing = _lossless(settings, self.nodes, seed, since(settings, self.nodes, own))
+        if not drop(settings):
+            return mixing
+        generator = np.random.default_rng(stream(seed, "topology drop", own))
+        return Mixing(lossy(mixing.matrix, drop(settings), generator))
+
+    def _expected(self) -> Iterator[Matrix]:
+        for round in range(self.period):
+            settings, seed, own = turn(self.settings, self.seed, round)
+            matrix = _lossless(settings, self.nodes, seed, since(settings, self.nodes, own)).matrix
+            lost = drop(settings)
+            yield (1 - lost) * matrix + lost * np.eye(self.nodes)
+
+    def _union(self) -> nx.DiGraph:
+        links = functools.reduce(np.logical_or, (matrix > 0 for matrix in self._expected()))
+        return nx.from_numpy_array(links & ~np.eye(self.nodes, dtype=bool), create_using=nx.DiGraph)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def topology(settings: config.Topology, nodes: int, seed: int) -> Topology:
+    """Return the topology of a run; the same arguments give the same object.
+
+    Raises UserError, naming the key and the way out, where these nodes cannot form such a graph.
+    """
+    made = Topology(settings, nodes, seed)
+    for round in range(made.period):
+        made.at(round)
+    return made
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _lossless(settings: config.Graph, nodes: int, seed: int, round: int) -> Mixing:
+    links = graph(settings, nodes, seed, round)
+    if isinstance(settings, Undirected):
+        return Mixing(undirected(links, settings.weights))
+    return Mixing(directed(links))
+
+
+def _mutual(matrix: Matrix) -> bool:
+    return bool(np.array_equal(matrix > 0, matrix.T > 0))

@@ -1,0 +1,214 @@
+"""Algorithms with a server against a few lines of numpy that follow the papers, to 1e-9 over 50 steps."""
+
+import numpy as np
+import pytest
+from convex import BATCH, DIMENSION, START, gradient, rows
+from ranks import IDS, TRANSPORTS, on_ranks
+from server_programs import recorded, trained
+
+from nnlo_lib.algorithms.link import FETCH, PUSH
+
+STEPS, VECTOR = 50, 8 * DIMENSION
+EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
+CLOSE = {"rtol": 0, "atol": 1e-9}
+
+
+class SGD:
+    """v <- mu v + g; theta <- theta - lr v."""
+
+    def __init__(self, lr=0.05, mu=0.9):
+        self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
+
+    def step(self, theta, g):
+        self.v = self.mu * self.v + g
+        return theta - self.lr * self.v
+
+
+def uneven(workers):
+    """Every worker has full batches, but for a last step in which only the first has samples."""
+    return [[BATCH] * (STEPS - 1) + [2 if worker == 0 else 0] for worker in range(workers)]
+
+
+def gradient_of(theta, worker, step, count=BATCH):
+    return gradient(theta, rows(worker, step, count)) if count else np.zeros(DIMENSION)
+
+
+def elastic(counts, tau, alpha):
+    """Zhang, Choromanska and LeCun 2015, equations (5) and (6), every tau steps; return all x_i and c at each step."""
+    workers = range(len(counts))
+    x, c, rules, path = [START for _ in workers], START, [SGD() for _ in workers], []
+    for t in range(STEPS):
+        g = [gradient_of(x[i], i, t, counts[i][t]) for i in workers]
+        if t % tau == 0:
+            spring = [alpha * (x[i] - c) * (counts[i][t] > 0) for i in workers]
+            x, c = [x[i] - spring[i] for i in workers], c + sum(spring)
+        x = [rules[i].step(x[i], g[i]) for i in workers]
+        path.append(x)
+    return path, c
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(("tau", "alpha"), [(1, 0.2), (7, None)])
+def test_synchronous_easgd(transport, ranks, tau, alpha):
+    workers = ranks - 1
+    counts = uneven(workers)
+    settings = {"synchronous": True, "sync_every": tau, "elastic_force": 0.6, "alpha": alpha}
+    server, *results = on_ranks(trained, transport, ranks, "easgd", settings, counts)
+    path, c = elastic(counts, tau, alpha or 0.6 / workers)
+    exchanges = [sum(t % tau == 0 and counts[i][t] > 0 for t in range(STEPS)) for i in range(workers)]
+    for i, result in enumerate(results):
+        np.testing.assert_allclose(result["path"], [x[i] for x in path], **CLOSE)
+        np.testing.assert_allclose(result["own"], path[-1][i], **CLOSE)
+        assert result["sent"] == {"parameters": VECTOR * exchanges[i], "control": 0}
+        assert result["staleness"] == [[0, exchanges[i]]]
+    assert server["sent"] == {"parameters": VECTOR * sum(exchanges)}
+    assert server["pushes"] == sum(exchanges)
+    for result in [server, *results]:
+        np.testing.assert_allclose(result["centre"], c, **CLOSE)
+        assert result["published"] == result["centre"] == server["centre"]
+        assert result["telemetry"] == server["telemetry"]
+        assert result["telemetry"][0]["invariant"] < 1e-14
+
+
+@EVERYWHERE
+def test_asynchronous_easgd(transport, ranks):
+    """Algorithm 1: with one worker its trajectory is exact, with several each push is applied once."""
+    counts = [[BATCH] * (STEPS - 6 * worker) for worker in range(ranks - 1)]
+    settings = {"sync_every": 3, "elastic_force": 0.6}
+    server, *results = on_ranks(trained, transport, ranks, "easgd", settings, counts)
+    exchanges = [-(-len(steps) // 3) for steps in counts]
+    assert server["updates"] == server["pushes"] == sum(exchanges)
+    assert [sum(number for _, number in result["staleness"]) for result in results] == exchanges
+    assert [result["sent"]["parameters"] for result in results] == [VECTOR * number for number in exchanges]
+    assert server["telemetry"][0]["invariant"] < 1e-14
+    if ranks == 2:
+        path, c = elastic(counts, 3, 0.6)
+        np.testing.assert_allclose(results[0]["path"], [x[0] for x in path], **CLOSE)
+        np.testing.assert_allclose(server["centre"], c, **CLOSE)
+
+
+def test_asynchronous_easgd_equals_a_replay_of_its_events():
+    steps, workers, tau, alpha = 30, 3, 4, 0.3
+    settings = {"sync_every": tau, "alpha": alpha}
+    server, *results = on_ranks(recorded, "simulated", workers + 1, "easgd", settings, steps)
+    x, c, rules = [START] * workers, START, [SGD() for _ in range(workers)]
+    t, paths, seen, stale = (
+        [0] * workers,
+        [[] for _ in range(workers)],
+        [0] * workers,
+        [[] for _ in range(workers)],
+    )
+    for update, (rank, kind, answered) in enumerate(server["events"]):
+        i = rank - 1
+        np.testing.assert_allclose(answered, c, **CLOSE)
+        stale[i].append(update - seen[i])
+        seen[i] = update + 1
+        for step in range(tau):
+            if t[i] == steps:
+                break
+            g = gradient_of(x[i], i, t[i])
+            if step == 0:
+                x[i], c = x[i] - alpha * (x[i] - c), c + alpha * (x[i] - c)
+            x[i], t[i] = rules[i].step(x[i], g), t[i] + 1
+            paths[i].append(x[i])
+        assert kind == PUSH
+    np.testing.assert_allclose(server["theta"], c, **CLOSE)
+    for i, result in enumerate(results):
+        np.testing.assert_allclose(result["path"], paths[i], **CLOSE)
+        assert result["staleness"] == [[s, stale[i].count(s)] for s in sorted(set(stale[i]))]
+    order = [rank for rank, _, _ in server["events"]]
+    assert order != sorted(order), "workers of unequal speed take turns"
+
+
+class EnergyMatching:
+    """A worker of Hermans and Louppe 2018, with SGD of rate eta."""
+
+    def __init__(self, worker, tau=1, mu=0.9, kappa=1.0, largest=5.0, eta=0.05):
+        self.worker, self.tau, self.mu, self.kappa, self.largest, self.eta = (
+            worker,
+            tau,
+            mu,
+            kappa,
+            largest,
+            eta,
+        )
+        self.theta = self.stale = START
+        self.m, self.step, self.path = np.zeros(DIMENSION), 0, []
+
+    def compute(self, counts):
+        """Take up to tau local steps; return their sum u."""
+        u = np.zeros(DIMENSION)
+        for count in counts[self.step : self.step + self.tau]:
+            u = u - self.eta * gradient_of(self.theta + u, self.worker, self.step, count)
+            self.step += 1
+            self.path.append(self.theta + u)
+        return u
+
+    def scaled(self, u, centre):
+        self.m = self.mu * self.m + u
+        pi = (self.kappa * abs(self.m) - abs(centre - self.stale)) / (abs(u) + 1e-12)
+        self.stale = centre
+        return np.clip(pi, 0, self.largest) * u
+
+    def move(self, centre, update):
+        self.theta = centre + update
+        self.path[-1] = self.theta
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(("tau", "kappa"), [(1, 1.0), (3, 2.0)])
+def test_gem(transport, ranks, tau, kappa):
+    counts = [[BATCH] * (STEPS - 6 * worker) for worker in range(ranks - 1)]
+    settings = {"sync_every": tau, "kappa": kappa}
+    server, *results = on_ranks(trained, transport, ranks, "gem", settings, counts)
+    exchanges = [-(-len(steps) // tau) for steps in counts]
+    assert server["updates"] == server["pushes"] == sum(exchanges)
+    assert server["sent"] == {"parameters": VECTOR * sum(exchanges)}
+    assert [result["sent"]["gradient"] for result in results] == [VECTOR * number for number in exchanges]
+    assert [sum(number for _, number in result["staleness"]) for result in results] == exchanges
+    assert server["telemetry"][0]["invariant"] < 1e-14
+    if ranks == 2:
+        worker, c = EnergyMatching(0, tau, kappa=kappa), START
+        while worker.step < STEPS:
+            u = worker.compute(counts[0])
+            update = worker.scaled(u, c)
+            worker.move(c, update)
+            c = c + update
+        np.testing.assert_allclose(results[0]["path"][:-1], worker.path[:-1], **CLOSE)
+        np.testing.assert_allclose(results[0]["own"], worker.path[-1], **CLOSE)
+        np.testing.assert_allclose(server["centre"], c, **CLOSE)
+
+
+def test_gem_equals_a_replay_of_its_events():
+    steps, workers = 50, 3
+    server, *results = on_ranks(recorded, "simulated", workers + 1, "gem", {"kappa": 3.0}, steps, 1)
+    replicas, c = [EnergyMatching(i, kappa=3.0) for i in range(workers)], START
+    under_way, fetched, stale, updates = {}, {}, [[] for _ in range(workers)], 0
+    for rank, kind, answered in server["events"]:
+        i = rank - 1
+        if kind == FETCH:
+            np.testing.assert_allclose(answered, c, **CLOSE)
+            under_way[i] = replicas[i].scaled(replicas[i].compute([BATCH] * steps), c)
+            replicas[i].move(c, under_way[i])
+            fetched[i] = updates
+        else:
+            assert answered == []
+            c = c + under_way.pop(i)
+            stale[i].append(updates - fetched[i])
+            updates += 1
+    np.testing.assert_allclose(server["theta"], c, **CLOSE)
+    for i, result in enumerate(results):
+        np.testing.assert_allclose(result["path"], replicas[i].path, **CLOSE)
+        assert result["staleness"] == [[s, stale[i].count(s)] for s in sorted(set(stale[i]))]
+    assert np.concatenate(stale).max() > 0, "some updates come late"
+
+
+def test_gem_stays_near_the_optimum_with_many_workers():
+    """The energy of nine workers together is that of one with momentum: asynchrony does not make it diverge."""
+    counts = [[BATCH] * 200] * 9
+    settings = {"kappa": 1.0}
+    server = on_ranks(trained, "simulated", 10, "gem", settings, counts)[0]
+    everything = np.arange(96)
+    assert np.linalg.norm(gradient(np.array(server["centre"]), everything)) < 0.2 * np.linalg.norm(
+        gradient(START, everything)
+    )

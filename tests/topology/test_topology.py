@@ -1,0 +1,449 @@
+"""Graphs and mixing matrices against closed forms, networkx-free recounts and the papers' definitions."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from nnlo_lib import config
+from nnlo_lib.errors import UserError
+from nnlo_lib.topology import Topology, topology
+
+BLOCK = TypeAdapter(config.Topology)
+
+UNDIRECTED = ["wheel", "cycle", "star", "path", "complete", "grid", "torus", "complete_bipartite"]
+REGULAR = ["cycle", "complete"]
+DIRECTED = ["exponential", "one_peer_exponential"]
+RANDOM = [
+    {"name": "erdos_renyi", "p": 0.5},
+    {"name": "random", "p": 0.5},
+    {"name": "watts_strogatz", "k": 4, "p": 0.3},
+    {"name": "random_regular", "degree": 4},
+    {"name": "disk", "radius": 0.7},
+]
+
+
+def made(nodes: int, seed: int = 0, **block: object) -> Topology:
+    return topology(BLOCK.validate_python(block), nodes, seed)
+
+
+def matrix(nodes: int, round: int = 0, seed: int = 0, **block: object) -> np.ndarray:
+    return made(nodes, seed, **block).at(round).matrix
+
+
+def links(mixing: np.ndarray) -> set[tuple[int, int]]:
+    """Return (receiver, sender) pairs."""
+    return {(i, j) for i, j in itertools.product(range(len(mixing)), repeat=2) if i != j and mixing[i, j]}
+
+
+def both(*pairs: tuple[int, int]) -> set[tuple[int, int]]:
+    return {*pairs, *((j, i) for i, j in pairs)}
+
+
+def laplacian(mixing: np.ndarray) -> np.ndarray:
+    adjacent = (mixing > 0) & ~np.eye(len(mixing), dtype=bool)
+    return np.diag(adjacent.sum(axis=1)) - adjacent.astype(float)
+
+
+def reached(mixing: np.ndarray) -> bool:
+    """Tell by a flood from node 0 whether an undirected graph is connected."""
+    word = np.eye(len(mixing))[0]
+    for _ in range(len(mixing)):
+        word = mixing @ word
+    return bool((word > 0).all())
+
+
+@st.composite
+def any_edges(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
+    nodes = draw(st.integers(2, 12))
+    pairs = [list(pair) for pair in itertools.combinations(range(nodes), 2)]
+    return nodes, draw(st.lists(st.sampled_from(pairs), unique_by=tuple))
+
+
+@pytest.mark.parametrize(
+    ("block", "nodes", "expected"),
+    [
+        ({"name": "wheel"}, 5, both((0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (2, 3), (3, 4), (4, 1))),
+        ({"name": "cycle"}, 4, both((0, 1), (1, 2), (2, 3), (3, 0))),
+        ({"name": "star"}, 4, both((0, 1), (0, 2), (0, 3))),
+        ({"name": "path"}, 4, both((0, 1), (1, 2), (2, 3))),
+        ({"name": "complete"}, 3, both((0, 1), (0, 2), (1, 2))),
+        ({"name": "grid"}, 6, both((0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5))),
+        ({"name": "grid", "columns": 2}, 4, both((0, 1), (2, 3), (0, 2), (1, 3))),
+        ({"name": "grid", "rows": 1}, 4, both((0, 1), (1, 2), (2, 3))),
+        ({"name": "torus", "rows": 1}, 4, both((0, 1), (1, 2), (2, 3), (3, 0))),
+        ({"name": "hypercube"}, 4, both((0, 1), (0, 2), (1, 3), (2, 3))),
+        ({"name": "complete_bipartite"}, 5, both((0, 1), (0, 3), (2, 1), (2, 3), (4, 1), (4, 3))),
+        ({"name": "edges", "edges": [[2, 0], [0, 2], [1, 2]]}, 3, both((0, 2), (1, 2))),
+        ({"name": "directed_edges", "edges": [[0, 1], [1, 2]]}, 3, {(1, 0), (2, 1)}),
+        ({"name": "exponential"}, 5, {((i + hop) % 5, i) for i in range(5) for hop in (1, 2, 4)}),
+    ],
+)
+def test_graphs_are_those_of_the_textbook(block, nodes, expected):
+    assert links(matrix(nodes, **block)) == expected
+
+
+@pytest.mark.parametrize("name", [*UNDIRECTED, *DIRECTED, "hypercube"])
+def test_one_node_keeps_everything_and_two_share_one_link(name):
+    assert matrix(1, name=name).tolist() == [[1.0]]
+    assert made(1, name=name).spectral_gap == 1
+    assert matrix(2, name=name).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+@given(any_edges(), st.sampled_from(["metropolis", "lazy_metropolis", "max_degree"]))
+def test_weights_are_symmetric_and_doubly_stochastic_on_any_graph(graph, weights):
+    nodes, edges = graph
+    mixing = matrix(nodes, name="edges", edges=edges, weights=weights)
+    assert links(mixing) == both(*map(tuple, edges))
+    np.testing.assert_array_equal(mixing, mixing.T)
+    np.testing.assert_allclose(mixing.sum(axis=0), 1, atol=1e-14)
+    assert (mixing.diagonal() > 0).all()
+
+
+@given(any_edges())
+def test_weights_follow_the_papers_formulas(graph):
+    nodes, edges = graph
+    degree = [sum(node in edge for edge in edges) for node in range(nodes)]
+    by_rule = {
+        rule: made(nodes, name="edges", edges=edges, weights=rule).at(0)
+        for rule in ("metropolis", "lazy_metropolis", "max_degree")
+    }
+    for i, j in edges:
+        larger = max(degree[i], degree[j])
+        assert by_rule["metropolis"].neighbours(i)[j] == pytest.approx(1 / (1 + larger))
+        assert by_rule["lazy_metropolis"].neighbours(i)[j] == pytest.approx(0.5 / (1 + larger))
+        assert by_rule["max_degree"].neighbours(i)[j] == pytest.approx(1 / (1 + max(degree)))
+    for i in range(nodes):
+        assert by_rule["lazy_metropolis"].own(i) == pytest.approx((1 + by_rule["metropolis"].own(i)) / 2)
+
+
+@given(any_edges())
+def test_directed_weights_split_what_a_node_sends(graph):
+    nodes, edges = graph
+    topo = made(nodes, name="directed_edges", edges=edges)
+    sent = topo.at(0).matrix
+    np.testing.assert_allclose(sent.sum(axis=0), 1, atol=1e-14)
+    for node in range(nodes):
+        receivers = sorted(to for start, to in edges if start == node)
+        assert topo.at(0).receivers(node) == receivers
+        assert topo.at(0).own(node) == pytest.approx(1 / (1 + len(receivers)))
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_uniform_weights_are_one_over_degree_plus_one(name):
+    nodes = 6
+    degree = 2 if name == "cycle" else nodes - 1
+    mixing = made(nodes, name=name, weights="uniform").at(0)
+    assert set(mixing.neighbours(3).values()) == {1 / (1 + degree)}
+    assert mixing.own(3) == pytest.approx(1 / (1 + degree))
+
+
+@pytest.mark.parametrize("block", [{"name": name} for name in UNDIRECTED + DIRECTED] + RANDOM)
+def test_receivers_are_the_transpose_of_neighbours(block):
+    topo = made(12, **block)
+    for round in range(5):
+        mixing = topo.at(round)
+        received = {(i, j) for i in range(12) for j in mixing.neighbours(i)}
+        sent = {(i, j) for j in range(12) for i in mixing.receivers(j)}
+        assert received == sent == links(mixing.matrix)
+        for i in range(12):
+            assert list(mixing.neighbours(i)) == sorted(mixing.neighbours(i))
+            assert mixing.receivers(i) == sorted(mixing.receivers(i))
+            assert mixing.own(i) + sum(mixing.neighbours(i).values()) == pytest.approx(1)
+            assert topo.directed or mixing.receivers(i) == list(mixing.neighbours(i))
+
+
+def test_a_mixing_matrix_cannot_be_written():
+    with pytest.raises(ValueError, match="read-only"):
+        matrix(4, name="cycle")[0, 0] = 1
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 5, 10, 33])
+def test_spectral_gaps_in_closed_form(nodes):
+    around = [2 * math.cos(2 * math.pi * k / nodes) for k in range(1, nodes)]
+    cycle = 1 - max(abs(1 + wave) / 3 for wave in around)
+    lazy = 1 - max(0.5 + (1 + wave) / 6 for wave in around)
+    assert made(nodes, name="cycle").spectral_gap == pytest.approx(cycle, abs=1e-12)
+    assert made(nodes, name="cycle", weights="lazy_metropolis").spectral_gap == pytest.approx(lazy, abs=1e-12)
+    assert made(nodes, name="complete").spectral_gap == pytest.approx(1, abs=1e-12)
+    assert made(nodes, name="star").spectral_gap == pytest.approx(1 / nodes, abs=1e-12)
+    path = 1 - (1 + 2 * math.cos(math.pi / nodes)) / 3
+    assert made(nodes, name="path").spectral_gap == pytest.approx(path, abs=1e-12)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 5])
+def test_spectral_gap_of_a_hypercube(bits):
+    assert made(2**bits, name="hypercube").spectral_gap == pytest.approx(2 / (1 + bits), abs=1e-12)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 5])
+def test_spectral_gap_of_the_static_exponential_graph(bits):
+    """Ying et al. 2021, proposition 1: 2 / (1 + ceil(log2 n)) for even n."""
+    assert made(2**bits, name="exponential").spectral_gap == pytest.approx(2 / (1 + bits), abs=1e-12)
+
+
+@pytest.mark.parametrize("drop", [0.25, 0.5])
+def test_lost_links_slow_the_expected_mixing(drop):
+    assert made(7, name="complete", drop=drop).spectral_gap == pytest.approx(1 - drop)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 6])
+def test_one_peer_exponential_averages_exactly_in_log2_rounds(bits):
+    """Assran et al. 2019, appendix A."""
+    nodes = 2**bits
+    topo = made(nodes, name="one_peer_exponential")
+    for start in (0, 1, bits):
+        product = np.eye(nodes)
+        for round in range(start, start + bits):
+            product = topo.at(round).matrix @ product
+        np.testing.assert_array_equal(product, np.full((nodes, nodes), 1 / nodes))
+    assert topo.spectral_gap == 1
+    assert topo.static == (bits == 1)
+
+
+@pytest.mark.parametrize("nodes", [3, 5, 6, 12])
+def test_spectral_gap_of_one_peer_exponential_is_per_round(nodes):
+    """The matrices are circulant, so Fourier modes multiply."""
+    hops = [2**power for power in range(math.ceil(math.log2(nodes)))]
+    modes = [math.prod(abs(math.cos(math.pi * k * hop / nodes)) for hop in hops) for k in range(1, nodes)]
+    expected = 1 - max(modes) ** (1 / len(hops))
+    assert made(nodes, name="one_peer_exponential").spectral_gap == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.integers(3, 40), st.integers(0, 100))
+def test_one_peer_exponential_sends_to_one_and_receives_from_one(nodes, round):
+    topo = made(nodes, name="one_peer_exponential")
+    hop = 2 ** (round % math.ceil(math.log2(nodes)))
+    assert links(topo.at(round).matrix) == {((i + hop) % nodes, i) for i in range(nodes)}
+    assert topo.doubly_stochastic
+    assert topo.connected
+    assert topo.directed
+    assert not topo.symmetric
+
+
+@pytest.mark.parametrize("block", RANDOM)
+def test_same_seed_same_graph_another_seed_another(block):
+    graphs = [matrix(16, seed=seed, **block).tobytes() for seed in (*range(5), *range(5))]
+    assert graphs[:5] == graphs[5:]
+    assert len(set(graphs)) == 5
+
+
+@pytest.mark.parametrize("block", RANDOM)
+def test_random_graphs_are_connected_and_stay_unless_redrawn(block):
+    for seed in range(10):
+        topo = made(12, seed, **block)
+        assert reached(topo.at(0).matrix)
+        assert topo.connected
+        assert topo.static
+        assert topo.at(7) is topo.at(0)
+
+
+@pytest.mark.parametrize("block", RANDOM)
+def test_a_redrawn_graph_changes_every_so_many_rounds(block):
+    topo = made(12, redraw_every=3, **block)
+    drawn = [topo.at(round).matrix.tobytes() for round in range(9)]
+    assert [len(set(drawn[start : start + 3])) for start in (0, 3, 6)] == [1, 1, 1]
+    assert len(set(drawn)) == 3
+    assert not topo.static
+    assert all(reached(topo.at(round).matrix) for round in range(9))
+
+
+def test_both_names_of_erdos_renyi_draw_one_graph():
+    np.testing.assert_array_equal(matrix(9, name="random", p=0.4), matrix(9, name="erdos_renyi", p=0.4))
+
+
+def test_erdos_renyi_links_a_fraction_p():
+    count = sum(len(links(matrix(40, seed=seed, name="erdos_renyi", p=0.4))) for seed in range(20))
+    pairs = 20 * 40 * 39
+    assert abs(count / pairs - 0.4) < 5 * math.sqrt(0.4 * 0.6 / (pairs / 2))
+
+
+def test_random_regular_and_small_world_have_their_degrees():
+    regular = matrix(20, name="random_regular", degree=3)
+    assert all(sum(i == node for i, _ in links(regular)) == 3 for node in range(20))
+    ring = {((i + hop) % 10, i) for i in range(10) for hop in (-2, -1, 1, 2)}
+    assert links(matrix(10, name="watts_strogatz", k=4, p=0)) == ring
+    assert len(links(matrix(30, name="watts_strogatz", k=4, p=0.5))) == 30 * 4
+
+
+@pytest.mark.parametrize(("nodes", "target"), [(10, 1.0), (20, 0.5), (50, 1.0), (10, 10.0)])
+def test_disk_reaches_its_algebraic_connectivity(nodes, target):
+    for seed in range(3):
+        values = np.linalg.eigvalsh(laplacian(matrix(nodes, seed=seed, name="disk", connectivity=target)))
+        assert abs(values[1] - target) <= 0.0100001
+
+
+def test_a_larger_radius_only_adds_links():
+    near, far = (links(matrix(30, name="disk", radius=radius)) for radius in (0.5, 0.6))
+    assert near < far
+    assert len(links(matrix(30, name="disk", radius=1.5))) == 30 * 29
+
+
+@given(st.sampled_from(["cycle", "wheel", "complete"]), st.integers(0, 1000), st.integers(0, 50))
+def test_lost_links_are_lost_both_ways_and_keep_the_mean(name, round, seed):
+    whole = matrix(8, seed=seed, name=name)
+    mixing = matrix(8, round, seed, name=name, drop=0.4)
+    np.testing.assert_array_equal(mixing, mixing.T)
+    np.testing.assert_allclose(mixing.sum(axis=1), 1, atol=1e-14)
+    for i, j in links(whole):
+        assert mixing[i, j] in (0, whole[i, j])
+    assert links(mixing) <= links(whole)
+    fresh = Topology(BLOCK.validate_python({"name": name, "drop": 0.4}), 8, seed)
+    np.testing.assert_array_equal(fresh.at(round).matrix, mixing)
+
+
+def test_links_are_lost_as_often_as_asked_and_not_the_same_ones_every_round():
+    topo = made(20, name="complete", drop=0.3)
+    kept = [len(links(topo.at(round).matrix)) / (20 * 19) for round in range(100)]
+    assert abs(np.mean(kept) - 0.7) < 5 * math.sqrt(0.3 * 0.7 / (100 * 190))
+    assert links(topo.at(0).matrix) != links(topo.at(1).matrix)
+    assert not topo.static
+
+
+def test_a_sequence_gives_every_graph_its_rounds():
+    topo = made(6, name="sequence", of=[{"name": "cycle"}, {"name": "star"}], rounds=2)
+    turns = [matrix(6, name=name) for name in ("cycle", "cycle", "star", "star")]
+    for round in range(12):
+        np.testing.assert_array_equal(topo.at(round).matrix, turns[round % 4])
+    assert not topo.static
+
+
+def test_a_sequence_goes_on_where_a_graph_left_off():
+    topo = made(8, name="sequence", of=[{"name": "one_peer_exponential"}, {"name": "path"}], rounds=2)
+    hops = [4, 1, 2, 4, 1, 2]
+    seen = [topo.at(round).receivers(0) for round in range(20) if round % 4 < 2]
+    assert seen == [[hops[(index + 1) % 6]] for index in range(10)]
+    assert topo.period == 12
+
+
+def test_random_graphs_of_a_sequence_differ():
+    pair = [{"name": "erdos_renyi", "p": 0.5}] * 2
+    topo = made(12, name="sequence", of=pair)
+    assert links(topo.at(0).matrix) != links(topo.at(1).matrix)
+    assert topo.at(0) is topo.at(2)
+
+
+def test_matchings_connect_in_turn_though_neither_does_alone():
+    even, odd = [[0, 1], [2, 3]], [[1, 2], [3, 0]]
+    of = [{"name": "edges", "edges": pairs} for pairs in (even, odd)]
+    topo = made(4, name="sequence", of=of)
+    assert topo.connected
+    assert not made(4, **of[0]).connected
+    assert made(4, **of[0]).spectral_gap == pytest.approx(0)
+    assert topo.spectral_gap == 1, "average in pairs, then across: exact for four"
+
+
+@pytest.mark.parametrize(
+    ("block", "facts"),
+    [
+        ({"name": "cycle"}, "connected symmetric doubly_stochastic bipartite static"),
+        ({"name": "complete"}, "connected symmetric doubly_stochastic static"),
+        ({"name": "complete_bipartite"}, "connected symmetric doubly_stochastic bipartite static"),
+        ({"name": "grid", "drop": 0.1}, "connected symmetric doubly_stochastic bipartite"),
+        ({"name": "exponential"}, "connected doubly_stochastic directed static"),
+        ({"name": "one_peer_exponential"}, "connected doubly_stochastic directed"),
+        ({"name": "directed_edges", "edges": [[0, 1], [1, 0], [1, 2]]}, "bipartite directed static"),
+        ({"name": "edges", "edges": [[0, 1]]}, "symmetric doubly_stochastic bipartite static"),
+        (
+            {"name": "watts_strogatz", "k": 2, "p": 0, "redraw_every": 2},
+            "connected symmetric doubly_stochastic",
+        ),
+        ({"name": "random_regular", "redraw_every": 2}, "connected symmetric doubly_stochastic"),
+    ],
+)
+def test_what_a_topology_says_of_itself(block, facts):
+    topo = made(6, **block)
+    known = ("connected", "symmetric", "doubly_stochastic", "bipartite", "directed", "static")
+    assert {fact for fact in known if getattr(topo, fact)} == set(facts.split())
+
+
+@pytest.mark.parametrize(
+    ("block", "nodes", "sentence"),
+    [
+        (
+            {"name": "erdos_renyi", "p": 1e-6},
+            10,
+            r"topology\.p: none of 100 graphs of 10 nodes .*raise topology\.gen_attempts",
+        ),
+        ({"name": "random", "p": 1e-6, "gen_attempts": 3}, 10, r"topology\.p: none of 3 graphs"),
+        ({"name": "watts_strogatz"}, 4, r"topology\.k: 4 neighbours need more than 4 nodes"),
+        ({"name": "random_regular"}, 7, r"topology\.degree: .* the product must be even; take 2 or 4"),
+        ({"name": "random_regular"}, 3, r"topology\.degree: 3 neighbours need more than 3 nodes"),
+        ({"name": "random_regular", "degree": 1}, 6, r"topology\.degree: none of 100 graphs"),
+        ({"name": "disk", "radius": 1e-4}, 10, r"topology\.radius: none of 100 .* radius 0\.0001"),
+        ({"name": "disk", "connectivity": 30}, 10, r"topology\.connectivity: 30 is out of reach"),
+        ({"name": "disk", "connectivity": 9}, 10, r"topology\.connectivity: none of 100 graphs"),
+        ({"name": "disk", "connectivity": 1}, 1, r"topology\.connectivity: 1 is out of reach"),
+        ({"name": "hypercube"}, 12, r"needs a power of two nodes, these are 12; take 16"),
+        ({"name": "grid", "rows": 4}, 10, r"topology\.rows: rows 4 do not make a rectangle of 10 nodes"),
+        ({"name": "torus", "rows": 2, "columns": 3}, 8, r"rows 2 and columns 3 do not make a rectangle of 8"),
+        ({"name": "grid", "columns": 20}, 10, r"columns 20 do not make a rectangle of 10 nodes"),
+        ({"name": "edges", "edges": [[0, 5]]}, 5, r"topology\.edges: \[0, 5\] names a node beyond 4"),
+        ({"name": "directed_edges", "edges": [[7, 0]]}, 5, r"topology\.edges: \[7, 0\]"),
+        (
+            {"name": "star", "weights": "uniform"},
+            5,
+            r"topology\.weights: .* 1 to 4 neighbours; use metropolis",
+        ),
+        ({"name": "sequence", "of": [{"name": "cycle"}, {"name": "hypercube"}]}, 6, r"power of two"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_a_sentence(block, nodes, sentence):
+    with pytest.raises(UserError, match=sentence):
+        made(nodes, **block)
+
+
+@pytest.mark.parametrize(
+    ("block", "sentence"),
+    [
+        ({"name": "disk"}, "either radius or connectivity"),
+        ({"name": "disk", "radius": 0.5, "connectivity": 1}, "either radius or connectivity"),
+        ({"name": "edges", "edges": [[1, 1]]}, "links a node with itself"),
+        ({"name": "edges", "edges": [[-1, 1]]}, "greater than or equal to 0"),
+        ({"name": "erdos_renyi", "p": 0.5, "weights": "uniform"}, "use metropolis"),
+        ({"name": "cycle", "drop": 1}, "less than 1"),
+        ({"name": "exponential", "drop": 0.5}, "Extra inputs"),
+        ({"name": "watts_strogatz", "k": 3}, "multiple of 2"),
+        ({"name": "sequence", "of": []}, "at least 1 item"),
+        ({"name": "ring"}, "does not match"),
+    ],
+)
+def test_settings_that_no_graph_could_have_are_refused(block, sentence):
+    with pytest.raises(ValidationError, match=sentence):
+        BLOCK.validate_python(block)
+
+
+def test_every_rank_shares_one_topology():
+    assert made(5, name="wheel") is made(5, name="wheel")
+    assert made(5, name="wheel") is not made(6, name="wheel")
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000))
+def test_rounds_may_be_asked_for_in_any_order(round):
+    block = BLOCK.validate_python({"name": "erdos_renyi", "p": 0.5, "redraw_every": 2, "drop": 0.2})
+    asked, fresh = Topology(block, 8, 1), Topology(block, 8, 1)
+    for other in (round + 3, 0, round + 1):
+        asked.at(other)
+    np.testing.assert_array_equal(asked.at(round).matrix, fresh.at(round).matrix)
+
+
+def test_another_process_draws_the_same_graph():
+    code = (
+        "from nnlo_lib import config; from nnlo_lib.topology import topology\n"
+        "made = topology(config.WattsStrogatz(drop=0.2), 20, 3)\n"
+        "print(made.at(5).matrix.tobytes().hex())"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert there.strip() == made(20, 3, name="watts_strogatz", drop=0.2).at(5).matrix.tobytes().hex()
+
+
+def test_topology_does_without_torch():
+    code = "import sys, nnlo_lib.topology; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
