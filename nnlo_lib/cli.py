@@ -21,6 +21,7 @@ def main() -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_check(commands)
     _add_run(commands)
+    _add_simulate(commands)
     _add_data(commands)
     _add_docs(commands)
     options = parser.parse_args()
@@ -43,6 +44,21 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     run.add_argument("--fold", type=int, help="default: 0 if there are folds")
     run.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
     run.set_defaults(command=_run)
+
+
+def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    simulate = commands.add_parser(
+        "simulate",
+        help="run an experiment on the virtual machine of parallel.simulation: time to accuracy and bytes",
+    )
+    simulate.add_argument("file")
+    simulate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    simulate.add_argument("--run", help="which of `runs:`; default: all")
+    simulate.add_argument("--seed", type=int, help="default: the first of `seeds:`")
+    simulate.add_argument(
+        "--target", type=float, help="validation accuracy to reach; default: the best that all runs reach"
+    )
+    simulate.set_defaults(command=_simulate)
 
 
 def _add_data(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -84,6 +100,16 @@ def _run(options: argparse.Namespace) -> int:
     experiment = load(options.file, options.changes)
     name = _runs(options, experiment)[0]
     return run_one(experiment, name, _seed(options, experiment), options.fold, options.launcher)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.simulate_command import simulate
+
+    name = load(options.file, options.changes).name
+    virtual = [f"name={name}-simulated", "parallel.transport=simulated"]
+    experiment = load(options.file, [*options.changes, *virtual])
+    return simulate(experiment, _runs(options, experiment), _seed(options, experiment), options.target)
 
 
 def _data(options: argparse.Namespace) -> None:

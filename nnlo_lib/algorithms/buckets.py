@@ -1,7 +1,5 @@
 """The gradient's sum over ranks, begun while the backward pass still computes."""
 
-from torch import Tensor
-
 from nnlo_lib.algorithms.algorithm import Model
 from nnlo_lib.comm.communicator import Communicator, Request
 
@@ -45,6 +43,6 @@ class Buckets:
             self._send(self._end - values)
 
     def _send(self, start: int) -> None:
-        bucket: Tensor = self._grad[start : self._end].mul_(self._weight)
+        bucket = self._grad[start : self._end].mul_(self._weight)
         self._requests.append(self._comm.iallreduce(bucket, "gradient"))
         self._end = start

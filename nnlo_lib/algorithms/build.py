@@ -51,7 +51,7 @@ def _single(run: config.Run, comm: Communicator, seed: int) -> Algorithm:
 def _collective(settings: config.Collective, comm: Communicator, feedback: Feedback) -> Algorithm:
     match settings:
         case config.AllReduce():
-            return AllReduce(comm)
+            return AllReduce(comm, round(1e6 * settings.bucket_mb))
         case config.Average():
             return Average(comm, settings.sync_every)
         case config.DiLoCo():
@@ -64,13 +64,28 @@ def _collective(settings: config.Collective, comm: Communicator, feedback: Feedb
 def _served(settings: config.Served, comm: Communicator) -> Algorithm:
     from nnlo_lib.algorithms.easgd import EASGD
     from nnlo_lib.algorithms.gem import GEM
+
     match settings:
         case config.Downpour():
             return Downpour(comm, settings.synchronous, settings.sync_every, settings.masters)
         case config.EASGD():
-            return EASGD(comm, settings.synchronous, settings.sync_every, settings.elastic_force, settings.alpha, settings.masters)
+            return EASGD(
+                comm,
+                settings.synchronous,
+                settings.sync_every,
+                settings.elastic_force,
+                settings.alpha,
+                settings.masters,
+            )
         case config.GEM():
-            return GEM(comm, settings.sync_every, settings.momentum, settings.kappa, settings.largest_scale, settings.masters)
+            return GEM(
+                comm,
+                settings.sync_every,
+                settings.momentum,
+                settings.kappa,
+                settings.largest_scale,
+                settings.masters,
+            )
     assert_never(settings)
 
 

@@ -42,11 +42,23 @@ class Centred(Server):
         super().on_epoch(replica)
 
     def telemetry(self, replica: Model) -> dict[str, float]:
-        """Compare the books; new ones are opened, so that rounding does not add up over epochs."""
+        """Compare the books; new ones are opened, so that rounding does not add up over epochs.
+
+        distance: the mean over workers of |x_i - c|.
+        """
         moved = self._ledger - replica.theta if self.comm.rank == ROOT else self._ledger
         error = relative_error(self.comm, moved, replica.theta)
         self._open_ledger(replica)
-        return {"invariant": max(error, super().telemetry(replica)["invariant"])}
+        invariant = max(error, super().telemetry(replica)["invariant"])
+        return {"invariant": invariant, "distance": self._distance(replica)}
+
+    def _distance(self, replica: Model) -> float:
+        assert self._own is not None, "telemetry follows on_epoch"
+        distance = torch.zeros(1, dtype=torch.float64)
+        if self.is_worker:
+            distance += float((self._own[0] - replica.theta).norm())
+        self.comm.allreduce(distance, "telemetry")
+        return float(distance) / self.workers
 
     def state(self) -> dict[str, Tensor]:
         return super().state() | {"centred.ledger": self._ledger}

@@ -1,6 +1,5 @@
 """D2, exact diffusion."""
 
-import torch
 from torch import Tensor
 
 from nnlo_lib.algorithms.algorithm import Model, Share, relative_error

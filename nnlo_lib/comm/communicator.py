@@ -2,14 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from torch import Tensor
 
+from nnlo_lib.comm.traffic import Traffic
+
 ANY = -1
-GATHERED = 32_768  # bytes up to which one round of messages beats two
 
 
 class PeerLostError(Exception):
@@ -24,19 +25,6 @@ class Message:
     tag: int
 
 
-def allreduce_bytes(vector: Tensor, rank: int, ranks: int) -> int:
-    """Return the bytes that `rank` sends in a reproducible all-reduce.
-
-    Up to GATHERED in all, every rank sends its vector to every other; else each sends the others their chunks and
-    then its own chunk of the sum: the bytes of a ring.
-    """
-    values, width = vector.numel(), vector.element_size()
-    if values * width * (ranks - 1) <= GATHERED:
-        return values * width * (ranks - 1)
-    mine = values // ranks + (rank < values % ranks)
-    return (values - mine + mine * (ranks - 1)) * width
-
-
 @dataclass
 class Request:
     """A call under way; the vectors it was given must not be touched before `wait` returns."""
@@ -48,26 +36,41 @@ class Communicator(ABC):
     """A group of ranks. Vectors are contiguous one-dimensional tensors.
 
     Every wait is bounded and raises PeerLostError naming the ranks it waited for. `purpose` says what the bytes are
-    for, in `bytes_sent`. `seconds` splits the time of this rank into `communication` and `wait` (idle polling).
+    for, in `traffic`. `seconds` splits the time of this rank into `communication` and `wait` (idle polling).
     """
 
-    rank: int
-    size: int
-
-    def __init__(self) -> None:
-        self.bytes_sent: Counter[str] = Counter()
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.traffic = Traffic()
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._world_ranks: Sequence[int] = range(size)
+
+    @property
+    def bytes_sent(self) -> Counter[str]:
+        """Bytes that this rank sent, by purpose."""
+        return self.traffic.bytes_sent
+
+    @property
+    def messages_sent(self) -> Counter[str]:
+        """Messages that this rank sent, by purpose."""
+        return self.traffic.messages_sent
 
     @abstractmethod
     def split(self, color: int) -> "Communicator":
         """Return the communicator of the ranks that gave the same `color`, in rank order.
 
-        It adds to this one's `bytes_sent` and `seconds`.
+        It adds to this one's `traffic` and `seconds`.
         """
 
-    def _counting_into(self: Self, parent: "Communicator") -> Self:
-        self.bytes_sent, self.seconds = parent.bytes_sent, parent.seconds
+    def _counting_into(self, parent: "Communicator", members: Sequence[int]) -> Self:
+        """Count as a part of `parent`, made of its ranks `members`."""
+        self.traffic, self.seconds = parent.traffic, parent.seconds
+        self._world_ranks = [parent._world_ranks[rank] for rank in members]
         return self
+
+    def _count(self, vector: Tensor, to: int, purpose: str) -> int:
+        """Count a message to `to`; return its number on that edge."""
+        return self.traffic.letter(vector.nbytes, self._world_ranks[to], purpose)
 
     @abstractmethod
     def barrier(self) -> None:
@@ -93,9 +96,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        """Send `vector`, which may be reused at once; a large one may wait until `to` received the one before.
+        """Send `vector`, which may be reused at once; never waits for `to`.
 
-        Messages from one rank to another arrive in the order they were sent.
+        Messages from one rank to another arrive in the order they were sent. Each keeps a copy in memory until `to`
+        has received it: what nobody receives is the only bound.
         """
 
     @abstractmethod

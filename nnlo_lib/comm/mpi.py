@@ -13,16 +13,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
-from nnlo_lib.comm.communicator import (
-    ANY,
-    GATHERED,
-    Communicator,
-    Message,
-    PeerLostError,
-    Request,
-    allreduce_bytes,
-)
-from nnlo_lib.comm.mailbox import LARGE, Bytes, Mailbox, neighbourhood, visit
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
+from nnlo_lib.comm.mailbox import LARGE, Mailboxes, neighbourhood
+from nnlo_lib.comm.traffic import GATHERED
 
 Array = NDArray[Any]
 
@@ -42,22 +35,19 @@ class MPICommunicator(Communicator):
     def __init__(
         self, comm: MPI.Comm | None = None, reduction: str = "reproducible", timeout: float = 600
     ) -> None:
-        super().__init__()
         self._comm = comm or MPI.COMM_WORLD
+        super().__init__(self._comm.Get_rank(), self._comm.Get_size())
         self._reduction, self._timeout = reduction, timeout
-        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self._outbox: list[MPI.Request] = []
         here = (socket.gethostname(), os.getpid(), neighbourhood())
         self._peers: list[tuple[str, int, str]] = [here] * self.size  # until all have said theirs
         self._peers = [(host, pid, near) for host, pid, near in self.gather(here)]
         self._neighbours = [near == here[2] for _, _, near in self._peers]
-        self._receipts = self._comm.Dup()
-        self._mailboxes: dict[int, Mailbox] = {}
-        self._unread: dict[int, MPI.Request] = {}
-        self._visited: dict[tuple[int, ...], Bytes] = {}
+        self._mailboxes = Mailboxes(self._comm.Dup())
 
     def split(self, color: int) -> "MPICommunicator":
         part = MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
-        return part._counting_into(self)
+        return part._counting_into(self, part.gather(self.rank))
 
     def now(self) -> float:
         return time.perf_counter()
@@ -68,7 +58,7 @@ class MPICommunicator(Communicator):
 
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
         if self.rank == root:
-            self.bytes_sent[purpose] += _bytes(vector) * (self.size - 1)
+            self.traffic.broadcast(vector.nbytes, self.size, purpose)
         with self._timed(), _host(vector) as array:
             self._meet("a broadcast")
             self._wait([self._comm.Ibcast(array, root)], "a broadcast", [root])
@@ -78,13 +68,13 @@ class MPICommunicator(Communicator):
             return Request(lambda: None)
         if self._reduction == "fastest":
             return self._library_sum(vector, purpose)
-        self.bytes_sent[purpose] += allreduce_bytes(vector, self.rank, self.size)
-        if _bytes(vector) * (self.size - 1) <= GATHERED:
+        self.traffic.allreduce(vector.numel(), vector.element_size(), self.rank, self.size, purpose)
+        if vector.nbytes * (self.size - 1) <= GATHERED:
             return self._gathered_sum(vector)
         return self._scattered_sum(vector)
 
     def _library_sum(self, vector: Tensor, purpose: str) -> Request:
-        self.bytes_sent[purpose] += 2 * _bytes(vector) * (self.size - 1) // self.size
+        self.traffic.ring(vector.nbytes, self.size, purpose)
         array = vector.cpu().numpy()
         request = self._comm.Iallreduce(MPI.IN_PLACE, array)
 
@@ -132,7 +122,8 @@ class MPICommunicator(Communicator):
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
-        self.bytes_sent[purpose] += sum(map(_bytes, outgoing.values()))
+        for peer, vector in outgoing.items():
+            self._count(vector, peer, purpose)
         arrays = {peer: vector.cpu().numpy() for peer, vector in incoming.items()}
         with self._timed():
             requests = [self._comm.Irecv(array, peer) for peer, array in arrays.items()]
@@ -143,44 +134,34 @@ class MPICommunicator(Communicator):
                 vector.copy_(from_numpy(arrays[peer]))
 
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        self.bytes_sent[purpose] += _bytes(vector)
+        self._count(vector, to, purpose)
         array = vector.cpu().numpy()
         with self._timed():
-            if self._shares_memory(to, array):
-                array = self._deposit(array, to)
-            self._wait([self._comm.Isend(array, to, tag)], "sending", [to], IN_STEP)
+            shared = self._shares_memory(to, array)
+            what = self._mailboxes.deposit(array, to) if shared else array.copy()
+            self._see_off(self._comm.Isend(what, to, tag))
 
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
         self.probe(source, tag)
         with self._timed(), _host(vector) as array:
             if self._shares_memory(source, array):
-                address = np.empty(3, np.int64)
+                address = np.empty(4, np.int64)
                 self._wait([self._comm.Irecv(address, source, tag)], "receiving", [source])
-                self._collect(array, address, source)
+                self._see_off(self._mailboxes.collect(array, address, source))
             else:
                 self._wait([self._comm.Irecv(array, source, tag)], "receiving", [source])
 
     def _shares_memory(self, peer: int, array: Array) -> bool:
         return self._neighbours[peer] and array.nbytes >= LARGE
 
-    def _deposit(self, array: Array, to: int) -> Array:
-        """Put `array` into the mailbox for `to`, once it was emptied; return the mailbox's address."""
-        if to in self._unread:
-            self._wait([self._unread.pop(to)], "a receipt", [to], IN_STEP)
-        mailbox = self._mailboxes.get(to)
-        if mailbox is None or mailbox.memory.size < array.nbytes:
-            mailbox = self._mailboxes[to] = Mailbox(array.nbytes)
-        mailbox.put(array)
-        self._unread[to] = self._receipts.Irecv(np.empty(0, np.uint8), to)
-        return mailbox.address
-
-    def _collect(self, array: Array, address: Array, source: int) -> None:
-        """Copy the mailbox at `address` into `array` and send a receipt."""
-        key = tuple(address.tolist())
-        if key not in self._visited:
-            self._visited[key] = visit(address)
-        array.view(np.uint8)[:] = self._visited[key][: array.nbytes]
-        self._wait([self._receipts.Isend(np.empty(0, np.uint8), source)], "a receipt", [source])
+    def _see_off(self, request: MPI.Request) -> None:
+        """Drive a transfer for a moment; if it takes longer, every later call drives it on."""
+        started = time.perf_counter()
+        while not request.Test():
+            if time.perf_counter() - started > IN_STEP:
+                self._outbox.append(request)
+                return
+            os.sched_yield()
 
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()
@@ -258,6 +239,7 @@ class MPICommunicator(Communicator):
     def _timed(self) -> Iterator[None]:
         """Count the time inside as communication, less what was idle polling."""
         started, idle = time.perf_counter(), self.seconds["wait"]
+        self._outbox = [request for request in self._outbox if not request.Test()]
         yield
         self.seconds["communication"] += time.perf_counter() - started - (self.seconds["wait"] - idle)
 
@@ -267,10 +249,6 @@ def _sum_in_rank_order(parts: Sequence[Array], out: Array) -> Array:
     for part in parts[1:]:
         np.add(out, part, out=out)
     return out
-
-
-def _bytes(vector: Tensor) -> int:
-    return vector.numel() * vector.element_size()
 
 
 @contextmanager

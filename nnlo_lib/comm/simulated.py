@@ -1,33 +1,24 @@
 """Ranks as greenlets in one process, one at a time, under a virtual clock: every run replays bit for bit.
 
-A rank runs until it must wait; the rank with the earliest clock goes on (ties: the lowest rank), so a message is
-never received before one that arrived earlier. A message of b bytes arrives latency + b / bandwidth after it was sent.
+What a rank receives never depends on who ran first: a message from a named rank is the next on its edge, and a rank
+that looks at what came from anyone first lets all ranks with an earlier clock go on.
 """
 
-import heapq
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-import torch
-from greenlet import getcurrent, greenlet
 from torch import Tensor
 
-from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request, allreduce_bytes
-from nnlo_lib.config import Simulation
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
+from nnlo_lib.comm.machine import Machine
+from nnlo_lib.comm.scheduler import Process, Scheduler
+from nnlo_lib.config.parallel import Simulation
 
 T = TypeVar("T")
-
-
-@dataclass
-class _Process:
-    """One simulated rank of the whole world."""
-
-    number: int
-    clock: float = 0.0
-    woken: float = 0.0
-    waits_for: str = ""
 
 
 class World:
@@ -37,79 +28,74 @@ class World:
     [0, 1, 2, 3]
     """
 
-    def __init__(self, size: int, machine: Simulation | None = None) -> None:
-        self.size, self.machine = size, machine or Simulation()
-        self._processes = [_Process(number) for number in range(size)]
-        self._greenlets: list[greenlet] = []
-        self._ready: list[tuple[float, int]] = []
+    def __init__(self, size: int, settings: Simulation | None = None, seed: int = 0) -> None:
+        self.size = size
+        self.machine = Machine(settings or Simulation(), size, seed)
+        self.scheduler = Scheduler(size, self.machine.resume)
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
         """Run `program` on every rank and return what each returned; the first exception ends all."""
         results: dict[int, T] = {}
-        group = _Group(self, self._processes)
-        for process in self._processes:
-            comm = SimulatedCommunicator(group, process.number)
-            self._greenlets.append(greenlet(lambda comm=comm: results.update({comm.rank: program(comm)})))
-            self.wake(process, 0.0)
-        while len(results) < self.size:
-            self._step()
+        group = _Group(self, self.scheduler.processes)
+
+        def run_rank(rank: int) -> None:
+            results[rank] = program(SimulatedCommunicator(group, rank))
+
+        self.scheduler.run([partial(run_rank, rank) for rank in range(self.size)])
         return [results[rank] for rank in range(self.size)]
 
-    def _step(self) -> None:
-        if not self._ready:
-            waiting = ", ".join(f"rank {p.number} for {p.waits_for}" for p in self._processes if p.waits_for)
-            raise PeerLostError(f"nobody can go on: {waiting}")
-        time, number = heapq.heappop(self._ready)
-        process = self._processes[number]
-        process.woken, process.clock = time, max(process.clock, time)
-        if not self._greenlets[number].dead:
-            self._greenlets[number].switch()
 
-    def wake(self, process: _Process, time: float) -> None:
-        """Let `process` go on at `time`."""
-        heapq.heappush(self._ready, (time, process.number))
-
-    def pause(self, process: _Process) -> None:
-        """Let every rank with an earlier clock go first."""
-        self.wake(process, process.clock)
-        process.woken = -1.0
-        while process.woken < process.clock:  # an old message may wake it too early
-            _hub().switch()
-
-    def wait_until(self, process: _Process, what: str, done: Callable[[], bool]) -> None:
-        """Sleep until `done`; whoever makes it true wakes this process."""
-        process.waits_for = what
-        while not done():
-            _hub().switch()
-        process.waits_for = ""
-
-    def transfer(self, size: int) -> float:
-        """Return the seconds that a message of `size` bytes is under way."""
-        return self.machine.latency + size / self.machine.bandwidth
-
-
-def _hub() -> greenlet:
-    parent = getcurrent().parent
-    assert parent is not None
-    return parent
-
-
-@dataclass(order=True)
-class _Envelope:
-    """A message on its way."""
+@dataclass(eq=False, slots=True)
+class _Letter:
+    """A message on its way, or arrived."""
 
     arrival: float
-    number: int
-    source: int = field(compare=False)
-    tag: int = field(compare=False)
-    vector: Tensor = field(compare=False)
+    source: int
+    tag: int
+    vector: Tensor
 
 
-@dataclass
+@dataclass(eq=False)
+class _Mailbox:
+    """What one rank has not received: the letters of each source in their order. awaited: source and tag, or None."""
+
+    letters: dict[int, deque[_Letter]] = field(default_factory=dict)
+    awaited: tuple[int, int] | None = None
+
+    def post(self, letter: _Letter) -> bool:
+        """Add a letter; say whether its receiver waits for it."""
+        self.letters.setdefault(letter.source, deque()).append(letter)
+        return self.awaited is not None and _matches(letter, *self.awaited)
+
+    def first(self, source: int, tag: int) -> _Letter | None:
+        """Return the matching letter that arrives first (ties: the lowest source)."""
+        if source != ANY:
+            return self._head(source, tag)
+        heads = (letter for one in self.letters if (letter := self._head(one, tag)))
+        return min(heads, key=lambda letter: (letter.arrival, letter.source), default=None)
+
+    def _head(self, source: int, tag: int) -> _Letter | None:
+        return next((letter for letter in self.letters.get(source, ()) if tag in (ANY, letter.tag)), None)
+
+    def take(self, letter: _Letter) -> None:
+        """Remove a letter."""
+        queue = self.letters[letter.source]
+        queue.remove(letter)
+        if not queue:
+            del self.letters[letter.source]
+
+
+def _matches(letter: _Letter, source: int, tag: int) -> bool:
+    return source in (ANY, letter.source) and tag in (ANY, letter.tag)
+
+
+@dataclass(eq=False)
 class _Meeting:
-    """A collective call under way: what each rank brought, and what comes of it."""
+    """A collective call under way: what each rank brought, and what comes of it at its end."""
 
     brought: dict[int, Any] = field(default_factory=dict)
+    start: float = 0.0
+    size: int = 0
     result: Any = None
     end: float | None = None
 
@@ -117,34 +103,33 @@ class _Meeting:
 class _Group:
     """What the ranks of one communicator share."""
 
-    def __init__(self, world: World, members: list[_Process]) -> None:
+    def __init__(self, world: World, members: list[Process]) -> None:
         self.world, self.members = world, members
-        self.mailboxes: list[list[_Envelope]] = [[] for _ in members]
+        self.mailboxes = [_Mailbox() for _ in members]
         self.meetings: dict[int, _Meeting] = {}
-        self.posted = 0
 
 
 class SimulatedCommunicator(Communicator):
     """One rank of a simulated group."""
 
     def __init__(self, group: _Group, rank: int) -> None:
-        super().__init__()
-        self._group, self._world = group, group.world
-        self.rank, self.size = rank, len(group.members)
+        super().__init__(rank, len(group.members))
+        self._group, self._mailbox = group, group.mailboxes[rank]
+        self._machine, self._scheduler = group.world.machine, group.world.scheduler
         self._process = group.members[rank]
         self._calls = 0
-        self._last_arrival: dict[int, float] = {}
 
     def now(self) -> float:
         return self._process.clock
 
     def computed(self, samples: int) -> None:
-        self._process.clock += samples * self._world.machine.sample_seconds
+        process = self._process
+        process.clock += self._machine.compute_seconds(process.number, samples, process.clock)
 
     def sleep_while_computing(self, samples: int) -> None:
-        """Advance the clock by the time to compute `samples`, and let every rank with an earlier clock go first."""
+        """Compute a mini-batch on the virtual clock and let every rank with an earlier clock go first."""
         self.computed(samples)
-        self._world.pause(self._process)
+        self._scheduler.pause(self._process)
 
     def split(self, color: int) -> "SimulatedCommunicator":
         members: dict[int, list[int]] = {}
@@ -153,12 +138,12 @@ class SimulatedCommunicator(Communicator):
 
         def groups(_: list[Any]) -> dict[int, _Group]:
             return {
-                key: _Group(self._world, [self._group.members[rank] for rank in ranks])
+                key: _Group(self._group.world, [self._group.members[rank] for rank in ranks])
                 for key, ranks in members.items()
             }
 
-        shared = self._meet(None, groups, 0)[color]
-        return SimulatedCommunicator(shared, members[color].index(self.rank))._counting_into(self)
+        shared, mine = self._meet(None, groups, 0)[color], members[color]
+        return SimulatedCommunicator(shared, mine.index(self.rank))._counting_into(self, mine)
 
     def barrier(self) -> None:
         self._meet(None, lambda _: None, 0)
@@ -169,39 +154,41 @@ class SimulatedCommunicator(Communicator):
         return [json.loads(one) for one in texts]
 
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
-        size = _bytes(vector)
         if self.rank == root:
-            self.bytes_sent[purpose] += size * (self.size - 1)
+            self.traffic.broadcast(vector.nbytes, self.size, purpose)
         brought = vector.clone() if self.rank == root else None
-        vector.copy_(self._meet(brought, lambda vectors: vectors[root], size))
+        vector.copy_(self._meet(brought, lambda vectors: vectors[root], vector.nbytes))
 
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
-        share = allreduce_bytes(vector, self.rank, self.size)
-        self.bytes_sent[purpose] += share
+        values, width = vector.numel(), vector.element_size()
+        share = self.traffic.allreduce(values, width, self.rank, self.size, purpose)
         meeting = self._join(vector.clone(), _sum_in_rank_order, share)
         return Request(lambda: void(vector.copy_(self._leave(meeting, "an all-reduce"))))
 
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
+        distinct = {id(vector): vector for vector in outgoing.values()}
+        copies = {key: vector.clone() for key, vector in distinct.items()}
         for peer, vector in outgoing.items():
-            self.send(vector, peer, purpose=purpose)
+            self._post(copies[id(vector)], peer, 0, purpose)
         for peer, vector in incoming.items():
             self.receive(vector, peer)
 
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        self.bytes_sent[purpose] += _bytes(vector)
-        arrival = max(self.now() + self._world.transfer(_bytes(vector)), self._last_arrival.get(to, 0.0))
-        self._last_arrival[to] = arrival  # a message never overtakes another to the same rank
-        self._group.posted += 1
-        letter = _Envelope(arrival, self._group.posted, self.rank, tag, vector.clone())
-        heapq.heappush(self._group.mailboxes[to], letter)
-        self._world.wake(self._group.members[to], arrival)
+        self._post(vector.clone(), to, tag, purpose)
+
+    def _post(self, vector: Tensor, to: int, tag: int, purpose: str) -> None:
+        """Send a vector that nobody will change."""
+        sender, receiver = self._process, self._group.members[to]
+        number = self._count(vector, to, purpose)
+        arrival = self._machine.arrival(sender.number, receiver.number, vector.nbytes, sender.clock, number)
+        if self._group.mailboxes[to].post(_Letter(arrival, self.rank, tag, vector)):
+            self._scheduler.wake(receiver, arrival)
 
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
         letter = self._await(source, tag)
-        self._group.mailboxes[self.rank].remove(letter)
-        heapq.heapify(self._group.mailboxes[self.rank])
+        self._mailbox.take(letter)
         vector.copy_(letter.vector)
 
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
@@ -209,52 +196,62 @@ class SimulatedCommunicator(Communicator):
         return Message(letter.source, letter.tag)
 
     def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
-        self._world.pause(self._process)
-        letters = self._letters(source, tag)
-        return Message(min(letters).source, min(letters).tag) if letters else None
+        self._scheduler.pause(self._process)
+        letter = self._mailbox.first(source, tag)
+        return Message(letter.source, letter.tag) if letter and letter.arrival <= self.now() else None
 
-    def _letters(self, source: int, tag: int) -> list[_Envelope]:
-        """Return the matching letters that have arrived by this rank's clock."""
-        return [
-            letter
-            for letter in self._group.mailboxes[self.rank]
-            if source in (ANY, letter.source) and tag in (ANY, letter.tag) and letter.arrival <= self.now()
-        ]
+    def _await(self, source: int, tag: int) -> _Letter:
+        """Wait for the matching letter that arrives first."""
+        letter = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
+        self._wait_until(letter.arrival)
+        return letter
 
-    def _await(self, source: int, tag: int) -> _Envelope:
-        """Wait for the earliest matching letter that has arrived by this rank's clock."""
-        found: list[_Envelope] = []
+    def _next_from(self, source: int, tag: int) -> _Letter:
+        while (letter := self._mailbox.first(source, tag)) is None:
+            self._sleep(source, tag)
+        return letter
 
-        def arrived() -> bool:
-            found[:] = self._letters(source, tag)
-            return bool(found)
+    def _first_of_all(self, tag: int) -> _Letter:
+        """Wait until a letter is there that none still to be sent can arrive before."""
+        self._scheduler.pause(self._process)
+        while (letter := self._mailbox.first(ANY, tag)) is None or letter.arrival > self._process.woken:
+            if letter is not None:
+                self._scheduler.wake(self._process, letter.arrival)
+            self._sleep(ANY, tag)
+        return letter
 
+    def _sleep(self, source: int, tag: int) -> None:
+        self._mailbox.awaited = source, tag
+        self._scheduler.sleep(self._process, f"a message from {_who(source)}")
+        self._mailbox.awaited = None
+
+    def _wait_until(self, time: float) -> None:
+        """Set the clock to `time` if it is earlier, or to when this rank is up again."""
         started = self.now()
-        self._world.pause(self._process)
-        self._world.wait_until(self._process, f"a message from {_who(source)}", arrived)
+        self._process.clock = self._machine.awake(self._process.number, max(started, time))
         self.seconds["wait"] += self.now() - started
-        return min(found)
 
     def _join(self, item: Any, finish: Callable[[list[Any]], Any], size: int) -> _Meeting:
         """Bring `item` to this rank's next collective call; the last to come computes the result."""
         call, self._calls = self._calls, self._calls + 1
         meeting = self._group.meetings.setdefault(call, _Meeting())
-        meeting.brought[self.rank] = (self.now(), item)
+        meeting.brought[self.rank] = item
+        meeting.start, meeting.size = max(meeting.start, self.now()), max(meeting.size, size)
         if len(meeting.brought) == self.size:
             del self._group.meetings[call]
-            items = [meeting.brought[rank][1] for rank in range(self.size)]
-            meeting.result = finish(items)
-            meeting.end = max(time for time, _ in meeting.brought.values()) + self._world.transfer(size)
-            for process in self._group.members:
-                self._world.wake(process, meeting.end)
+            self._finish(meeting, finish)
         return meeting
 
+    def _finish(self, meeting: _Meeting, finish: Callable[[list[Any]], Any]) -> None:
+        meeting.result = finish([meeting.brought[rank] for rank in range(self.size)])
+        meeting.end = meeting.start + self._machine.collective(meeting.size)
+        for process in self._group.members:
+            self._scheduler.wake(process, meeting.end)
+
     def _leave(self, meeting: _Meeting, what: str) -> Any:
-        started = self.now()
-        self._world.wait_until(
-            self._process, what, lambda: meeting.end is not None and meeting.end <= self.now()
-        )
-        self.seconds["wait"] += self.now() - started
+        while meeting.end is None:
+            self._scheduler.sleep(self._process, what)
+        self._wait_until(meeting.end)
         return meeting.result
 
     def _meet(self, item: Any, finish: Callable[[list[Any]], Any], size: int) -> Any:
@@ -268,12 +265,8 @@ def void(_: object) -> None:
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:
     total = vectors[0]
     for vector in vectors[1:]:
-        total = torch.add(total, vector)
+        total.add_(vector)
     return total
-
-
-def _bytes(vector: Tensor) -> int:
-    return vector.numel() * vector.element_size()
 
 
 def _who(source: int) -> str:

@@ -21,7 +21,7 @@ from nnlo_lib.config.data import Augment, ByClass, Data, Dirichlet, Iid, Normali
 from nnlo_lib.config.experiment import Experiment
 from nnlo_lib.config.gossip import ADPSGD, SGP, GoSGD
 from nnlo_lib.config.model import Model
-from nnlo_lib.config.neighbour import D2, DSGD, DSGT, NEXT, ChocoSGD, DiNNO, ProxPDA
+from nnlo_lib.config.neighbour import CADMM, D2, DSGD, DSGT, NEXT, ChocoSGD, DiNNO, ProxPDA
 from nnlo_lib.config.optimizer import SGD, Adadelta, Adam, Optimizer, RMSprop
 from nnlo_lib.config.parallel import Parallel, Resources, Simulation
 from nnlo_lib.config.reader import Arrays, Cifar, Folder, Idx, Reader, TFRecord
@@ -58,14 +58,9 @@ from nnlo_lib.config.topology import (
 from nnlo_lib.config.train import Train
 
 __all__ = [
-    "Server",
-    "Constant",
-    "Diminishing",
-    "Linear",
-    "Log",
-    "Schedule",
     "ADPSGD",
     "BF16",
+    "CADMM",
     "D2",
     "DSGD",
     "DSGT",
@@ -91,10 +86,12 @@ __all__ = [
     "Complete",
     "CompleteBipartite",
     "Compression",
+    "Constant",
     "Cycle",
     "Data",
     "DiLoCo",
     "DiNNO",
+    "Diminishing",
     "DirectedEdges",
     "Dirichlet",
     "Disk",
@@ -113,7 +110,9 @@ __all__ = [
     "Iid",
     "Individual",
     "Job",
+    "Linear",
     "Link",
+    "Log",
     "Model",
     "Neighbour",
     "NoCompression",
@@ -133,8 +132,10 @@ __all__ = [
     "Rectangle",
     "Resources",
     "Run",
+    "Schedule",
     "Sequence",
     "Served",
+    "Server",
     "Sign",
     "Simulation",
     "Sorted",

@@ -14,6 +14,12 @@ class AllReduce(Strict):
     reduction: Literal["reproducible", "fastest"] = Field(
         "reproducible", description="Add in rank order (same bits on every transport), or as MPI likes best."
     )
+    bucket_mb: float = Field(
+        0.0,
+        ge=0,
+        description="Megabytes of gradient that leave as one message while the backward pass goes on; 0 sends all in one "
+        "message after it, which is faster where ranks share a machine. Reproducible sums are the same to the bit.",
+    )
 
 
 class Average(Strict):

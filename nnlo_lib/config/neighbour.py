@@ -32,13 +32,19 @@ class D2(Strict):
 class DiNNO(Strict):
     """Consensus ADMM: some primal steps on an augmented Lagrangian a round (Yu, Vincent and Schwager 2022)."""
 
-    name: Literal["dinno", "cadmm"] = "dinno"
+    name: Literal["dinno"] = "dinno"
     rho: float = Field(0.5, gt=0, description="Penalty of disagreement in the first round.")
     rho_scaling: float = Field(1.0, gt=0, description="Factor on the penalty from round to round.")
     primal_iterations: int = Field(2, ge=1, description="Batches, and local steps, of a round.")
     persistent_optimizer: bool = Field(
         False, description="Keep the optimizer's moments from round to round; else each round starts afresh."
     )
+
+
+class CADMM(DiNNO):
+    """DiNNO by the name that its authors' code first gave it."""
+
+    name: Literal["cadmm"] = "cadmm"  # type: ignore[assignment]
 
 
 class ProxPDA(Strict):

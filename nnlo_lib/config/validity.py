@@ -8,7 +8,9 @@ from nnlo_lib.config.algorithm import Algorithm
 from nnlo_lib.config.compression import BF16, FP16, NoCompression
 from nnlo_lib.config.schedule import Constant
 
-Graph = Literal["connected", "symmetric", "doubly stochastic", "static", "bipartite", "eigenvalues above -1/3"]
+Graph = Literal[
+    "connected", "symmetric", "doubly stochastic", "static", "bipartite", "eigenvalues above -1/3"
+]
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
         )
     if (ranks - servers) % group:
         yield Fault(
-            f"{ranks} ranks less {servers} servers do not divide into workers of {group}", ("parallel", "ranks")
+            f"{ranks} ranks less {servers} servers do not divide into workers of {group}",
+            ("parallel", "ranks"),
         )
     if masters > 1 and (ranks - masters) // group < masters - 1:
         yield Fault(
@@ -96,7 +99,9 @@ def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
             ("algorithm", "masters"),
         )
     if not row.schedule and not isinstance(run.train.schedule, Constant):
-        yield Fault(f"{name} steps on its server, which knows no schedule; use constant", ("train", "schedule"))
+        yield Fault(
+            f"{name} steps on its server, which knows no schedule; use constant", ("train", "schedule")
+        )
     yield from _compression_faults(run, name, row)
     yield from _mode_faults(run)
 
@@ -118,7 +123,11 @@ def _compression_faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
 
 
 def _mode_faults(run: Any) -> Iterator[Fault]:
-    if getattr(run.algorithm, "reduction", "") == "fastest" and not isinstance(run.compression, NoCompression):
-        yield Fault("compressed gradients are always added in rank order; leave it out", ("algorithm", "reduction"))
+    if getattr(run.algorithm, "reduction", "") == "fastest" and not isinstance(
+        run.compression, NoCompression
+    ):
+        yield Fault(
+            "compressed gradients are always added in rank order; leave it out", ("algorithm", "reduction")
+        )
     if getattr(run.algorithm, "mixing", "") == "in_place" and not isinstance(run.compression, NoCompression):
         yield Fault("in_place mixing sends parameters as they are; use simultaneous", ("algorithm", "mixing"))

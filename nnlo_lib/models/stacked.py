@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from nnlo_lib.models.pooling import PairPool, pools_pairs
+
 Random = nn.modules.dropout._DropoutNd
 
 
@@ -54,14 +56,45 @@ class StackedLinear(Layer):
         return outputs.reshape(*inputs.shape[:-1], -1)
 
 
+class StackedConvolution(Layer):
+    """n convolutions, one after another: what convolves them as groups is slower."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Apply layer i to part i of (n * samples, channels, ...)."""
+        weights = self.nodes.tensors[f"{self.prefix}weight"].unbind()
+        layer, parts = self.original[0], inputs.chunk(len(weights))
+        biases: Sequence[Tensor | None] = [None] * len(weights)
+        if layer.bias is not None:
+            biases = self.nodes.tensors[f"{self.prefix}bias"].unbind()
+        each = zip(parts, weights, biases, strict=True)
+        return torch.cat([layer._conv_forward(*arguments) for arguments in each])  # type: ignore[operator]
+
+
 class EachNode(Layer):
-    """n copies of any layer, applied one after another."""
+    """n copies of any layer, one after another, each on its node's real samples and with its node's random numbers."""
+
+    def __init__(self, layer: nn.Module, path: str, nodes: Nodes) -> None:
+        super().__init__(layer, path, nodes)
+        self.draws = any(isinstance(inner, Random) for inner in layer.modules())
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Apply layer i to part i of each input."""
-        nodes = range(len(self.nodes.counts))
-        parts = zip(*(tensor.chunk(len(nodes)) for tensor in inputs), strict=True)
-        return torch.cat([self._apply_one(node, part) for node, part in zip(nodes, parts, strict=True)])
+        """Apply layer i to the real samples of part i of each input; what fills a part up comes out as zeros."""
+        counts = self.nodes.counts
+        parts = zip(*(tensor.chunk(len(counts)) for tensor in inputs), strict=True)
+        width = len(inputs[0]) // len(counts)
+        outputs = []
+        for node, part in enumerate(parts):
+            output = self._drawing(node, tuple(tensor[: counts[node]] for tensor in part))
+            outputs += [output, *[torch.zeros_like(output[:1])] * (width - counts[node])]  # laid out alike
+        return torch.cat(outputs)
+
+    def _drawing(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
+        if not (self.draws and self.training):
+            return self._apply_one(node, part)
+        torch.set_rng_state(self.nodes.streams[node])
+        output = self._apply_one(node, part)
+        self.nodes.streams[node] = torch.get_rng_state()
+        return output
 
     def _apply_one(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
         stacked = {name: tensor[node] for name, tensor in self.nodes.tensors.items()}
@@ -69,24 +102,6 @@ class EachNode(Layer):
         own = {name.removeprefix(self.prefix): mine[name] for name in mine if name.startswith(self.prefix)}
         output: Tensor = functional_call(self.original[0].train(self.training), own, part)
         return output
-
-
-class RandomLayer(Layer):
-    """n dropout layers, each drawing from its node's own stream as many numbers as the node has real samples."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Apply layer i to the real samples of part i."""
-        if not self.training:
-            return inputs
-        parts = inputs.chunk(len(self.nodes.counts))
-        return torch.cat([piece for node, part in enumerate(parts) for piece in self._apply_one(node, part)])
-
-    def _apply_one(self, node: int, part: Tensor) -> tuple[Tensor, Tensor]:
-        count = self.nodes.counts[node]
-        torch.set_rng_state(self.nodes.streams[node])
-        dropped = self.original[0](part[:count])
-        self.nodes.streams[node] = torch.get_rng_state()
-        return dropped, part[count:]
 
 
 class Stacked:
@@ -141,9 +156,11 @@ def _twin(module: nn.Module, path: str, nodes: Nodes) -> nn.Module:
     """Replace what must know of nodes; a module that owns tensors itself is one layer."""
     if type(module) is nn.Linear:
         return StackedLinear(module, path, nodes)
-    if isinstance(module, Random):
-        return RandomLayer(module, path, nodes)
-    if any(True for _ in _own_tensors(module)):
+    if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+        return StackedConvolution(module, path, nodes)
+    if pools_pairs(module):
+        return PairPool()
+    if isinstance(module, Random) or any(True for _ in _own_tensors(module)):
         return EachNode(module, path, nodes)
     for name, child in module.named_children():
         setattr(module, name, _twin(child, f"{path}.{name}" if path else name, nodes))

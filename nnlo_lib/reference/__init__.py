@@ -8,19 +8,24 @@ from pathlib import Path
 
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.errors import UserError
+from nnlo_lib.reference.algorithms import algorithms_page
 from nnlo_lib.reference.default_file import default_file
 from nnlo_lib.reference.page import page
 from nnlo_lib.reference.schema import schema
 
 ROOT = Path(__file__).parents[2]
 SCHEMA, PAGE, DEFAULT = "workflow/schemas/experiment.schema.json", "docs/experiment.md", "config/config.yaml"
+ALGORITHMS = "docs/algorithms.md"
 
 
 def write_all(check: bool) -> int:
     """Write the generated files that are out of step; with `check` only show them, and return 1 if any is."""
     if not (ROOT / "workflow" / "Snakefile").is_file():
         raise UserError(f"nnlo docs writes files of the repository, and {ROOT} is not a checkout of it")
-    texts = {SCHEMA: json.dumps(schema(), indent=1) + "\n", PAGE: page(_there(PAGE)), DEFAULT: default_file()}
+    texts = {
+        SCHEMA: json.dumps(schema(), indent=1) + "\n", DEFAULT: default_file(),
+        PAGE: page(_there(PAGE)), ALGORITHMS: algorithms_page(_there(ALGORITHMS)),
+    }  # fmt: skip
     stale = {path: text for path, text in texts.items() if text != _there(path)}
     for path, text in stale.items():
         if check:

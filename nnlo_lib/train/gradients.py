@@ -29,7 +29,9 @@ class Gradients(Protocol):
 class OwnGradients:
     """One rank's gradients, computed at once."""
 
-    def __init__(self, replica: Replica, problem: Classification, tensors: Tensors, comm: Communicator) -> None:
+    def __init__(
+        self, replica: Replica, problem: Classification, tensors: Tensors, comm: Communicator
+    ) -> None:
         self._replica, self._problem, self._tensors, self._comm = replica, problem, tensors, comm
 
     def __call__(self, batch: Batch, seed: int, where: str) -> Measured:

@@ -26,7 +26,7 @@ def publish(training: Training, started: str, finished: str) -> None:
         {
             "host": socket.gethostname(),
             "seconds": training.stopwatch.seconds(),
-            "bytes": training.stopwatch.bytes_sent(),
+            "traffic": training.stopwatch.traffic(),
             "spans": training.stopwatch.spans,
         }
     )
@@ -82,7 +82,11 @@ def _summary(
         "samples_per_second": last["samples"] / last["seconds"],
         "seconds": {phase: sum(rank[phase] for rank in by_rank) / len(by_rank) for phase in by_rank[0]},
         "seconds_by_rank": by_rank,
-        "bytes_sent": _total([report["bytes"] for report in reports]),
+        "bytes_sent": _total([report["traffic"]["bytes"] for report in reports]),
+        "messages_sent": _total([report["traffic"]["messages"] for report in reports]),
+        "edges": [
+            [rank, *edge] for rank, report in enumerate(reports) for edge in report["traffic"]["edges"]
+        ],  # from, to, messages, bytes
         "restarts": training.restarts,
         "final": {name: value for name, value in last.items() if name.startswith(("train_", "val_"))},
         "started": started,

@@ -47,7 +47,7 @@ def simulate(task: Task, stop: StopFlag) -> bool:
 
     ranks, machine = task.run.parallel.ranks, task.run.parallel.simulation
     stack = Stack(ranks) if machine.compute == "batched" else None
-    return all(World(ranks, machine).run(lambda comm: one_rank(task, comm, stop, stack)))
+    return all(World(ranks, machine, task.seed).run(lambda comm: one_rank(task, comm, stop, stack)))
 
 
 def train_with_mpi(task: Task, stop: StopFlag) -> bool:

@@ -14,7 +14,7 @@ def learning_rate(schedule: config.Schedule, start: float, round: int, rounds: i
         case config.Linear():
             return start + done * (schedule.final - start)
         case config.Log():
-            return start * (schedule.final / start) ** done
+            return float(start * (schedule.final / start) ** done)
         case config.Diminishing():
             return _diminished(start, schedule.mu, round)
 

@@ -39,11 +39,14 @@ class Stack:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.replicas: dict[int, Replica] = {}
+        self._buffers: dict[int, dict[str, Tensor]] = {}
         self._wishes: dict[int, Wish] = {}
         self._sums: dict[int, Tensor] = {}
         self._measured: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    def add(self, rank: int, module: nn.Module, tensors: Tensors, problem: Classification, device: str) -> Replica:
+    def add(
+        self, rank: int, module: nn.Module, tensors: Tensors, problem: Classification, device: str
+    ) -> Replica:
         """Return a replica of `module` that lives in row `rank`."""
         if not self.replicas:
             size = sum(each.numel() for each in module.parameters() if each.requires_grad)
@@ -55,6 +58,8 @@ class Stack:
             self.network: Stacked = stacked(module.to(device), example)
         memory = Memory(self.theta[rank], self.grad[rank])
         self.replicas[rank] = Replica(module, device, memory)
+        self._buffers[rank] = dict(module.named_buffers())
+        self._layout = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
         return self.replicas[rank]
 
     def gradient(self, rank: int, comm: SimulatedCommunicator, wish: Wish) -> Tensor:
@@ -76,7 +81,9 @@ class Stack:
         counts = [wish.batch.count for wish in wishes]
         width = max(counts)
         inputs, labels = self.tensors(
-            tuple(_padded(arrays, width) for arrays in zip(*(wish.batch.inputs for wish in wishes), strict=True)),
+            tuple(
+                _padded(arrays, width) for arrays in zip(*(wish.batch.inputs for wish in wishes), strict=True)
+            ),
             _padded([wish.batch.labels for wish in wishes], width),
         )
         self._prepare(ranks, counts, wishes)
@@ -96,7 +103,7 @@ class Stack:
         nodes = self.network.nodes
         self.network.module.train(bool(wishes))
         nodes.counts = counts
-        nodes.buffers = [dict(self.replicas[rank].module.named_buffers()) for rank in ranks]
+        nodes.buffers = [self._buffers[rank] for rank in ranks]
         if self.network.random:
             nodes.streams = [torch.Generator().manual_seed(wish.seed).get_state() for wish in wishes]
 
@@ -109,11 +116,10 @@ class Stack:
     def _views(self, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Cut (n, parameters) into (n, *shape) for each parameter, laid out as a replica's are."""
         place = rows.storage_offset()
-        for name, parameter in self.replicas[min(self.replicas)].module.named_parameters():
-            if parameter.requires_grad:
-                size, stride = (len(rows), *parameter.shape), (rows.stride(0), *parameter.stride())
-                yield name, rows.as_strided(size, stride, place)
-                place += parameter.numel()
+        for name, parameter in self._layout:
+            size, stride = (len(rows), *parameter.shape), (rows.stride(0), *parameter.stride())
+            yield name, rows.as_strided(size, stride, place)
+            place += parameter.numel()
 
     def _keep(self, ranks: list[int], gradients: Iterable[Tensor | None]) -> None:
         rows = _rows(self.grad, ranks)
@@ -126,7 +132,8 @@ class Stack:
     def measure(self, epoch: int, split: Split, samples: Indices) -> Tensor:
         """Return the problem's sums of every rank's own model over some samples, (ranks, 1 + names)."""
         if self._measured[0] != epoch:
-            self._measured = (epoch, sum(self._measure_some(split, part) for part in _pieces(samples, self.ranks)))
+            parts = [self._measure_some(split, part) for part in _pieces(samples, self.ranks)]
+            self._measured = (epoch, torch.stack(parts).sum(0))
         return self._measured[1]
 
     def _measure_some(self, split: Split, samples: Indices) -> Tensor:

@@ -1,11 +1,12 @@
 """Where a rank's time goes: data, communication, wait, evaluate, checkpoint; the rest is compute."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.traffic import Traffic
 
 T = TypeVar("T")
 PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
@@ -17,7 +18,7 @@ class Stopwatch:
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._bytes: Counter[str] = Counter()
+        self._earlier = Traffic()
         self.trained = 0.0
         self.spans: list[tuple[str, float, float]] = []
 
@@ -64,15 +65,15 @@ class Stopwatch:
         split = {phase: self._seconds[phase] + self._comm.seconds[phase] for phase in PHASES}
         return {"total": sum(split.values()), **split}
 
-    def bytes_sent(self) -> dict[str, int]:
-        """Return the bytes that this rank sent, by purpose."""
-        return dict(self._bytes + self._comm.bytes_sent)
+    def traffic(self) -> dict[str, Any]:
+        """Return what this rank sent: `bytes` and `messages` by purpose, `edges` as [peer, messages, bytes]."""
+        return (self._earlier + self._comm.traffic).state()
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run goes on counting from."""
-        return {"seconds": self.seconds(), "bytes": self.bytes_sent(), "trained": self.trained}
+        return {"seconds": self.seconds(), "traffic": self.traffic(), "trained": self.trained}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on counting from `state`."""
         self._seconds.update({phase: state["seconds"][phase] for phase in PHASES})
-        self._bytes, self.trained = Counter(state["bytes"]), state["trained"]
+        self._earlier, self.trained = Traffic.load(state["traffic"]), state["trained"]

@@ -10,11 +10,11 @@ from nnlo_lib.algorithms.algorithm import Share
 from nnlo_lib.algorithms.build import build as build_algorithm
 from nnlo_lib.algorithms.build import roles
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.simulated import SimulatedCommunicator
 from nnlo_lib.config import Downpour
 from nnlo_lib.data.loader import Batch
 from nnlo_lib.data.readers import Indices
 from nnlo_lib.data.split import Split
-from nnlo_lib.errors import UserError
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
 from nnlo_lib.streams import stream
@@ -82,6 +82,7 @@ class Training:
             self.replica = Replica(module, self.device)
             self.gradients = OwnGradients(self.replica, self.problem, self.tensors, self.comm)
         else:
+            assert isinstance(self.comm, SimulatedCommunicator), "only the simulator stacks replicas"
             self.replica = self.stack.add(self.comm.rank, module, self.tensors, self.problem, self.device)
             self.gradients = StackGradients(self.stack, self.comm)
         rule = run.train.optimizer
@@ -119,8 +120,10 @@ class Training:
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
         """Learn from `batch` and return the next one, made ready while a gradient may be on its way."""
+        share = Share(batch.count, batch.global_count)
+        self.algorithm.on_batch(self.replica, share)
         measured = self._gradient(batch)
-        self.algorithm.on_gradient(self.replica, Share(batch.count, batch.global_count))
+        self.algorithm.on_gradient(self.replica, share)
         following = next(batches, None)
         if measured is not None:
             self.sums += measured()
@@ -158,6 +161,7 @@ class Training:
         with self.stopwatch.phase("evaluate"):
             measured |= self._validate() | agreement(self.algorithm, self.replica, self._where)
         self.algorithm.after_epoch(self.replica)
+        measured["bytes"] = sum(self.comm.gather(sum(self.stopwatch.traffic()["bytes"].values())))
         self.epoch, self.index = self.epoch + 1, 0
         self.sums.zero_()
         if self.comm.rank == 0:

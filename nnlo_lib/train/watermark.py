@@ -18,7 +18,7 @@ class Watermark:
         self._ready = ready
         self.reset()
         for number, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(number))
+            parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
 
     def reset(self) -> None:
         """Expect a new backward pass."""

@@ -36,9 +36,12 @@ def count(rank: int, step: int, ranks: int) -> int:
     return 0 if step == 1 and rank == ranks - 1 else BATCH + rank
 
 
-def trained(comm: Communicator, sizes: list[int], dtype: str) -> dict[int, list[list[str]]]:
-    """Train once for each bucket size; return the parameters after each step, every bit of them."""
-    return {size: _train(comm, size, getattr(torch, dtype)) for size in sizes}
+def trained(comm: Communicator, sizes: list[int]) -> dict[str, dict[int, list[list[str]]]]:
+    """Train in both precisions with each bucket size; return the parameters after each step, every bit of them."""
+    return {
+        dtype: {size: _train(comm, size, getattr(torch, dtype)) for size in sizes}
+        for dtype in ("float32", "float64")
+    }
 
 
 def _train(comm: Communicator, size: int, dtype: torch.dtype) -> list[list[str]]:

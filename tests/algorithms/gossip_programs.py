@@ -81,6 +81,7 @@ def resumed(
     again, fresh = make_replica("sgd"), make(comm, name, settings)
     again.load_state(tensors)
     fresh.load_state(tensors)
+    assert all(torch.equal(tensors[key], tensor) for key, tensor in fresh.state().items())
     return again, fresh
 
 
@@ -97,6 +98,8 @@ def asynchronous(comm: Communicator, name: str, settings: dict, steps: list[int]
             stopped = step
             break
     if wisher >= 0:
+        algorithm.on_pause(replica)
+        assert not algorithm.agreed(False), "a stop is forgotten once all have paused"
         replica, algorithm = resumed(comm, name, settings, replica, algorithm)
         for rest in range(step, steps[comm.rank]):
             learn(algorithm, replica, comm.rank, rest)

@@ -50,7 +50,7 @@ def trained(
     replica = make_replica(name)
     algorithm = make(comm, name, settings, servers, group)
     algorithm.start(replica)
-    start = dict(comm.bytes_sent)
+    start = comm.bytes_sent.copy()
     first = (comm.rank - servers) * joint
     path, telemetry = [], []
     for _ in range(epochs):
@@ -59,7 +59,7 @@ def trained(
         else:
             path += work(algorithm, replica, range(first, first + joint), counts)
         algorithm.on_pause(replica)
-        sent = {purpose: number - start.get(purpose, 0) for purpose, number in comm.bytes_sent.items()}
+        sent = dict(comm.bytes_sent - start)
         algorithm.on_epoch(replica)
         telemetry.append(algorithm.telemetry(replica))
         centre = replica.theta.tolist()
@@ -72,6 +72,11 @@ def trained(
         "telemetry": telemetry, "staleness": sorted(algorithm.counts().get("staleness", {}).items()),
         "updates": getattr(outer, "updates", 0), "pushes": getattr(outer, "pushes", 0),
     }  # fmt: skip
+
+
+def several(comm: Communicator, calls: list[list]) -> list[dict[str, object]]:
+    """Train several times, one after the other: real ranks take long to start."""
+    return [trained(comm, *call) for call in calls]
 
 
 def work(

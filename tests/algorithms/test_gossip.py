@@ -177,6 +177,13 @@ def test_mixing_keeps_the_mean_and_reaches_it(transport, ranks, key):
             np.testing.assert_allclose(result["theta"], (ranks + 1) / 2 * START, atol=1e-9)
 
 
+def test_rounding_takes_no_weight():
+    """A third of a weight in float32, a thousand times: what is lost on the wire stays with the sender."""
+    graph = {"name": "directed_edges", "edges": UNEQUAL[4]}
+    results = on_ranks(mixed, "simulated", 4, "sgp", graph, [[1] * 1000] * 4, "float32")
+    assert results[0]["telemetry"]["invariant"] < 1e-13
+
+
 def assert_kept(results, error):
     """The total weight, and the weighted sum of parameters that began as START, 2 START, ..."""
     ranks = len(results)

@@ -1,20 +1,22 @@
 """Relays between workers and server, workers of several processes, pauses, and what must hold in all of them."""
 
+import functools
+
 import numpy as np
 import pytest
 from convex import BATCH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import on_ranks
-from server_programs import paused, trained
+from server_programs import paused, several, trained
 
 from nnlo_lib.algorithms.relay import server_of
 
 STEPS = 50
 CLOSE = {"rtol": 0, "atol": 1e-9}
 SYNCHRONOUS = {
-    "downpour": ("downpour", {"synchronous": True, "sync_every": 3}),
-    "easgd": ("easgd", {"synchronous": True, "sync_every": 4}),
+    "downpour, together": ("downpour", {"synchronous": True, "sync_every": 3}),
+    "easgd, together": ("easgd", {"synchronous": True, "sync_every": 4}),
 }
 ASYNCHRONOUS = {
     "downpour": ("downpour", {"sync_every": 2}),
@@ -30,6 +32,22 @@ def uneven(workers):
     return [[BATCH] * (STEPS - 5 - worker) + [0] * worker + [1] for worker in range(workers)]
 
 
+def shorter(workers):
+    return [[BATCH] * (STEPS - 5 * worker) for worker in range(workers)]
+
+
+@functools.cache
+def every_tree(transport, masters, workers):
+    calls = [
+        [name, {**options, "masters": masters}, uneven(workers)] for name, options in SYNCHRONOUS.values()
+    ]
+    calls += [
+        [name, {**options, "masters": masters}, shorter(workers)] for name, options in ASYNCHRONOUS.values()
+    ]
+    everyones = on_ranks(several, transport, masters + workers, calls)
+    return dict(zip([*SYNCHRONOUS, *ASYNCHRONOUS], zip(*everyones, strict=True), strict=True))
+
+
 @pytest.mark.parametrize("masters", [1, 2, 3, 5])
 def test_every_relay_serves_its_share(masters):
     for workers in range(masters - 1 or 1, 20):
@@ -41,11 +59,13 @@ def test_every_relay_serves_its_share(masters):
 
 
 @EVERYWHERE
-@pytest.mark.parametrize(("name", "options"), SYNCHRONOUS.values(), ids=SYNCHRONOUS)
-def test_relays_change_nothing_when_synchronous(name, options, transport, masters, workers):
-    counts = uneven(workers)
-    flat = on_ranks(trained, "simulated", 1 + workers, name, options, counts)
-    tree = on_ranks(trained, transport, masters + workers, name, {**options, "masters": masters}, counts)
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_relays_change_nothing_when_synchronous(case, transport, masters, workers):
+    flat = on_ranks(trained, "simulated", 1 + workers, *SYNCHRONOUS[case], uneven(workers))
+    tree = every_tree(transport, masters, workers)[case]
+    assert [result["path"] for result in tree] == [
+        result["path"] for result in every_tree("simulated", masters, workers)[case]
+    ], "the same bits on every transport"
     for alone, relayed in zip(flat[1:], tree[masters:], strict=True):
         np.testing.assert_allclose(relayed["path"], alone["path"], **CLOSE)
         np.testing.assert_allclose(relayed["own"], alone["own"], **CLOSE)
@@ -58,15 +78,16 @@ def test_relays_change_nothing_when_synchronous(name, options, transport, master
 
 
 @EVERYWHERE
-@pytest.mark.parametrize(("name", "options"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
-def test_relays_pass_every_push_on_once(name, options, transport, masters, workers):
-    counts = [[BATCH] * (STEPS - 5 * worker) for worker in range(workers)]
-    results = on_ranks(trained, transport, masters + workers, name, {**options, "masters": masters}, counts)
-    pushes = [-(-len(steps) // options["sync_every"]) for steps in counts]
+@pytest.mark.parametrize("case", ASYNCHRONOUS)
+def test_relays_pass_every_push_on_once(case, transport, masters, workers):
+    results, sync_every = every_tree(transport, masters, workers)[case], ASYNCHRONOUS[case][1]["sync_every"]
+    pushes = [-(-len(steps) // sync_every) for steps in shorter(workers)]
     counted = [sum(number for _, number in result["staleness"]) for result in results]
     assert counted == [0] * masters + pushes
     assert results[0]["pushes"] == sum(pushes)
     assert results[0]["updates"] <= sum(pushes)
+    if transport == "simulated":
+        assert results[0]["updates"] < sum(pushes), "relays add up what arrives together"
     for result in results:
         assert result["telemetry"][0]["invariant"] < 1e-14
         assert result["published"] == results[0]["published"]
@@ -83,13 +104,24 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize(("name", "options", "servers"), GROUPED.values(), ids=GROUPED)
+@functools.cache
+def every_group(transport, servers, group):
+    calls = [
+        [name, options, uneven(2 * group), group, 2]
+        for name, options, some in GROUPED.values()
+        if some == servers
+    ]
+    everyones = on_ranks(several, transport, servers + 2 * group, calls)
+    cases = [case for case, (_, _, some) in GROUPED.items() if some == servers]
+    return dict(zip(cases, zip(*everyones, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("case", GROUPED)
 @pytest.mark.parametrize(("transport", "group"), [("simulated", 2), ("simulated", 3), ("mpi", 2)])
-def test_a_group_is_a_worker_with_its_processes_samples(transport, group, name, options, servers):
-    workers, epochs = 2, 2
-    counts = uneven(workers * group)
-    joint = on_ranks(trained, "simulated", servers + workers, name, options, counts, 1, epochs, group)
-    grouped = on_ranks(trained, transport, servers + workers * group, name, options, counts, group, epochs)
+def test_a_group_is_a_worker_with_its_processes_samples(transport, group, case):
+    name, options, servers = GROUPED[case]
+    joint = on_ranks(trained, "simulated", servers + 2, name, options, uneven(2 * group), 1, 2, group)
+    grouped = every_group(transport, servers, group)[case]
     for rank, result in enumerate(grouped):
         alone = joint[rank if rank < servers else servers + (rank - servers) // group]
         for what in ("path", "own", "centre", "published"):
@@ -100,17 +132,32 @@ def test_a_group_is_a_worker_with_its_processes_samples(transport, group, name, 
         assert result["staleness"] == (alone["staleness"] if leads else [])
 
 
-@pytest.mark.parametrize(("name", "options"), SYNCHRONOUS.values(), ids=SYNCHRONOUS)
-@pytest.mark.parametrize(("masters", "group"), [(1, 1), (3, 1), (1, 2), (3, 2)])
-def test_a_pause_changes_nothing(name, options, masters, group):
-    workers, options = 4, {**options, "masters": masters}
-    arguments = ("simulated", masters + workers, name, options, workers, STEPS)
+PLACES = pytest.mark.parametrize(("masters", "group"), [(1, 1), (3, 1), (1, 2), (3, 2)])
+
+
+@PLACES
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_a_pause_changes_nothing(case, masters, group):
+    (name, options), workers = SYNCHRONOUS[case], 4
+    arguments = ("simulated", masters + workers, name, {**options, "masters": masters}, workers, STEPS)
     plain, stopped = on_ranks(paused, *arguments, [], group), on_ranks(paused, *arguments, [7, 20, 21], group)
     assert plain[0]["parts"] == 1
     assert stopped[0]["parts"] > 2
     for one, other in zip(plain, stopped, strict=True):
         assert one["path"] == other["path"]
         assert one["theta"] == other["theta"]
+        assert other["telemetry"]["invariant"] < 1e-14
+
+
+@PLACES
+@pytest.mark.parametrize("case", ASYNCHRONOUS)
+def test_a_pause_loses_nothing(case, masters, group):
+    (name, options), workers = ASYNCHRONOUS[case], 4
+    arguments = (name, {**options, "masters": masters}, workers, STEPS, [7, 20, 21], group)
+    results = on_ranks(paused, "simulated", masters + workers, *arguments)
+    assert results[0]["parts"] > 2
+    assert all(len(result["path"]) == STEPS for result in results[masters:])
+    assert all(result["telemetry"]["invariant"] < 1e-14 for result in results)
 
 
 lengths = st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=6)

@@ -76,6 +76,47 @@ def messages_keep_their_order(comm: Communicator) -> None:
         assert vector[0].item() == 9
 
 
+def sending_never_waits(comm: Communicator) -> None:
+    """All send to all before anyone receives; the messages come in their order, whatever their sizes."""
+    peers = [rank for rank in range(comm.size) if rank != comm.rank]
+    for number in range(3):
+        for peer in peers:
+            comm.send(torch.full((LARGE + number,), float(10 * comm.rank + number)), peer)
+    for number in range(3):
+        for peer in peers:
+            vector = torch.empty(LARGE + number)
+            comm.receive(vector, peer)
+            assert torch.equal(vector, torch.full_like(vector, 10 * peer + number))
+
+
+def sending_never_waits_between_hosts(comm: Communicator) -> None:
+    """Ranks that see no memory of each other, three times over."""
+    neighbours = getattr(comm, "_neighbours", [])
+    if hasattr(comm, "_neighbours"):
+        comm._neighbours = [False] * comm.size
+    for _ in range(3):
+        sending_never_waits(comm)
+    comm.barrier()
+    if hasattr(comm, "_neighbours"):
+        assert not comm._outbox
+        comm._neighbours = neighbours
+
+
+def mailboxes_are_used_again(comm: Communicator) -> None:
+    """Large messages of the same size, received in any order of tags, do not take more and more memory."""
+    peer = comm.rank ^ 1
+    for number in range(10):
+        for tag in (1, 2):
+            comm.send(torch.full((LARGE,), float(10 * comm.rank + tag + number)), peer, tag)
+        for tag in (2, 1):
+            vector = torch.empty(LARGE)
+            comm.receive(vector, peer, tag)
+            assert torch.equal(vector, torch.full_like(vector, 10 * peer + tag + number))
+        comm.barrier()
+    if hasattr(comm, "_mailboxes"):
+        assert len([box for box in comm._mailboxes._mine[peer] if box.memory.size == 4 * LARGE]) <= 4
+
+
 def probe_tells_who_and_what(comm: Communicator) -> None:
     if comm.rank:
         comm.send(torch.tensor([float(comm.rank)]), 0, tag=comm.rank + 10)
@@ -136,6 +177,7 @@ def bytes_follow_the_closed_form(comm: Communicator) -> None:
 ALL = [
     ranks_and_size, gather_carries_json, broadcast_overwrites, allreduce_adds, allreduce_adds_in_rank_order,
     requests_overlap, neighbours_exchange, messages_keep_their_order, probe_tells_who_and_what,
+    sending_never_waits, sending_never_waits_between_hosts, mailboxes_are_used_again,
     arrived_looks_without_waiting,
     split_makes_groups, bytes_follow_the_closed_form,
 ]  # fmt: skip

@@ -37,6 +37,7 @@ def vector(rank: int, step: int, dtype: str, values: int) -> torch.Tensor:
 
 def sums(comm: Communicator) -> list[dict[str, object]]:
     """Add vectors over ranks, step by step, in every case; return the sums and the bytes sent."""
+    torch.set_num_threads(1)
     return [_sums(comm, *case) for case in CASES]
 
 

@@ -10,6 +10,7 @@ from training import training, under_way, wait
 SYNCHRONOUS = {
     "allreduce-2": {"algorithm": "allreduce", "ranks": 2},
     "allreduce-4": {"algorithm": "allreduce", "ranks": 4},
+    "allreduce-3-buckets": {"algorithm": {"name": "allreduce", "bucket_mb": 0.01}, "ranks": 3},
     "average-3": {"algorithm": {"name": "average", "sync_every": 7}, "ranks": 3},
     "diloco-2": {"algorithm": {"name": "diloco", "sync_every": 30}, "ranks": 2},
     "downpour-3": {"algorithm": {"name": "downpour", "synchronous": True}, "ranks": 3},

@@ -19,7 +19,7 @@ class QSGD(Compressor):
     Alistarh et al., QSGD, 2017, section 3.1 and lemma 3.1: tau C is unbiased. Divided by tau it contracts
     with delta = 1 / tau (Koloskova, Stich and Jaggi, CHOCO-SGD, 2019): else, at few bits, its variance
     exceeds |v|^2, and a fed-back error would grow.
-    Bytes: one value a bucket, then `bits` for every eight values.
+    Bytes: one value a bucket, then `bits` bytes for every eight values.
     """
 
     def __init__(self, bits: int, bucket: int, seed: int) -> None:

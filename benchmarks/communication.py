@@ -1,0 +1,174 @@
+"""All-reduce beside gloo, and its overlap with the backward pass: `python benchmarks/communication.py [--quick]`.
+
+Every rank is a process that holds an MPI communicator of nnlo and a process group of torch.distributed; all ways take
+turns in it, one thread a rank. A time is that of the slowest rank; medians over the turns are compared. reproducible:
+sums in rank order; fastest: MPI_Allreduce, with nnlo's polling; gloo: torch.distributed.all_reduce. A step is forward,
+backward, all-reduce and SGD of a perceptron of 10 MB; DDP: DistributedDataParallel with gloo.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 40_000_000)
+BUCKETS = (0.0, 0.5, 2.0, 5.0)  # MB
+BATCH = 64
+Seconds = dict[str, float]
+Way = Callable[[], None]
+
+
+def in_turns(comm: Any, ways: dict[str, Way], turns: int, calls: int) -> Seconds:
+    """Return the median seconds of a call of each way."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(turns + 1):
+        for name, way in ways.items():
+            comm.barrier()
+            started = time.perf_counter()
+            for _ in range(calls):
+                way()
+            slowest = max(comm.gather((time.perf_counter() - started) / calls))
+            if turn:  # the first one warms up
+                times[name].append(slowest)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def exchanges(comm: Any, fastest: Any, turns: int) -> dict[str, Seconds]:
+    """Time the all-reduce of vectors of float32."""
+    import torch
+    import torch.distributed as dist
+
+    results = {}
+    for size in SIZES:
+        vector = torch.zeros(size // 4)
+        ways: dict[str, Way] = {
+            "reproducible": lambda vector=vector: comm.allreduce(vector),
+            "fastest": lambda vector=vector: fastest.allreduce(vector),
+            "gloo": lambda vector=vector: dist.all_reduce(vector),
+        }
+        results[_bytes(size)] = in_turns(comm, ways, turns, max(1, min(20, 2_000_000 // size)))
+    return results
+
+
+def steps(comm: Any, turns: int) -> Seconds:
+    """Time training steps with buckets of several sizes, and with DistributedDataParallel."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from nnlo_lib.algorithms.algorithm import Share
+    from nnlo_lib.algorithms.allreduce import AllReduce
+    from nnlo_lib.train.replica import Replica
+
+    inputs, labels = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
+    loss_of, share = torch.nn.CrossEntropyLoss(), Share(BATCH, BATCH * comm.size)
+
+    def ours(bucket: float) -> Way:
+        replica, algorithm = Replica(_perceptron()), AllReduce(comm, int(bucket * 1e6))
+        replica.use(torch.optim.SGD, lr=0.01)
+
+        def step() -> None:
+            algorithm.on_batch(replica, share)
+            replica.backward(loss_of(replica.forward(inputs), labels))
+            algorithm.on_gradient(replica, share)
+            replica.step()
+
+        return step
+
+    peer = DistributedDataParallel(_perceptron())
+    optimizer = torch.optim.SGD(peer.parameters(), lr=0.01)
+
+    def ddp() -> None:
+        optimizer.zero_grad()
+        loss_of(peer(inputs), labels).backward()
+        optimizer.step()
+
+    alone = Replica(_perceptron())
+    compute: Way = lambda: alone.backward(loss_of(alone.forward(inputs), labels))  # noqa: E731
+    ways = {"compute alone": compute, "DDP": ddp}
+    ways |= {f"{bucket:g} MB" if bucket else "one message": ours(bucket) for bucket in BUCKETS}
+    return in_turns(comm, ways, turns, 3)
+
+
+def _perceptron() -> Any:
+    import torch
+
+    widths = (784, 1024, 1024, 512, 256, 10)
+    layers = [(torch.nn.Linear(i, o), torch.nn.ReLU()) for i, o in pairwise(widths)]
+    return torch.nn.Sequential(*(layer for pair in layers for layer in pair))
+
+
+def rank(turns: int, meeting: str) -> None:
+    """Be one rank; rank 0 prints what was measured."""
+    import torch
+    import torch.distributed as dist
+
+    from nnlo_lib.comm.mpi import MPICommunicator
+
+    torch.set_num_threads(1)
+    comm, fastest = MPICommunicator(timeout=60), MPICommunicator(reduction="fastest", timeout=60)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
+    results = {"exchanges": exchanges(comm, fastest, turns), "steps": steps(comm, turns)}
+    if comm.rank == 0:
+        print(json.dumps(results))
+    dist.destroy_process_group()
+
+
+def measure(ranks: int, turns: int) -> dict[str, Any]:
+    """Start `ranks` processes and return what they measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            Path(sys.executable).with_name("mpiexec"), "-n", str(ranks), sys.executable, "-m", "mpi4py", __file__,
+            "--rank", f"{folder}/meeting", "--turns", str(turns),
+        ]  # fmt: skip
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environment.setdefault("UCX_TLS", "self,sm,tcp")
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def report(results: dict[int, dict[str, Any]]) -> None:
+    """Print tables in markdown."""
+    print(
+        f"{os.cpu_count()} cores\n\n| ranks | bytes | reproducible ms | fastest ms | gloo ms | gloo / reproducible |"
+    )
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    for ranks, result in results.items():
+        for size, seconds in result["exchanges"].items():
+            cells = " | ".join(f"{1000 * seconds[way]:.3g}" for way in ("reproducible", "fastest", "gloo"))
+            print(f"| {ranks} | {size} | {cells} | {seconds['gloo'] / seconds['reproducible']:.2f} |")
+    names = list(next(iter(results.values()))["steps"])
+    print(f"\n| ms per step | {' | '.join(names)} |\n| ---: {'| ---: ' * len(names)}|")
+    for ranks, result in results.items():
+        cells = " | ".join(f"{1000 * result['steps'][name]:.1f}" for name in names)
+        print(f"| {ranks} ranks | {cells} |")
+
+
+def _bytes(size: int) -> str:
+    return f"{size // 1_000_000} MB" if size >= 1_000_000 else f"{size // 1000} kB"
+
+
+def main() -> None:
+    """Measure on 2 and on 4 ranks, or be one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--turns", type=int)
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    turns = options.turns or (3 if options.quick else 11)
+    if options.rank:
+        rank(turns, options.rank)
+    else:
+        report({ranks: measure(ranks, turns) for ranks in options.ranks})
+
+
+if __name__ == "__main__":
+    main()
