@@ -25,7 +25,7 @@ def run_one(experiment: Experiment, name: str, seed: int, fold: int | None, laun
         fold = fold or 0
     folder = Path("results", experiment.name, Job(run=name, seed=seed, fold=fold).path)
     if not manifest.exists():
-        _prepare(run.data, manifest.parent)
+        prepare(run.data, manifest.parent)
     with replacing(folder.parents[fold is not None] / "config.json") as part:
         part.write_text(plan.resolved(name))
     task = Task(experiment.name, name, run, seed, fold, experiment.folds, manifest, folder)
@@ -35,7 +35,8 @@ def run_one(experiment: Experiment, name: str, seed: int, fold: int | None, laun
     return status
 
 
-def _prepare(data: Data, target: Path) -> None:
+def prepare(data: Data, target: Path) -> None:
+    """Fetch a data set and convert it to the store in `target`."""
     raw, reader = target.parent / "raw", data.reader.model_dump(mode="json") if data.reader else None
     conversion = Conversion.of(data.dataset, reader, raw, target, data.format, data.samples_per_shard)
     fetch(conversion.dataset, raw, data.source)

@@ -32,9 +32,8 @@ class Server(Algorithm):
         self.workers, self.is_worker = comm.size - masters, comm.rank >= masters
         servers = {rank: server_of(rank, comm.size, masters) for rank in range(1, comm.size)}
         self.link = Link(comm, servers.get(comm.rank, ROOT))
-        self._answered = {
-            rank: 0 for rank, server in servers.items() if server == comm.rank
-        }  # up to which update
+        clients = [rank for rank, server in servers.items() if server == comm.rank]
+        self._answered = dict.fromkeys(clients, 0)  # up to which update each client was told
 
     @staticmethod
     def roles(size: int, masters: int = 1) -> list[Role]:

@@ -3,7 +3,14 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from training import training
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.jobs import Plan
+from nnlo_lib.single import prepare
+from nnlo_lib.train.journal import History
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.task import Task
 
 NETWORKS = """
 import torch
@@ -46,22 +53,41 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("algorithm", "model", "data"), RUNS.values(), ids=RUNS)
-def test_batched_equals_exact(tmp_path, algorithm, model, data):
-    runs = [
-        training(
-            tmp_path / compute, algorithm, ranks=4, data=data, model={"name": model},
-            train={"epochs": 2, "batch_size": 32, "steps_per_epoch": 6, "optimizer": SGD},
-            topology={"name": "cycle"},
-            parallel={"transport": "simulated", "simulation": {"compute": compute}},
-        )
-        for compute in ("exact", "batched")
-    ]  # fmt: skip
-    for run in runs:
-        (run.folder / "networks.py").write_text(NETWORKS)
-        run.finish()
-    exact, batched = (load_file(run.job / "model.safetensors") for run in runs)
+TIMINGS = ("seconds", "samples_per_second")
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Return the embedded digits, converted."""
+    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
+    prepare(Experiment().data, path.parent)
+    return path
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_batched_equals_exact(tmp_path, manifest, case):
+    algorithm, model, data = RUNS[case]
+    (tmp_path / "networks.py").write_text(NETWORKS)
+    settings = {
+        "algorithm": algorithm, "data": data, "topology": {"name": "cycle"},
+        "model": {"name": model.replace("networks.py", str(tmp_path / "networks.py"))},
+        "train": {"epochs": 2, "batch_size": 32, "steps_per_epoch": 6, "optimizer": SGD},
+    }  # fmt: skip
+    folders = []
+    for compute in ("exact", "batched"):
+        parallel = {"ranks": 4, "transport": "simulated", "simulation": {"compute": compute}}
+        run = Plan.of(Experiment.model_validate(settings | {"parallel": parallel})).run(algorithm["name"])
+        folders.append(tmp_path / compute)
+        assert simulate(Task("t", compute, run, 0, None, 1, manifest, folders[-1]), StopFlag())
+    exact, batched = (load_file(folder / "model.safetensors") for folder in folders)
     for name, tensor in exact.items():
         torch.testing.assert_close(batched[name], tensor, rtol=1e-3, atol=1e-5)
-    for one, other in zip(runs[0].history, runs[1].history, strict=True):
+    for one, other in zip(*map(history, folders), strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=2e-3)
+
+
+def history(folder):
+    """Return what was measured after each epoch."""
+    table = History(folder / "state", "history")
+    table.rewind(2)
+    return [{key: value for key, value in row.items() if key not in TIMINGS} for row in table.rows]

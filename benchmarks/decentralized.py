@@ -1,0 +1,219 @@
+"""Seconds per round of decentralized training, all nodes in one process: `python benchmarks/decentralized.py`.
+
+DiNNO's study of digits: MNIST, one convolution and two dense layers (28,440 parameters), batch 64, a cycle of nodes.
+Beside ours, in the same run and taking turns: plain PyTorch, node after node, in float64 as DiNNO's code does it and in
+float32, on the same batches held in memory (its data path, half of its time, is left out). Evaluation is timed apart.
+"""
+
+import argparse
+import copy
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.data.manifest import Manifest
+from nnlo_lib.data.split import Split
+from nnlo_lib.models.dinno import conv
+from nnlo_lib.single import prepare
+from nnlo_lib.train import training
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.task import Task
+from nnlo_lib.train.tuning import tune_process
+
+ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients of a round
+BATCH = 64
+Spans = defaultdict[str, list[tuple[float, float]]]
+
+
+def ours(manifest: Path, algorithm: str, nodes: int, validation: float | str) -> dict[str, float]:
+    """Return seconds per round and per evaluation of the batched simulator."""
+    steps = min(40, 60_000 // nodes // BATCH)
+    epochs = max(2, 40 // steps)
+    settings = {
+        "data": {"dataset": "mnist", "validation": validation},
+        "model": {"name": "dinno_conv"},
+        "train": {
+            "epochs": epochs, "steps_per_epoch": steps, "batch_size": BATCH,
+            "optimizer": {"name": "adam" if algorithm == "dinno" else "sgd", "lr": 0.005},
+        },
+        "topology": {"name": "cycle"},
+        "algorithm": {"name": algorithm},
+        "parallel": {"ranks": nodes, "transport": "simulated", "simulation": {"compute": "batched"}},
+    }  # fmt: skip
+    spans: Spans = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, _clocked(spans):
+        task = Task("d", algorithm, Run.model_validate(settings), 1, None, 1, manifest, Path(folder, "run"))
+        simulate(task, StopFlag())
+    rounds = steps / ALGORITHMS[algorithm]
+    return {name: median(list(_epochs(spans[name], nodes))[1:]) / (rounds if name == "round" else 1) for name in spans}
+
+
+class _clocked:
+    """Note when each rank's epochs and evaluations begin and end, by the real clock."""
+
+    METHODS = {"round": "_train_epoch", "evaluation": "_validate_each"}
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._originals = {name: getattr(training.Training, name) for name in self.METHODS.values()}
+
+    def __enter__(self) -> None:
+        for what, name in self.METHODS.items():
+            setattr(training.Training, name, self._timed(what, self._originals[name]))
+
+    def __exit__(self, *_: object) -> None:
+        for name, method in self._originals.items():
+            setattr(training.Training, name, method)
+
+    def _timed(self, what: str, method: Callable[..., object]) -> Callable[..., object]:
+        def timed(*arguments: object) -> object:
+            started = time.perf_counter()
+            result = method(*arguments)
+            self._spans[what].append((started, time.perf_counter()))
+            return result
+
+        return timed
+
+
+def _epochs(spans: list[tuple[float, float]], nodes: int) -> Iterator[float]:
+    """Yield the time from the first rank's start to the last one's end of each epoch."""
+    for first in range(0, len(spans), nodes):
+        epoch = spans[first : first + nodes]
+        yield max(end for _, end in epoch) - min(start for start, _ in epoch)
+
+
+def plain(images: Tensor, labels: Tensor, algorithm: str, nodes: int, rounds: int) -> float:
+    """Return seconds per round of a loop over nodes, as one writes it in plain PyTorch."""
+    torch.manual_seed(0)
+    base = conv((1, 28, 28), 10).to(images.dtype)
+    models = [copy.deepcopy(base) for _ in range(nodes)]
+    neighbours = [((i - 1) % nodes, (i + 1) % nodes) for i in range(nodes)]
+    state = [{"dual": torch.zeros_like(_flat(base)), "gradient": None} for _ in range(nodes)]
+    times = []
+    for k in range(rounds):
+        started = time.perf_counter()
+        _round(algorithm, models, neighbours, state, images, labels, k)
+        times.append(time.perf_counter() - started)
+    return median(times[1:])
+
+
+def _round(algorithm, models, neighbours, state, images, labels, k) -> None:  # type: ignore[no-untyped-def]
+    thetas = [_flat(model) for model in models]
+    for i, model in enumerate(models):
+        if algorithm == "dinno":
+            _primal(model, state[i], thetas, i, neighbours[i], images, labels, k)
+            continue
+        mixed = (thetas[i] + thetas[neighbours[i][0]] + thetas[neighbours[i][1]]) / 3
+        gradient = _gradient(model, *_batch(images, labels, i, k))
+        _load(model, mixed - 0.005 * gradient)
+        if algorithm == "dsgt":
+            previous = state[i]["gradient"]
+            state[i]["dual"] = state[i]["dual"] / 3 + gradient - (0 if previous is None else previous)
+            state[i]["gradient"] = gradient
+
+
+def _primal(model, state, thetas, i, neighbours, images, labels, k) -> None:  # type: ignore[no-untyped-def]
+    others = torch.stack([thetas[j] for j in neighbours])
+    state["dual"] = state["dual"] + 0.5 * (thetas[i] - others).sum(0)
+    middles = (thetas[i] + others) / 2
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    for step in range(2):
+        batch, classes = _batch(images, labels, i, 2 * k + step)
+        optimizer.zero_grad()
+        theta = nn.utils.parameters_to_vector(model.parameters())
+        penalty = torch.cdist(theta[None], middles).square().sum()
+        loss = nn.functional.cross_entropy(model(batch), classes)
+        (loss + theta @ state["dual"] + 0.5 * penalty).backward()
+        optimizer.step()
+
+
+def _batch(images: Tensor, labels: Tensor, node: int, step: int) -> tuple[Tensor, Tensor]:
+    start = (node * 997 + step * BATCH) % (len(images) - BATCH)
+    return images[start : start + BATCH], labels[start : start + BATCH]
+
+
+def _gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    model.zero_grad()
+    nn.functional.cross_entropy(model(images), labels).backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+
+
+def _flat(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def _load(model: nn.Module, theta: Tensor) -> None:
+    nn.utils.vector_to_parameters(theta, model.parameters())
+
+
+def evaluate_plain(images: Tensor, labels: Tensor, nodes: int) -> float:
+    """Return seconds to measure every node's model on all images, 128 at a time as DiNNO's code does."""
+    models = [conv((1, 28, 28), 10).to(images.dtype).eval() for _ in range(nodes)]
+    started = time.perf_counter()
+    with torch.no_grad():
+        for model in models:
+            for start in range(0, len(images), 128):
+                (model(images[start : start + 128]).argmax(1) == labels[start : start + 128]).sum().item()
+    return time.perf_counter() - started
+
+
+def median(values: list[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def _in_memory(manifest: Path, split: str, samples: int) -> tuple[Tensor, Tensor]:
+    (images,), labels = Split(Manifest.load(manifest), split).take(np.arange(samples))
+    return torch.from_numpy(images).double() / 255, torch.from_numpy(labels)
+
+
+def main() -> None:
+    """Print a table in markdown."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", default="../shared/data/mnist", help="folder of the four official files")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 500])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repetitions", type=int, default=3)
+    options = parser.parse_args()
+    tune_process()
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = Path(folder, "hdf5", "manifest.json")
+        prepare(Run.model_validate({"data": {"dataset": "mnist", "source": options.source}}).data, manifest.parent)
+        images, labels = _in_memory(manifest, "train", 8_000)
+        test, classes = _in_memory(manifest, "test", 10_000)
+        print("| nodes | threads | algorithm | nnlo, s | plain float32, s | plain float64, s |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for nodes in options.nodes:
+            for threads in options.threads:
+                torch.set_num_threads(threads)
+                figures: defaultdict[str, list[tuple[float, float, float]]] = defaultdict(list)
+                for _ in range(options.repetitions):
+                    for algorithm in ALGORITHMS:
+                        rounds = max(3, 100 // nodes)
+                        mine = ours(manifest, algorithm, nodes, "test" if algorithm == "dsgd" else 0.0)
+                        figures[f"{algorithm}, a round"].append((
+                            mine["round"],
+                            plain(images.float(), labels, algorithm, nodes, rounds),
+                            plain(images, labels, algorithm, nodes, rounds),
+                        ))  # fmt: skip
+                    figures["evaluation, 10,000 images"].append((
+                        mine["evaluation"],
+                        evaluate_plain(test.float(), classes, min(nodes, 10)) * nodes / min(nodes, 10),
+                        evaluate_plain(test, classes, min(nodes, 10)) * nodes / min(nodes, 10),
+                    ))  # fmt: skip
+                for what, rows in figures.items():
+                    cells = " | ".join(f"{median(list(column)):.4g}" for column in zip(*rows, strict=True))
+                    print(f"| {nodes} | {threads} | {what} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
