@@ -31,6 +31,7 @@ from nnlo_lib.train.tuning import tune_process
 
 ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients of a round
 BATCH = 64
+METHODS = {"round": "_train_epoch", "evaluation": "_validate_each"}  # of Training
 Spans = defaultdict[str, list[tuple[float, float]]]
 
 
@@ -50,24 +51,25 @@ def ours(manifest: Path, algorithm: str, nodes: int, validation: float | str) ->
         "parallel": {"ranks": nodes, "transport": "simulated", "simulation": {"compute": "batched"}},
     }  # fmt: skip
     spans: Spans = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder, _clocked(spans):
+    with tempfile.TemporaryDirectory() as folder, Clocked(spans):
         task = Task("d", algorithm, Run.model_validate(settings), 1, None, 1, manifest, Path(folder, "run"))
         simulate(task, StopFlag())
     rounds = steps / ALGORITHMS[algorithm]
-    return {name: median(list(_epochs(spans[name], nodes))[1:]) / (rounds if name == "round" else 1) for name in spans}
+    return {
+        name: median(list(_epochs(spans[name], nodes))[1:]) / (rounds if name == "round" else 1)
+        for name in spans
+    }
 
 
-class _clocked:
+class Clocked:
     """Note when each rank's epochs and evaluations begin and end, by the real clock."""
-
-    METHODS = {"round": "_train_epoch", "evaluation": "_validate_each"}
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        self._originals = {name: getattr(training.Training, name) for name in self.METHODS.values()}
+        self._originals = {name: getattr(training.Training, name) for name in METHODS.values()}
 
     def __enter__(self) -> None:
-        for what, name in self.METHODS.items():
+        for what, name in METHODS.items():
             setattr(training.Training, name, self._timed(what, self._originals[name]))
 
     def __exit__(self, *_: object) -> None:
@@ -144,7 +146,9 @@ def _batch(images: Tensor, labels: Tensor, node: int, step: int) -> tuple[Tensor
 def _gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     model.zero_grad()
     nn.functional.cross_entropy(model(images), labels).backward()
-    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+    return torch.cat(
+        [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
+    )
 
 
 def _flat(model: nn.Module) -> Tensor:
@@ -187,7 +191,9 @@ def main() -> None:
     tune_process()
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder, "hdf5", "manifest.json")
-        prepare(Run.model_validate({"data": {"dataset": "mnist", "source": options.source}}).data, manifest.parent)
+        prepare(
+            Run.model_validate({"data": {"dataset": "mnist", "source": options.source}}).data, manifest.parent
+        )
         images, labels = _in_memory(manifest, "train", 8_000)
         test, classes = _in_memory(manifest, "test", 10_000)
         print("| nodes | threads | algorithm | nnlo, s | plain float32, s | plain float64, s |")

@@ -44,7 +44,7 @@ def _parts(experiment: Experiment, name: str, run: Run, seed: int, manifest: Pat
     here = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
     fold = None if experiment.folds == 1 else 0
     task = Task(experiment.name, name, here, seed, fold, experiment.folds, manifest, Path())
-    return TrainingData(task, roles(run.algorithm, run.parallel.ranks).count("worker")).parts
+    return TrainingData(task, roles(run, run.parallel.ranks).count("worker")).parts
 
 
 def _picture(manifest: Manifest, folder: Path) -> str:

@@ -8,8 +8,10 @@ import yaml
 
 from nnlo_lib import reference
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.validity import MATRIX
 from nnlo_lib.errors import UserError
 from nnlo_lib.experiment_file import load
+from nnlo_lib.reference.blocks import EXPERIMENT, fields, members, tag
 from nnlo_lib.reference.default_file import QUICKSTART, default_file
 from nnlo_lib.reference.schema import schema
 
@@ -84,16 +86,26 @@ def test_every_comment_is_a_default(tmp_path):
     )
 
 
-ALGORITHMS = ("average", "diloco", "downpour")
-PARTITIONS = ("by_class", "sorted", "dirichlet")
+ALTERNATIVES = {
+    "algorithm": {*MATRIX, "cadmm"} - {"allreduce"},
+    "data.partition": {"by_class", "sorted", "dirichlet"},
+    "train.optimizer": {"adam", "rmsprop", "adadelta"},
+    "train.schedule": {"linear", "log", "diminishing"},
+    "topology": {tag(member) for member in members(fields(EXPERIMENT)["topology"])} - {"complete"},
+    "compression": {tag(member) for member in members(fields(EXPERIMENT)["compression"])} - {"none"},
+}
 
 
-def test_every_alternative_in_a_comment_is_valid(tmp_path):
+def test_every_alternative_in_a_comment_is_valid():
     found = re.findall(r"# or (\{name: (\w+).*\})", default_file())
-    assert {name for _, name in found} == {"adam", "rmsprop", "adadelta", *ALGORITHMS, *PARTITIONS}
+    assert sorted(name for _, name in found) == sorted(
+        name for names in ALTERNATIVES.values() for name in names
+    )
     for alternative, name in found:
-        keys = dict.fromkeys(ALGORITHMS, "algorithm") | dict.fromkeys(PARTITIONS, "data.partition")
-        load(REPOSITORY / reference.DEFAULT, [f"{keys.get(name, 'train.optimizer')}={alternative}"])
+        key = next(key for key, names in ALTERNATIVES.items() if name in names)
+        graph = {"d2": "{name: path, weights: lazy_metropolis}", "adpsgd": "{name: path}"}.get(name)
+        more = [f"topology={graph}"] if graph else []
+        load(REPOSITORY / reference.DEFAULT, ["runs={}", f"{key}={alternative}", *more])
 
 
 def test_lines_of_the_default_file_fit():

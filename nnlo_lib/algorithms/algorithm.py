@@ -1,5 +1,6 @@
 """What the training loop asks of any way to let replicas agree."""
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,11 +49,6 @@ class Algorithm(ABC):
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
         self._vote: tuple[Tensor, Request] | None = None
-
-    @staticmethod
-    def roles(size: int, masters: int = 1) -> list[Role]:
-        """Return each rank's role: servers `serve`, workers compute gradients."""
-        return ["worker"] * size
 
     owns_step = False  # whether the algorithm steps instead of the local optimizer
     apart = (
@@ -146,3 +142,9 @@ def relative_error(comm: Communicator, error: Tensor, size: Tensor) -> float:
     scale = torch.stack([size.double().norm()])
     comm.allreduce(scale, "telemetry")
     return float(total.double().norm() / scale.clamp(min=1e-30)) if float(total.abs().sum()) else 0.0
+
+
+def unequal(comm: Communicator, vector: Tensor) -> float:
+    """Return which part of the ranks holds another `vector` than rank 0, bit for bit; the same on all ranks."""
+    prints = comm.gather(zlib.crc32(vector.detach().cpu().numpy().tobytes()))
+    return float(sum(one != prints[0] for one in prints) / comm.size)

@@ -1,8 +1,12 @@
 """Synchronous data parallel SGD."""
 
-from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, mean_buffers
+from torch import Tensor
+
+from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, mean_buffers, unequal
 from nnlo_lib.algorithms.buckets import Buckets
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.collective import allreduce
+from nnlo_lib.comm.compress.feedback import Feedback
 
 
 class AllReduce(Algorithm):
@@ -30,3 +34,30 @@ class AllReduce(Algorithm):
 
     def on_epoch(self, replica: Model) -> None:
         mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
+
+    def telemetry(self, replica: Model) -> dict[str, float]:
+        return {"invariant": unequal(self.comm, replica.theta)}
+
+
+class CompressedAllReduce(AllReduce):
+    """All-reduce of compressed gradients, whose errors are made up for in later steps.
+
+    Bytes per rank and step: (n - 1) compressed vectors.
+    """
+
+    def __init__(self, comm: Communicator, feedback: Feedback) -> None:
+        super().__init__(comm)
+        self._feedback = feedback
+
+    def on_batch(self, replica: Model, share: Share) -> None:
+        pass
+
+    def on_gradient(self, replica: Model, share: Share) -> None:
+        replica.grad.mul_(share.count / share.global_count)
+        allreduce(self.comm, self._feedback, replica.grad)
+
+    def state(self) -> dict[str, Tensor]:
+        return self._feedback.state()
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        self._feedback.load_state(tensors)

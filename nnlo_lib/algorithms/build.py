@@ -5,7 +5,7 @@ from typing import assert_never
 from nnlo_lib import config
 from nnlo_lib.algorithms.adpsgd import ADPSGD
 from nnlo_lib.algorithms.algorithm import Algorithm, Role
-from nnlo_lib.algorithms.allreduce import AllReduce
+from nnlo_lib.algorithms.allreduce import AllReduce, CompressedAllReduce
 from nnlo_lib.algorithms.average import Average
 from nnlo_lib.algorithms.choco_sgd import ChocoSGD
 from nnlo_lib.algorithms.d2 import D2
@@ -14,6 +14,8 @@ from nnlo_lib.algorithms.dinno import DiNNO
 from nnlo_lib.algorithms.downpour import Downpour
 from nnlo_lib.algorithms.dsgd import DSGD
 from nnlo_lib.algorithms.dsgt import DSGT
+from nnlo_lib.algorithms.easgd import EASGD
+from nnlo_lib.algorithms.gem import GEM
 from nnlo_lib.algorithms.gosgd import GoSGD
 from nnlo_lib.algorithms.grouped import Grouped
 from nnlo_lib.algorithms.individual import Individual
@@ -50,20 +52,20 @@ def _single(run: config.Run, comm: Communicator, seed: int) -> Algorithm:
 
 def _collective(settings: config.Collective, comm: Communicator, feedback: Feedback) -> Algorithm:
     match settings:
+        case config.AllReduce() if not feedback.compressor.lossless:
+            return CompressedAllReduce(comm, feedback)
         case config.AllReduce():
             return AllReduce(comm, round(1e6 * settings.bucket_mb))
         case config.Average():
             return Average(comm, settings.sync_every)
         case config.DiLoCo():
-            return DiLoCo(comm, settings.sync_every, settings.outer_lr, settings.outer_momentum)
+            return DiLoCo(comm, settings.sync_every, settings.outer_lr, settings.outer_momentum, feedback)
         case config.Individual():
             return Individual(comm)
     assert_never(settings)
 
 
 def _served(settings: config.Served, comm: Communicator) -> Algorithm:
-    from nnlo_lib.algorithms.easgd import EASGD
-    from nnlo_lib.algorithms.gem import GEM
 
     match settings:
         case config.Downpour():

@@ -6,6 +6,9 @@ from torch import Tensor
 from nnlo_lib.algorithms.algorithm import Model
 from nnlo_lib.algorithms.periodic import Periodic
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.collective import allreduce
+from nnlo_lib.comm.compress.feedback import Feedback
+from nnlo_lib.comm.compress.none import Identity
 
 
 class DiLoCo(Periodic):
@@ -20,9 +23,15 @@ class DiLoCo(Periodic):
     """
 
     def __init__(
-        self, comm: Communicator, sync_every: int, outer_lr: float = 0.7, outer_momentum: float = 0.9
+        self,
+        comm: Communicator,
+        sync_every: int,
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        feedback: Feedback | None = None,
     ) -> None:
         super().__init__(comm, sync_every)
+        self._feedback = feedback or Feedback(Identity(), comm.rank)
         self.outer_lr, self.outer_momentum = outer_lr, outer_momentum
         self._theta = self._velocity = torch.empty(0)
 
@@ -32,15 +41,20 @@ class DiLoCo(Periodic):
 
     def meet(self, replica: Model) -> None:
         change = torch.sub(self._theta, replica.theta)
-        self.comm.allreduce(change, "parameters")
+        if self._feedback.compressor.lossless:
+            self.comm.allreduce(change, "parameters")
+        else:
+            allreduce(self.comm, self._feedback, change, "parameters")
         change.div_(self.comm.size)
         self._velocity.mul_(self.outer_momentum).add_(change)
         self._theta.sub_(change.add_(self._velocity, alpha=self.outer_momentum), alpha=self.outer_lr)
         replica.theta.copy_(self._theta)
 
     def state(self) -> dict[str, Tensor]:
-        return super().state() | {"diloco.theta": self._theta, "diloco.velocity": self._velocity}
+        own = {"diloco.theta": self._theta, "diloco.velocity": self._velocity}
+        return super().state() | own | self._feedback.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         super().load_state(tensors)
+        self._feedback.load_state(tensors)
         self._theta, self._velocity = tensors["diloco.theta"].clone(), tensors["diloco.velocity"].clone()

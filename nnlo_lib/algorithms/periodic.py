@@ -5,7 +5,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, mean_buffers
+from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, mean_buffers, unequal
 from nnlo_lib.comm.communicator import Communicator
 
 
@@ -33,6 +33,9 @@ class Periodic(Algorithm):
         if self._apart:
             self._meet(replica)
         mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
+
+    def telemetry(self, replica: Model) -> dict[str, float]:
+        return {"invariant": unequal(self.comm, replica.theta)}
 
     def _meet(self, replica: Model) -> None:
         self.meet(replica)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.algorithm import Algorithm, Model, Role, mean_buffers, relative_error
+from nnlo_lib.algorithms.algorithm import Algorithm, Model, mean_buffers, relative_error
 from nnlo_lib.algorithms.link import FETCH, PUSH, Header, Link
 from nnlo_lib.algorithms.relay import ROOT, Desk, server_of
 from nnlo_lib.comm.communicator import Communicator
@@ -34,11 +34,6 @@ class Server(Algorithm):
         self.link = Link(comm, servers.get(comm.rank, ROOT))
         clients = [rank for rank, server in servers.items() if server == comm.rank]
         self._answered = dict.fromkeys(clients, 0)  # up to which update each client was told
-
-    @staticmethod
-    def roles(size: int, masters: int = 1) -> list[Role]:
-        servers: list[Role] = ["server"] * masters
-        return [*servers, *Algorithm.roles(size - masters)]
 
     @abstractmethod
     def update(self, replica: Model, number: int) -> Tensor:

@@ -127,7 +127,7 @@ class CompleteBipartite(Undirected):
 class Gnp(Irregular):
     """Every pair of nodes is linked with the same probability."""
 
-    p: float = Field(gt=0, le=1, description="Probability that two nodes are linked.")
+    p: float = Field(gt=0, le=1, examples=[0.3], description="Probability that two nodes are linked.")
 
 
 class ErdosRenyi(Gnp):
@@ -165,7 +165,10 @@ class Disk(Irregular):
         None, gt=0, description="Largest distance of a link; the square's side is 1."
     )
     connectivity: float | None = Field(
-        None, gt=0, description="Algebraic connectivity (Fiedler value) to reach within 0.01, by the radius."
+        None,
+        gt=0,
+        examples=[1.0],
+        description="Algebraic connectivity (Fiedler value) to reach within 0.01, by the radius.",
     )
 
     @model_validator(mode="after")
@@ -178,7 +181,9 @@ class Disk(Irregular):
 class Linked(Strict):
     """What a graph written link by link has."""
 
-    edges: tuple[Link, ...] = Field(description="Pairs of nodes, numbered from 0: [[0, 1], [1, 2]].")
+    edges: tuple[Link, ...] = Field(
+        examples=[[[0, 1]]], description="Pairs of nodes, numbered from 0: [[0, 1], [1, 2]]."
+    )
 
     @model_validator(mode="after")
     def _no_loops(self) -> Self:
@@ -211,7 +216,11 @@ class Sequence(Strict):
     """Several graphs in turn, over and over."""
 
     name: Literal["sequence"] = "sequence"
-    of: tuple[Graph, ...] = Field(min_length=1, description="The graphs, in the order they are used.")
+    of: tuple[Graph, ...] = Field(
+        min_length=1,
+        examples=[[{"name": "cycle"}, {"name": "star"}]],
+        description="The graphs, in the order they are used.",
+    )
     rounds: int = Field(1, ge=1, description="Rounds each graph is used before the next one's turn.")
 
 

@@ -40,7 +40,7 @@ class Needs:
 MIXING: tuple[Graph, ...] = ("connected", "symmetric", "doubly stochastic")
 SERVED = Needs(masters=True, schedule=False, ranks=2)
 MATRIX = {
-    "allreduce": Needs(compression="any", one_model=True),
+    "allreduce": Needs(compression="any", groups=False, one_model=True),
     "average": Needs(one_model=True),
     "diloco": Needs(compression="any", one_model=True),
     "individual": Needs(),
@@ -89,8 +89,9 @@ def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
             ("parallel", "processes_per_worker"),
         )
     if (ranks - servers) % group:
+        less = {0: "", 1: " less one server"}.get(servers, f" less {servers} servers")
         yield Fault(
-            f"{ranks} ranks less {servers} servers do not divide into workers of {group}",
+            f"{ranks} ranks{less} do not divide into workers of {group}",
             ("parallel", "ranks"),
         )
     if masters > 1 and (ranks - masters) // group < masters - 1:

@@ -17,9 +17,11 @@ def fields(block: Schema) -> Schema:
 
 
 def members(field: Schema) -> list[Schema]:
-    """Return the blocks that a key may hold: none, one, or those of a tagged union."""
+    """Return the blocks that a key may hold, itself or in a list: none, one, or those of a tagged union."""
     if "$ref" in field:
         return [EXPERIMENT["$defs"][field["$ref"].rpartition("/")[2]]]
+    if "$ref" in field.get("items", {}):
+        return members(field["items"])
     return [member for part in field.get("anyOf", []) + field.get("oneOf", []) for member in members(part)]
 
 
@@ -31,6 +33,12 @@ def tag(member: Schema) -> str:
 def defaults(block: Schema) -> Schema:
     """Return what a block holds where nothing is written; a key that must be written is left out."""
     return {key: field["default"] for key, field in fields(block).items() if "default" in field}
+
+
+def example(block: Schema) -> Schema:
+    """Return a block that can be used as it is: its defaults, and an example of what must be written."""
+    shown = {key: field["examples"][0] for key, field in fields(block).items() if "examples" in field}
+    return {key: {**defaults(block), **shown}[key] for key in fields(block) if key in defaults(block) | shown}
 
 
 def meaning(field: Schema) -> str:

@@ -5,7 +5,17 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from nnlo_lib.reference.blocks import EXPERIMENT, Schema, defaults, fields, flow, meaning, members, tag
+from nnlo_lib.reference.blocks import (
+    EXPERIMENT,
+    Schema,
+    defaults,
+    example,
+    fields,
+    flow,
+    meaning,
+    members,
+    tag,
+)
 
 QUICKSTART: dict[str, Any] = {
     "name": "quickstart",
@@ -58,12 +68,20 @@ def _setting(
 
 
 def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """Yield the lines of the block that `value` chooses, and one for each that it could be instead."""
+    """Yield the lines of the block that `value` chooses, and one for each that it could be instead.
+
+    Those leave out what they have like the chosen one.
+    """
     others = {tag(member): member for member in members(field)}
     member = others.pop(value.get("name", "") if len(others) > 1 else next(iter(others)))
     for key, inner in fields(member).items():
         yield from _setting(key, inner, chosen, value, indent)
-    yield from (f"{indent}# or {flow(defaults(other))}" for other in others.values())
+    shown = defaults(member)
+    for other in others.values():
+        differs = {
+            key: value for key, value in example(other).items() if key not in shown or shown[key] != value
+        }
+        yield f"{indent}# or {flow(differs)}"
 
 
 def _commented(setting: str, comment: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ HOLDS: dict[Graph, Callable[[Topology], bool]] = {
     "doubly stochastic": lambda graph: graph.doubly_stochastic,
     "static": lambda graph: graph.static,
     "bipartite": lambda graph: graph.bipartite,
-    "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3),
+    "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
 }
 ADVICE: dict[Graph, str] = {
     "connected": "word of a node would never reach some others; add links",

@@ -5,6 +5,7 @@ import platform
 import shutil
 import socket
 import subprocess
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from nnlo_lib.config.validity import needs
 from nnlo_lib.data.atomic import replacing
+from nnlo_lib.topology.topology import topology
 from nnlo_lib.train.data import PARTITION
 from nnlo_lib.train.layers import layer_table
+from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
@@ -28,6 +32,7 @@ def publish(training: Training, started: str, finished: str) -> None:
             "seconds": training.stopwatch.seconds(),
             "traffic": training.stopwatch.traffic(),
             "spans": training.stopwatch.spans,
+            "counts": {kind: list(counts.items()) for kind, counts in training.algorithm.counts().items()},
         }
     )
     if training.comm.rank:
@@ -87,6 +92,8 @@ def _summary(
         "edges": [
             [rank, *edge] for rank, report in enumerate(reports) for edge in report["traffic"]["edges"]
         ],  # from, to, messages, bytes
+        "histograms": _histograms([report["counts"] for report in reports]),
+        "spectral_gap": _spectral_gap(task, training.comm.size),
         "restarts": training.restarts,
         "final": {name: value for name, value in last.items() if name.startswith(("train_", "val_"))},
         "started": started,
@@ -97,6 +104,22 @@ def _summary(
 def _total(counts: list[dict[str, int]]) -> dict[str, int]:
     purposes = sorted({purpose for count in counts for purpose in count})
     return {purpose: sum(count.get(purpose, 0) for count in counts) for purpose in purposes}
+
+
+def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dict[int, int]]:
+    """Add up the ranks' histograms, such as how many updates were how stale."""
+    totals: dict[str, Counter[int]] = {}
+    for rank in counts:
+        for kind, histogram in rank.items():
+            totals.setdefault(kind, Counter()).update(Counter(dict(histogram)))
+    return {kind: dict(sorted(total.items())) for kind, total in totals.items()}
+
+
+def _spectral_gap(task: Task, nodes: int) -> float | None:
+    """Return how fast the run's graph forgets differences; nothing where there is no graph."""
+    if not needs(task.run.algorithm).graph:
+        return None
+    return topology(task.run.topology, nodes, task.seed).spectral_gap
 
 
 def _trace(reports: list[dict[str, Any]]) -> dict[str, Any]:

@@ -85,7 +85,9 @@ def dinno(theta, n, opt, rho=0.3, scaling=1.01, primal=2, forgetful=True):
         if k % primal == 0:
             anchor, r = theta, rho * scaling ** (k // primal + 1)
             p = p + r * laplacian @ anchor
-            middles = (degree * anchor - laplacian @ anchor + degree * anchor) / 2  # sum_j (theta_i + theta_j) / 2
+            middles = (
+                degree * anchor - laplacian @ anchor + degree * anchor
+            ) / 2  # sum_j (theta_i + theta_j) / 2
             if forgetful:
                 opt.forget()
         theta = opt.step(theta, gradients(theta, k) + p + 2 * r * (degree * theta - middles))

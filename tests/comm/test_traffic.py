@@ -3,30 +3,10 @@
 import json
 
 import pytest
-import torch
+from ledgers import LARGE, SMALL, everything, in_halves
 from ranks import IDS, TRANSPORTS, on_ranks
 
-from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.traffic import GATHERED, Traffic, allreduce_bytes
-
-SMALL, LARGE = 10, 100_003  # values
-
-
-def everything(comm: Communicator) -> dict:
-    """Make every call once; return what this rank's ledger says."""
-    rank, size = comm.rank, comm.size
-    comm.allreduce(torch.zeros(SMALL), "small sum")
-    comm.allreduce(torch.zeros(LARGE), "large sum")
-    comm.broadcast(torch.zeros(SMALL), 1, "word")
-    right, left = (rank + 1) % size, (rank - 1) % size
-    comm.exchange({right: torch.zeros(LARGE)}, {left: torch.zeros(LARGE)}, "ring")
-    if rank == 0:
-        comm.send(torch.zeros(SMALL), 1, purpose="letter")
-        comm.send(torch.zeros(LARGE), 1, purpose="letter")
-    if rank == 1:
-        comm.receive(torch.zeros(SMALL), 0)
-        comm.receive(torch.zeros(LARGE), 0)
-    return comm.traffic.state()
 
 
 @pytest.mark.parametrize(("transport", "size"), TRANSPORTS, ids=IDS)
@@ -45,18 +25,6 @@ def test_ledger(transport, size):
         if rank == 1:
             messages["word"], sent["word"] = size - 1, 4 * SMALL * (size - 1)
         assert told == {"bytes": sent, "messages": messages, "edges": edges}
-
-
-def in_halves(comm: Communicator) -> list:
-    """Split into odd and even ranks; the lowest of each half sends to the next, and both halves add."""
-    half = comm.split(comm.rank % 2)
-    quarter = half.split(0)
-    if half.rank == 0:
-        quarter.send(torch.zeros(SMALL), 1)
-    if half.rank == 1:
-        quarter.receive(torch.zeros(SMALL), 0)
-    half.allreduce(torch.zeros(SMALL), "half")
-    return [comm.traffic.state(), half.traffic is comm.traffic]
 
 
 @pytest.mark.parametrize("transport", ["simulated", "mpi"])
