@@ -77,12 +77,12 @@ class Mailboxes:
         """Copy what lies at `address` into `array`; return the receipt under way to `source`."""
         key = tuple(address.tolist())
         if key not in self._visited:
-            self._visited[key] = _visit(address)
+            self._visited[key] = visit(address)
         array.view(np.uint8)[:] = self._visited[key][: array.nbytes]
         return self._receipts.Isend(np.empty(0, np.uint8), source, address.item(3))
 
 
-def _visit(address: Address) -> Bytes:
+def visit(address: Address) -> Bytes:
     """Map the mailbox that a neighbour described by its address."""
     pid, file, size, _ = address.tolist()
     handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)

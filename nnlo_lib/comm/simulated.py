@@ -5,7 +5,6 @@ that looks at what came from anyone first lets all ranks with an earlier clock g
 """
 
 import json
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
+from nnlo_lib.comm.letters import Letter, Letters
 from nnlo_lib.comm.machine import Machine
 from nnlo_lib.comm.scheduler import Process, Scheduler
 from nnlo_lib.config.parallel import Simulation
@@ -45,50 +45,6 @@ class World:
         return [results[rank] for rank in range(self.size)]
 
 
-@dataclass(eq=False, slots=True)
-class _Letter:
-    """A message on its way, or arrived."""
-
-    arrival: float
-    source: int
-    tag: int
-    vector: Tensor
-
-
-@dataclass(eq=False)
-class _Mailbox:
-    """What one rank has not received: the letters of each source in their order. awaited: source and tag, or None."""
-
-    letters: dict[int, deque[_Letter]] = field(default_factory=dict)
-    awaited: tuple[int, int] | None = None
-
-    def post(self, letter: _Letter) -> bool:
-        """Add a letter; say whether its receiver waits for it."""
-        self.letters.setdefault(letter.source, deque()).append(letter)
-        return self.awaited is not None and _matches(letter, *self.awaited)
-
-    def first(self, source: int, tag: int) -> _Letter | None:
-        """Return the matching letter that arrives first (ties: the lowest source)."""
-        if source != ANY:
-            return self._head(source, tag)
-        heads = (letter for one in self.letters if (letter := self._head(one, tag)))
-        return min(heads, key=lambda letter: (letter.arrival, letter.source), default=None)
-
-    def _head(self, source: int, tag: int) -> _Letter | None:
-        return next((letter for letter in self.letters.get(source, ()) if tag in (ANY, letter.tag)), None)
-
-    def take(self, letter: _Letter) -> None:
-        """Remove a letter."""
-        queue = self.letters[letter.source]
-        queue.remove(letter)
-        if not queue:
-            del self.letters[letter.source]
-
-
-def _matches(letter: _Letter, source: int, tag: int) -> bool:
-    return source in (ANY, letter.source) and tag in (ANY, letter.tag)
-
-
 @dataclass(eq=False)
 class _Meeting:
     """A collective call under way: what each rank brought, and what comes of it at its end."""
@@ -105,7 +61,7 @@ class _Group:
 
     def __init__(self, world: World, members: list[Process]) -> None:
         self.world, self.members = world, members
-        self.mailboxes = [_Mailbox() for _ in members]
+        self.mailboxes = [Letters() for _ in members]
         self.meetings: dict[int, _Meeting] = {}
 
 
@@ -183,7 +139,7 @@ class SimulatedCommunicator(Communicator):
         sender, receiver = self._process, self._group.members[to]
         number = self._count(vector, to, purpose)
         arrival = self._machine.arrival(sender.number, receiver.number, vector.nbytes, sender.clock, number)
-        if self._group.mailboxes[to].post(_Letter(arrival, self.rank, tag, vector)):
+        if self._group.mailboxes[to].post(Letter(arrival, self.rank, tag, vector)):
             self._scheduler.wake(receiver, arrival)
 
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
@@ -200,18 +156,18 @@ class SimulatedCommunicator(Communicator):
         letter = self._mailbox.first(source, tag)
         return Message(letter.source, letter.tag) if letter and letter.arrival <= self.now() else None
 
-    def _await(self, source: int, tag: int) -> _Letter:
+    def _await(self, source: int, tag: int) -> Letter:
         """Wait for the matching letter that arrives first."""
         letter = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
         self._wait_until(letter.arrival)
         return letter
 
-    def _next_from(self, source: int, tag: int) -> _Letter:
+    def _next_from(self, source: int, tag: int) -> Letter:
         while (letter := self._mailbox.first(source, tag)) is None:
             self._sleep(source, tag)
         return letter
 
-    def _first_of_all(self, tag: int) -> _Letter:
+    def _first_of_all(self, tag: int) -> Letter:
         """Wait until a letter is there that none still to be sent can arrive before."""
         self._scheduler.pause(self._process)
         while (letter := self._mailbox.first(ANY, tag)) is None or letter.arrival > self._process.woken:

@@ -34,7 +34,8 @@ class Panel:
 def panels(jobs: Sequence[Job]) -> list[Panel]:
     """Return a panel per metric against epochs, and the main metric against seconds."""
     names = _metrics(jobs)
-    chosen = [(name, "epoch") for name in names] + [(name, "seconds") for name in names[-1:]]
+    chosen = [(name, "epoch") for name in [*names, "consensus_error"]]
+    chosen += [(name, "seconds") for name in names[-1:]]
     drawn = (_panel(jobs, name, against) for name, against in chosen)
     return [panel for panel in drawn if panel is not None]
 
@@ -44,6 +45,7 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
     frames = [job.history for job in jobs]
     columns = {str(name) for frame in frames for name in frame if frame[name].notna().any()}
     names = {name.split("_", 1)[1] for name in columns if name.startswith(("train_", "val_"))}
+    names = {name for name in names if not name.endswith(("_min", "_max"))}  # over nodes
     others = [f"val_{name}" if f"val_{name}" in columns else f"train_{name}" for name in names - {"loss"}]
     losses = [name for name in ("train_loss", "val_loss") if name in columns]
     return losses + sorted(others, key=lambda name: (name.split("_", 1)[1] == "accuracy", name))
@@ -63,6 +65,8 @@ def _panel(jobs: Sequence[Job], metric: str, against: str) -> Panel | None:
 
 def _title(metric: str) -> str:
     split, name = metric.split("_", 1)
+    if split == "consensus":
+        return "Distance of the nodes to their mean"
     return f"{'Training' if split == 'train' else 'Validation'} {name.replace('_', ' ')}"
 
 

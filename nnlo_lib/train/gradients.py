@@ -40,8 +40,8 @@ class OwnGradients:
         scores = self._replica.forward(*inputs)
         loss = self._problem.loss(scores, labels)
         check_loss(loss.item(), where)
-        self._replica.backward(loss)
         self._comm.computed(batch.count)
+        self._replica.backward(loss)
         return lambda: self._problem.sums(scores, labels, loss)
 
 

@@ -1,0 +1,43 @@
+"""An exception in a rank of any algorithm ends all ranks, soon, with the error of the one that failed."""
+
+import json
+import time
+
+import pytest
+from training import processes_of, training
+
+from nnlo_lib.config.validity import MATRIX
+
+FAILING = """
+import os
+from torch import nn
+
+class Failing(nn.Linear):
+    steps = 0
+
+    def forward(self, images):
+        self.steps += 1
+        if os.environ.get("PMI_RANK") == "2" and self.steps == 4:
+            raise ArithmeticError("the third step of rank 2")
+        return super().forward(images.flatten(1))
+
+def failing(shape, classes):
+    return Failing(shape[0] * shape[1] * shape[2], classes)
+"""
+GRAPHS = {"d2": {"name": "cycle", "weights": "lazy_metropolis"}}
+SECONDS = 30
+
+
+@pytest.mark.parametrize("algorithm", MATRIX)
+def test_an_exception_ends_all(tmp_path, algorithm):
+    (tmp_path / "failing.py").write_text(FAILING)
+    run = training(
+        tmp_path, algorithm, ranks=4, model={"name": "failing.py:failing"},
+        topology=GRAPHS.get(algorithm, {"name": "cycle"}),
+    )  # fmt: skip
+    said = run.finish(expect=1)
+    report = json.loads((run.job / "state/failures/2").read_text())
+    assert time.time() - report["time"] < SECONDS
+    assert "rank 2 failed" in said
+    assert "ArithmeticError: the third step of rank 2" in said
+    assert processes_of(tmp_path) == []
