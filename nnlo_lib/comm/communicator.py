@@ -115,6 +115,14 @@ class Communicator(ABC):
         """Say whose message has arrived, without receiving it; None at once if there is none."""
 
     @abstractmethod
+    def deal(self, start: int) -> None:
+        """Let `ticket` count from `start`; all ranks call it."""
+
+    @abstractmethod
+    def ticket(self) -> int:
+        """Return the next number: each goes to one rank only, in the order in which ranks ask."""
+
+    @abstractmethod
     def gather(self, item: Any) -> list[Any]:
         """Return every rank's `item` (small, anything JSON can carry) on every rank."""
 

@@ -16,6 +16,7 @@ from torch import Tensor, from_numpy
 from nnlo_lib.comm.boards import Boards
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
 from nnlo_lib.comm.mailbox import LARGE, Mailboxes, neighbourhood
+from nnlo_lib.comm.tickets import Tickets
 from nnlo_lib.comm.traffic import GATHERED
 
 Array = NDArray[Any]
@@ -46,6 +47,7 @@ class MPICommunicator(Communicator):
         self._neighbours = [near == here[2] for _, _, near in self._peers]
         self._mailboxes = Mailboxes(self._comm.Dup())
         self._boards = Boards(self._comm.Dup())
+        self._tickets: Tickets | None = None
 
     def split(self, color: int) -> "MPICommunicator":
         part = MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
@@ -197,6 +199,18 @@ class MPICommunicator(Communicator):
         """Describe in `status` a message that has arrived; False if there is none."""
         whom = MPI.ANY_SOURCE if source == ANY else source
         return self._comm.Iprobe(whom, MPI.ANY_TAG if tag == ANY else tag, status)
+
+    def deal(self, start: int) -> None:
+        self.barrier()
+        if self._tickets is None:
+            self._tickets = Tickets(self._comm)
+        if self.rank == 0:
+            self._tickets.restart(start)
+        self.barrier()
+
+    def ticket(self) -> int:
+        assert self._tickets is not None, "deal() comes first"
+        return self._tickets.take()
 
     def gather(self, item: Any) -> list[Any]:
         text = np.frombuffer(json.dumps(item).encode(), np.uint8)

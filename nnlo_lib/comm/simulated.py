@@ -63,6 +63,7 @@ class _Group:
         self.world, self.members = world, members
         self.mailboxes = [Letters() for _ in members]
         self.meetings: dict[int, _Meeting] = {}
+        self.tickets = 0
 
 
 class SimulatedCommunicator(Communicator):
@@ -103,6 +104,16 @@ class SimulatedCommunicator(Communicator):
 
     def barrier(self) -> None:
         self._meet(None, lambda _: None, 0)
+
+    def deal(self, start: int) -> None:
+        self.barrier()
+        self._group.tickets = start
+        self.barrier()
+
+    def ticket(self) -> int:
+        self._scheduler.pause(self._process)
+        self._group.tickets += 1
+        return self._group.tickets - 1
 
     def gather(self, item: Any) -> list[Any]:
         text = json.dumps(item)

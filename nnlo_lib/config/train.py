@@ -1,5 +1,7 @@
 """How long and how fast one replica learns."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from nnlo_lib.config.optimizer import SGD, Optimizer
@@ -15,6 +17,11 @@ class Train(Strict):
         None, ge=1, description="Ends an epoch after so many steps; null: when every sample was used once."
     )
     batch_size: int = Field(64, ge=1, description="Samples per step and worker.")
+    dealing: Literal["static", "dynamic"] = Field(
+        "static",
+        description="Which worker takes which batch: the same number each, known beforehand, or the epoch's next one "
+        "whenever a worker has time, so that none waits for a slower one (asynchronous algorithms).",
+    )
     optimizer: Optimizer = Field(
         SGD(momentum=0.9), description="Update rule: sgd, adam, rmsprop or adadelta."
     )

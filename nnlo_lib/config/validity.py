@@ -1,7 +1,7 @@
 """What each algorithm needs of the rest of an experiment and what it allows: the matrix that experiments are held to."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from nnlo_lib.config.algorithm import Algorithm
@@ -19,7 +19,7 @@ class Needs:
 
     graph: what the topology must be, empty where there is none; compression: of what is exchanged (cast: fp16 and
     bf16 only); groups: workers of several processes; masters: servers below a server; schedule: of the learning
-    rate; one_model: all ranks hold one model after an epoch, so that a run could go on with other ranks;
+    rate; asynchronous: unless said to be synchronous, no worker waits for another; one_model: all ranks hold one model after an epoch, so that a run could go on with other ranks;
     buffers: batch-norm statistics are averaged when replicas are, or each node's own.
     """
 
@@ -29,6 +29,7 @@ class Needs:
     masters: bool = False
     schedule: bool = True
     one_model: bool = False
+    asynchronous: bool = False
     ranks: int = 1
 
     @property
@@ -38,18 +39,20 @@ class Needs:
 
 
 MIXING: tuple[Graph, ...] = ("connected", "symmetric", "doubly stochastic")
-SERVED = Needs(masters=True, schedule=False, ranks=2)
+SERVED = Needs(masters=True, schedule=False, asynchronous=True, ranks=2)
 MATRIX = {
     "allreduce": Needs(compression="any", groups=False, one_model=True),
     "average": Needs(one_model=True),
     "diloco": Needs(compression="any", one_model=True),
     "individual": Needs(),
-    "downpour": Needs(masters=True, schedule=False, one_model=True, ranks=2),
+    "downpour": replace(SERVED, one_model=True),
     "easgd": SERVED,
     "gem": SERVED,
-    "gosgd": Needs(ranks=2, groups=False),
+    "gosgd": Needs(asynchronous=True, ranks=2, groups=False),
     "sgp": Needs(graph=("connected",), groups=False),
-    "adpsgd": Needs(graph=("connected", "symmetric", "static", "bipartite"), groups=False, ranks=2),
+    "adpsgd": Needs(
+        graph=("connected", "symmetric", "static", "bipartite"), asynchronous=True, groups=False, ranks=2
+    ),
     "dsgd": Needs(graph=MIXING, compression="cast", groups=False),
     "dsgt": Needs(graph=MIXING, compression="cast", groups=False),
     "d2": Needs(graph=(*MIXING, "static", "eigenvalues above -1/3"), compression="cast", groups=False),
@@ -103,8 +106,21 @@ def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
         yield Fault(
             f"{name} steps on its server, which knows no schedule; use constant", ("train", "schedule")
         )
+    if run.train.dealing == "dynamic":
+        yield from _dealing_faults(run, name, row)
     yield from _compression_faults(run, name, row)
     yield from _mode_faults(run)
+
+
+def _dealing_faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
+    if not row.asynchronous or getattr(run.algorithm, "synchronous", False):
+        yield Fault(f"the workers of {name} wait for each other; use static", ("train", "dealing"))
+    if run.data.partition.name != "iid":
+        yield Fault(
+            "workers that have samples of their own cannot take others'; use static", ("train", "dealing")
+        )
+    if run.parallel.processes_per_worker > 1:
+        yield Fault("the processes of a worker wait for each other; use static", ("train", "dealing"))
 
 
 def _why_two(row: Needs) -> str:

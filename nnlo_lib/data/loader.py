@@ -52,14 +52,15 @@ class Loader:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch from step `start` on."""
-        batches = (self._batch(epoch, step) for step in range(start, self.steps_per_epoch))
+        batches = (self.batch(epoch, step) for step in range(start, self.steps_per_epoch))
         if not self._is_worth_a_thread(epoch, start):
             yield from batches
             return
         with closing(prefetched(batches, DEPTH)) as ahead:
             yield from ahead
 
-    def _batch(self, epoch: int, step: int) -> Batch:
+    def batch(self, epoch: int, step: int) -> Batch:
+        """Return one batch of an epoch."""
         ids = self._sampler.ids(epoch, step)
         inputs, labels = self._split.take(ids)
         if self._augment:

@@ -73,6 +73,9 @@ class TrainingData:
 
     def _sampler(self, worker: int) -> Sampler:
         train, seed = self._task.run.train, self._task.seed
+        if train.dealing == "dynamic":  # one walk, whose steps go to whoever takes them
+            steps = train.steps_per_epoch and train.steps_per_epoch * self._workers
+            return SharedOrder(self.parts[0], train.batch_size, 1, 0, seed, steps_per_epoch=steps)
         if len(self.parts) == 1:
             return SharedOrder(
                 self.parts[0],

@@ -56,6 +56,7 @@ class Training:
         self._open_data(task)
         self._build_replica(task)
         self.algorithm = build_algorithm(run, comm, task.seed)
+        self.dynamic, self._leaving = run.train.dealing == "dynamic", False
         self.epoch = self.index = self.steps = self.samples = self.restarts = 0
         self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
 
@@ -94,9 +95,13 @@ class Training:
         """Train to the last epoch, or until all ranks agree to stop."""
         self._resume()
         while self.epoch < self.task.run.train.epochs:
+            if self.dynamic:
+                self.comm.deal(self.index)
             with self.stopwatch.training():
                 self._train_epoch() if self.is_worker else self.algorithm.serve(self.replica, self.stop)
                 self.algorithm.on_pause(self.replica)
+            if self.dynamic:
+                self.index = self._dealt()
             if self._everyone(self.index == self.loader.steps_per_epoch or not self.is_worker):
                 self._end_epoch()
             self._save()
@@ -106,16 +111,30 @@ class Training:
         self.algorithm.on_finish(self.replica)
         return True
 
+    def _batches(self) -> Iterator[Batch]:
+        """Yield this worker's batches: those planned for it, or those that are next when it asks."""
+        if not self.dynamic:
+            yield from self.loader.epoch(self.epoch, self.index)
+            return
+        while not self._leaving and (ticket := self.comm.ticket()) < self.loader.steps_per_epoch:
+            yield self.loader.batch(self.epoch, ticket)
+
+    def _dealt(self) -> int:
+        """Return how many batches of the epoch are done, all workers together; all ranks call it."""
+        asked = self.comm.ticket() if self.comm.rank == 0 else 0
+        return min(int(self.comm.gather(asked)[0]), self.loader.steps_per_epoch)
+
     def _train_epoch(self) -> None:
         self.replica.module.train()
         shown = self.comm.rank == self.roles.index("worker")
         with Progress(self.epoch, self.index, self.loader, self.problem, shown) as progress:
-            batches = self.stopwatch.fetching(self.loader.epoch(self.epoch, self.index))
+            batches = self.stopwatch.fetching(self._batches())
             batch = next(batches, None)
             while batch is not None:
                 batch = self._step(batch, batches)
                 progress.show(self.index, self.sums)
-                if self.algorithm.agreed(self.stop()):
+                self._leaving = self.algorithm.agreed(self.stop())
+                if self._leaving and not self.dynamic:  # what was dealt dynamically is nobody else's
                     break
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
