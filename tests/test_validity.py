@@ -79,6 +79,19 @@ def test_a_graph_that_does_not_serve_is_refused(tmp_path, name, topology, word):
     assert word in text
 
 
+def test_what_neighbours_remember_needs_a_static_graph(tmp_path):
+    changes = {"topology": {"name": "cycle", "drop": 0.1}, "compression": {"name": "fp16"}}
+    assert "needs a graph that is static" in refusal(tmp_path, **settings("dsgd") | changes)
+
+
+def test_workers_that_wait_for_each_other_cannot_take_batches_as_they_like(tmp_path):
+    dynamic = {"train": {"dealing": "dynamic"}}
+    assert "wait for each other" in refusal(tmp_path, **settings("allreduce") | dynamic)
+    own = {"data": {"partition": {"name": "by_class"}}}
+    assert "samples of their own" in refusal(tmp_path, **settings("gosgd") | dynamic | own)
+    Run.model_validate(settings("gosgd") | dynamic)
+
+
 def test_masters_need_workers(tmp_path):
     text = refusal(tmp_path, **settings("easgd", algorithm={"name": "easgd", "masters": 3}))
     assert "3 masters need 2 workers at least" in text

@@ -19,7 +19,7 @@ BASE = {
     "model": {"name": "simplecnn"},
     "train": {"epochs": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}},
 }
-TIMINGS = ("seconds", "samples_per_second")
+TIMINGS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the start's broadcast
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnlo_lib.report.tables import COLUMNS, Spread, leaders, spreads
+from nnlo_lib.report.clock import Clock
+from nnlo_lib.report.tables import COLUMNS, LAST, Spread, leaders, spreads
 from nnlo_lib.report.words import MISSING, number, plus_minus, seconds, size
 
 Say = Callable[[Spread], str]
@@ -36,15 +37,14 @@ class Dots:
     mean: float
 
 
-def columns(table: pd.DataFrame) -> list[Column]:
+def columns(table: pd.DataFrame, clock: Clock) -> list[Column]:
     """Return the columns of the comparison; those that no run has are left out."""
     metrics = [name for name in map(str, table) if _is_test_metric(name)]
     made = [
         _column(table, "accuracy", "test accuracy", _percent, True),
         _column(table, "loss", "test loss", plus_minus, False),
         *(_column(table, name, f"test {name}".replace("_", " "), plus_minus) for name in metrics),
-        _column(table, "seconds", "training time", _duration, False),
-        _column(table, "samples_per_second", "samples/s", plus_minus, True),
+        *_times(table, clock),
         _column(table, "bytes_sent", "bytes sent", lambda spread: size(spread.mean)),
         _column(table, "ranks", "ranks", _count),
         *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
@@ -72,6 +72,21 @@ def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return [name.replace("_", " ") for name in shown], rows
 
 
+def _times(table: pd.DataFrame, clock: Clock) -> list[Column]:
+    """Return the columns of time and speed; where the clocks differ, none is best and the virtual ones say so."""
+    longest, fastest = (None, None) if clock.mixed else (False, True)
+    made = [
+        _column(table, "seconds", f"{clock.word or 'training'} time", _duration, longest),
+        _column(table, "samples_per_second", "samples/virtual s" if clock.word else "samples/s", plus_minus, fastest),
+    ]
+    return [_marked(column, clock) for column in made] if clock.mixed else made
+
+
+def _marked(column: Column, clock: Clock) -> Column:
+    virtual = {run: Cell(f"{column.cells[run].text} virtual") for run in clock.virtual}
+    return Column(column.heading, column.cells | virtual)
+
+
 def _column(table: pd.DataFrame, name: str, heading: str, say: Say, highest: bool | None = None) -> Column:
     values = spreads(table, name)
     first = leaders(values, highest) if highest is not None and len(values) > 1 else []
@@ -82,7 +97,7 @@ def _column(table: pd.DataFrame, name: str, heading: str, say: Say, highest: boo
 
 
 def _is_test_metric(name: str) -> bool:
-    return name not in (*COLUMNS, "epochs", "ranks", "restarts") and not name.startswith("val_")
+    return name not in (*COLUMNS, *LAST) and not name.startswith("val_")
 
 
 def _percent(spread: Spread) -> str:
@@ -100,6 +115,6 @@ def _count(spread: Spread) -> str:
 def _plain(name: str, value: object) -> str:
     if pd.isna(value):  # type: ignore[call-overload]
         return MISSING
-    if name == "bytes_sent":
+    if name in ("bytes_sent", "messages_sent"):
         return f"{int(value):,}"  # type: ignore[call-overload]
     return number(value) if isinstance(value, float) else str(value)

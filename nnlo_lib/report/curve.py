@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.report.axis import Axis
+from nnlo_lib.report.clock import Clock
 from nnlo_lib.report.words import number
 
 POINTS = 120  # of one line; more cannot be told apart
@@ -33,6 +34,7 @@ class Pen:
     y: Axis
     against: str
     say: Callable[[float], str]
+    clock: Clock
 
     def curve(self, run: int, name: str, jobs: Sequence[pd.DataFrame]) -> Curve:
         """Draw the jobs of a run; the mean ends where the first of them ends."""
@@ -61,7 +63,7 @@ class Pen:
 
     def _say(self, name: str, epoch: float, seconds: float, value: float, std: float) -> str:
         spread = f" ± {self.say(std)}" if math.isfinite(std) else ""
-        return f"{name} · epoch {epoch:.0f}, {number(seconds, 3)} s: {self.say(value)}{spread}"
+        return f"{name} · epoch {epoch:.0f}, {number(seconds, 3)} {self.clock.unit(name)}: {self.say(value)}{spread}"
 
 
 def average(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:

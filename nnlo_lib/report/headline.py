@@ -4,19 +4,21 @@ import math
 from collections.abc import Collection, Sequence
 
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
+from nnlo_lib.report.clock import Clock
+from nnlo_lib.report.nodes import spans
+from nnlo_lib.report.speed import speed
 from nnlo_lib.report.tables import Spread, leaders, spreads
-from nnlo_lib.report.words import listing, percent, plural, plus_minus, rounded
+from nnlo_lib.report.words import bold, listing, percent, plural, plus_minus
 
 FEW = 3  # runs; more are not named one by one
-NEAR = 1.05  # ratio of speeds that is not worth a sentence
 
 
-def headline(table: pd.DataFrame) -> Markup:
-    """Name the best run, what cannot be told from it, and how the speeds compare."""
-    sentences = [_quality(table), _speed(table), _restarts(table)]
-    return Markup(" ".join(filter(None, sentences)))  # only names come from outside, and _run escapes them
+def headline(table: pd.DataFrame, clock: Clock) -> Markup:
+    """Name the best run, what cannot be told from it, what its nodes reach, and how the speeds compare."""
+    sentences = [_quality(table), _nodes(table), speed(table, clock), _restarts(table)]
+    return Markup(" ".join(filter(None, sentences)))  # only names come from outside, and bold escapes them
 
 
 def target(table: pd.DataFrame) -> tuple[str, bool]:
@@ -49,16 +51,33 @@ def measured_on(splits: Collection[str]) -> str:
 
 def _quality(table: pd.DataFrame) -> str:
     column, highest = target(table)
-    values = {run: spread for run, spread in spreads(table, column).items() if math.isfinite(spread.mean)}
+    values = _known(table, column)
     if not values:
         return "No run has a test result that can be compared."
     level = leaders(values, highest)
     best = level[0]
     value = f"{_value(values[best], column)} over {repetitions(table[table['run'] == best])}"
     if len(values) == 1:
-        return f"{_run(best)} reaches a test {column} of {value}."
-    claim = f"{_run(best)} has the {'highest' if highest else 'lowest'} test {column}: {value}."
+        return f"{bold(best)} reaches a test {column} of {value}."
+    claim = f"{bold(best)} has the {'highest' if highest else 'lowest'} test {column}: {value}."
     return f"{claim} {_level(values, level, column)}{_behind(values, level, column)}"
+
+
+def _nodes(table: pd.DataFrame) -> str:
+    """Tell what the nodes of the best run reach, where each keeps a model of its own."""
+    column, highest = target(table)
+    found = spans(table, column)
+    best = leaders(_known(table, column), highest)[:1]
+    if not best or best[0] not in found:
+        return ""
+    return (
+        f"Tested is the mean of the models that the nodes of {bold(best[0])} keep; "
+        f"their own validation {column} is {found[best[0]]}."
+    )
+
+
+def _known(table: pd.DataFrame, column: str) -> dict[str, Spread]:
+    return {run: spread for run, spread in spreads(table, column).items() if math.isfinite(spread.mean)}
 
 
 def _level(values: dict[str, Spread], level: Sequence[str], column: str) -> str:
@@ -82,33 +101,13 @@ def _behind(values: dict[str, Spread], level: Sequence[str], column: str) -> str
 
 def _several(runs: Sequence[str], values: dict[str, Spread], column: str) -> str:
     if len(runs) <= FEW:
-        return listing([f"{_run(run)} ({_value(values[run], column)})" for run in runs])
+        return listing([f"{bold(run)} ({_value(values[run], column)})" for run in runs])
     ranked = sorted((values[run] for run in runs), key=lambda spread: spread.mean)
     return f"{len(runs)} runs, from {_value(ranked[0], column)} to {_value(ranked[-1], column)},"
 
 
 def _value(spread: Spread, column: str) -> str:
     return plus_minus(spread, 100, "%") if column == "accuracy" else plus_minus(spread)
-
-
-def _run(name: str) -> str:
-    return f"<b>{escape(name)}</b>"
-
-
-def _speed(table: pd.DataFrame) -> str:
-    speeds = spreads(table, "samples_per_second")
-    ranked = sorted(speeds, key=lambda run: speeds[run].mean, reverse=True)
-    fast, slow = ranked[0], ranked[-1]
-    ranks = {run: plural(count, "rank") for run, count in table.groupby("run")["ranks"].first().items()}
-    rate = f"{rounded(speeds[fast].mean)} samples per second"
-    if len(ranked) == 1:
-        return f"It trains on {rate} with {ranks[fast]}."
-    ratio = speeds[fast].mean / speeds[slow].mean
-    repeated = speeds[fast].count > 1 < speeds[slow].count
-    if ratio < NEAR or (repeated and not speeds[fast].beats(speeds[slow], highest=True)):
-        return f"All train equally fast, at about {rate}."
-    times = f"{rounded(ratio)} times {_run(slow)} on {ranks[slow]}"
-    return f"{_run(fast)} trains fastest, on {rate} with {ranks[fast]}: {times}."
 
 
 def _restarts(table: pd.DataFrame) -> str:

@@ -49,6 +49,21 @@ class Job:
         """What each rank did; workers all, unless the summary says otherwise."""
         return self.summary.get("roles") or ["worker"] * self.summary["ranks"]
 
+    @property
+    def transport(self) -> str:
+        """How the ranks talked; `simulated` means that seconds are virtual."""
+        return str(self.setting("parallel").get("transport", "mpi"))
+
+    @property
+    def messages(self) -> int | None:
+        """Messages that all ranks sent, where they were counted."""
+        counts = self.summary.get("messages_sent")
+        return sum(counts.values()) if counts else None
+
+    def setting(self, section: str) -> dict[str, Any]:
+        """Return a section of the resolved configuration, empty where there is none."""
+        return self.summary["config"].get(section) or {}
+
     @cached_property
     def history(self) -> pd.DataFrame:
         """One row per epoch. Raises UserError if the file is missing or cut short."""

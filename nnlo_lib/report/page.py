@@ -8,7 +8,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from nnlo_lib.data.atomic import replacing
-from nnlo_lib.report import comparison, confusion, costs, headline, plots, provenance, words
+from nnlo_lib.report import comparison, confusion, costs, exchange, headline, nodes, plots, provenance, words
+from nnlo_lib.report.clock import Clock, clock
 from nnlo_lib.report.job import Job, by_run, load_jobs, read_text
 from nnlo_lib.report.tables import read_summary
 
@@ -25,7 +26,8 @@ def write_page(output: Path, experiment_file: Path, summary: Path, folders: Sequ
 
 def render(jobs: Sequence[Job], summary: Path, experiment_file: Path) -> str:
     """Return the page; the same inputs give the same bytes."""
-    panels = plots.panels(jobs)
+    timed_by = clock(jobs)
+    panels = plots.panels(jobs, timed_by)
     template = _environment().get_template("page.html")
     return template.render(
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
@@ -39,7 +41,8 @@ def render(jobs: Sequence[Job], summary: Path, experiment_file: Path) -> str:
         panels=panels,
         banded=any(curve.band for panel in panels for curve in panel.curves),
         confusions=confusion.confusions(jobs),
-        **_tables(jobs, summary),
+        clock=timed_by,
+        **_tables(jobs, summary, timed_by),
         **_costs(jobs),
         **_provenance(jobs, experiment_file),
     )
@@ -57,20 +60,22 @@ def _environment() -> Environment:
     return environment
 
 
-def _tables(jobs: Sequence[Job], summary: Path) -> dict[str, Any]:
+def _tables(jobs: Sequence[Job], summary: Path, timed_by: Clock) -> dict[str, Any]:
     table = read_summary(summary, jobs)
     ranked_by, _ = headline.target(table)
     headings, rows = comparison.job_rows(table)
     samples = {job.evaluation["samples"] for job in jobs}
     return {
-        "headline": headline.headline(table),
+        "headline": headline.headline(table, timed_by),
         "repetitions": headline.repetitions(table),
         "weight": headline.weight(samples.pop()) if ranked_by == "accuracy" and len(samples) == 1 else "",
         "measured_on": headline.measured_on({job.evaluation.get("split", "test") for job in jobs}),
-        "columns": comparison.columns(table),
+        "columns": comparison.columns(table, timed_by),
         "dots": comparison.dots(table, ranked_by),
         "headings": headings,
         "rows": rows,
+        "own_models": nodes.own_models(jobs),
+        "agreement": nodes.agreement(jobs, nodes.spans(table, ranked_by)),
     }
 
 
@@ -82,6 +87,8 @@ def _costs(jobs: Sequence[Job]) -> dict[str, Any]:
         "waiting": costs.waiting(times),
         "volumes": volumes,
         "purposes": costs.names(volumes),
+        "exchange": exchange.exchange(jobs),
+        "stale": bool(exchange.staleness(jobs)),
     }
 
 

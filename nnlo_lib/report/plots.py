@@ -8,6 +8,7 @@ import pandas as pd
 
 from nnlo_lib.report import axis
 from nnlo_lib.report.axis import Axis
+from nnlo_lib.report.clock import Clock
 from nnlo_lib.report.curve import Curve, Pen
 from nnlo_lib.report.job import Job, by_run
 from nnlo_lib.report.words import number, percent
@@ -16,7 +17,6 @@ WIDTH, HEIGHT = 460, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 448, 12, 246  # the plotted area
 INSET = 6  # of the first and last value
 STEEP = 8  # ratio of largest to smallest loss from which orders of magnitude matter
-UNITS = {"epoch": "epoch", "seconds": "training time (s)"}
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Panel:
     curves: tuple[Curve, ...]
 
 
-def panels(jobs: Sequence[Job]) -> list[Panel]:
+def panels(jobs: Sequence[Job], clock: Clock) -> list[Panel]:
     """Return a panel per metric against epochs, and the main metric against seconds."""
     names = _metrics(jobs)
     chosen = [(name, "epoch") for name in [*names, "consensus_error"]]
     chosen += [(name, "seconds") for name in names[-1:]]
-    drawn = (_panel(jobs, name, against) for name, against in chosen)
+    drawn = (_panel(jobs, name, against, clock) for name, against in chosen)
     return [panel for panel in drawn if panel is not None]
 
 
@@ -45,22 +45,33 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
     frames = [job.history for job in jobs]
     columns = {str(name) for frame in frames for name in frame if frame[name].notna().any()}
     names = {name.split("_", 1)[1] for name in columns if name.startswith(("train_", "val_"))}
-    names = {name for name in names if not name.endswith(("_min", "_max"))}  # over nodes
+    names = {name for name in names if not _over_nodes(name, names)}
     others = [f"val_{name}" if f"val_{name}" in columns else f"train_{name}" for name in names - {"loss"}]
     losses = [name for name in ("train_loss", "val_loss") if name in columns]
     return losses + sorted(others, key=lambda name: (name.split("_", 1)[1] == "accuracy", name))
 
 
-def _panel(jobs: Sequence[Job], metric: str, against: str) -> Panel | None:
+def _over_nodes(name: str, names: set[str]) -> bool:
+    """Say whether a name is that of the smallest or largest value over nodes of another."""
+    return name.endswith(("_min", "_max")) and name[: -len("_min")] in names
+
+
+def _panel(jobs: Sequence[Job], metric: str, against: str, clock: Clock) -> Panel | None:
     runs = {run: _lines(group, metric) for run, group in by_run(jobs).items()}
     lines = [line for group in runs.values() for line in group]
     if not lines:
         return None
     known = pd.concat(lines)
     y, note, say = _vertical(metric, known["value"])
-    pen = Pen(_horizontal(against, known[against]), y, against, say)
+    pen = Pen(_horizontal(against, known[against]), y, against, say, clock)
     curves = tuple(pen.curve(place, run, runs[run]) for place, run in enumerate(runs) if runs[run])
-    return Panel(_title(metric), note, UNITS[against], pen.x, y, curves)
+    return Panel(_title(metric), note, _name(against, clock), pen.x, y, curves)
+
+
+def _name(against: str, clock: Clock) -> str:
+    if against == "epoch":
+        return "epoch"
+    return "time (s): virtual or measured" if clock.mixed else f"{clock.word or 'training'} time (s)"
 
 
 def _title(metric: str) -> str:

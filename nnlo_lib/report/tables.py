@@ -13,6 +13,7 @@ from nnlo_lib.report.job import Job, read_table
 
 KEY = ("run", "seed", "fold")
 COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
+LAST = ("epochs", "ranks", "restarts", "messages_sent", "transport")
 NOT_METRICS = {"samples", "accuracy", "loss"}
 
 
@@ -31,11 +32,10 @@ class Spread:
 
 
 def summarize(jobs: Sequence[Job]) -> pd.DataFrame:
-    """Return one row per job, in the order given; test metrics first, then `val_*`, epochs, ranks, restarts."""
+    """Return one row per job, in the order given; test metrics first, then `val_*`, and LAST."""
     rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
     extra = pd.DataFrame([_more(job) for job in jobs])
-    last = ["epochs", "ranks", "restarts"]
-    return pd.concat([rows, extra[[name for name in extra if name not in last] + last]], axis=1)
+    return pd.concat([rows, extra[[name for name in extra if name not in LAST] + list(LAST)]], axis=1)
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:
@@ -60,6 +60,12 @@ def spreads(table: pd.DataFrame, column: str) -> dict[str, Spread]:
     return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
 
 
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the spread of some values, at least one."""
+    known = pd.Series(values, dtype=float)
+    return Spread(known.mean(), known.std(), len(values))
+
+
 def leaders(values: dict[str, Spread], highest: bool) -> list[str]:
     """Return the run with the best mean, then those it does not beat by more than the spread."""
     ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
@@ -82,8 +88,10 @@ def _more(job: Job) -> dict[str, object]:
     summary = job.summary
     others = {name: value for name, value in job.evaluation.items() if _is_metric(name, value)}
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
-    counts = {"epochs": summary["epochs"], "ranks": summary["ranks"], "restarts": summary.get("restarts", 0)}
-    return {**others, **validation, **counts}
+    last = (
+        summary["epochs"], summary["ranks"], summary.get("restarts", 0), job.messages, job.transport
+    )
+    return {**others, **validation, **dict(zip(LAST, last, strict=True))}
 
 
 def _is_metric(name: str, value: object) -> bool:

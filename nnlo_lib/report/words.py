@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from markupsafe import escape
+
 from nnlo_lib.report.tables import Spread
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -58,6 +60,11 @@ def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
         return number(mean, 4) + tail
     decimals = min(_decimals(std, 2), _decimals(mean, 5)) if std else _decimals(mean, 4)
     return f"{mean:,.{decimals}f}{UNBROKEN}±{UNBROKEN}{std:,.{decimals}f}{tail}"
+
+
+def bold(name: str) -> str:
+    """Write a name that comes from outside as HTML."""
+    return f"<b>{escape(name)}</b>"
 
 
 def listing(names: Sequence[str]) -> str:

@@ -37,7 +37,8 @@ def graph_fault(run: Run, seed: int) -> str | None:
         graph = topology(run.topology, workers, seed)
     except UserError as error:
         return str(error)
-    lacking = next((need for need in row.graph if not HOLDS[need](graph)), None)
+    wanted: tuple[Graph, ...] = row.graph if run.compression.name == "none" else (*row.graph, "static")
+    lacking = next((need for need in wanted if not HOLDS[need](graph)), None)
     if lacking is None:
         return None
     return f"{run.algorithm.name} needs a graph that is {lacking}, {run.topology.name} of {workers} nodes is not: {ADVICE[lacking]}"

@@ -1,0 +1,93 @@
+"""Draw the figures of docs/algorithms.md from finished simulations, and print their tables.
+
+nnlo simulate config/experiments/dinno-mnist.yaml --set data.source=FOLDER
+nnlo simulate config/experiments/stragglers.yaml --set data.source=FOLDER
+python benchmarks/figures.py dinno-mnist results/dinno-mnist-simulated
+python benchmarks/figures.py stragglers results/stragglers-simulated
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import pandas as pd
+
+DOCS = Path(__file__).parents[1] / "docs"
+GRAPHS = ("cycle", "complete", "random-sparse", "random-dense")
+METHODS = {"dinno": "C0", "dsgt": "C1", "dsgt-tuned": "C2", "dsgt-dinno": "C4", "dsgd": "C3"}
+LEVELS = (0.90, 0.95, 0.97)
+
+
+def histories(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return the history of each run that is there, by name."""
+    files = sorted(folder.glob("*/seed-*/history.csv"))
+    return {file.parents[1].name: pd.read_csv(file) for file in files}
+
+
+def dinno_mnist(folder: Path) -> None:
+    """Draw the mean accuracy of the nodes against rounds, a panel for each graph."""
+    runs = histories(folder)
+    figure, panels = plt.subplots(1, len(GRAPHS), figsize=(13, 3.4), sharey=True)
+    for panel, graph in zip(panels, GRAPHS, strict=True):
+        for method, colour in METHODS.items():
+            if (run := runs.get(f"{method}-{graph}")) is not None:
+                rounds = _rounds(run)
+                panel.plot(rounds, run["val_accuracy"], colour, label=method)
+                panel.fill_between(
+                    rounds, run["val_accuracy_min"], run["val_accuracy_max"], color=colour, alpha=0.2, lw=0
+                )
+        panel.set(title=graph, xlabel="round", ylim=(0, 1))
+    panels[0].set_ylabel("top-1 accuracy: mean, worst and best node")
+    panels[0].legend()
+    _save(figure, "dinno-mnist.svg")
+    print("| run | 100 | 400 | 1,000 | 2,000 (worst, best node) | rounds to 90 / 95 / 97 % |\n|" + " --- |" * 6)
+    for name, run in runs.items():
+        print(f"| {name} | {' | '.join(_cells(run))} |")
+
+
+def _rounds(run: pd.DataFrame) -> "pd.Series[float]":
+    return run["epoch"] * 2000 / run["epoch"].max()
+
+
+def _cells(run: pd.DataFrame) -> Iterator[str]:
+    table = run.set_index(_rounds(run).astype(int))
+    yield from (f"{table['val_accuracy'][at]:.3f}" for at in (100, 400, 1000))
+    last = table.iloc[-1]
+    yield f"**{last['val_accuracy']:.3f}** ({last['val_accuracy_min']:.3f}, {last['val_accuracy_max']:.3f})"
+    reached = (table.index[table["val_accuracy"] >= level] for level in LEVELS)
+    yield " / ".join(f"{where[0]:,}" if len(where) else "-" for where in reached)
+
+
+def stragglers(folder: Path) -> None:
+    """Draw the validation accuracy against virtual time."""
+    figure, panel = plt.subplots(figsize=(7, 4))
+    for number, (name, run) in enumerate(histories(folder).items()):
+        panel.plot(run["seconds"], run["val_accuracy"], f"C{number}", marker=".", label=name)
+    panel.axhline(0.95, color="grey", lw=0.5)
+    panel.set(xlabel="virtual seconds", ylabel="validation accuracy", ylim=(0.6, 1), xscale="log")
+    panel.legend()
+    _save(figure, "stragglers.svg")
+
+
+def _save(figure: plt.Figure, name: str) -> None:
+    figure.tight_layout()
+    figure.savefig(DOCS / name, metadata={"Date": None})
+    print(f"wrote {DOCS / name}")
+
+
+def main() -> None:
+    """Draw one figure."""
+    drawings = {"dinno-mnist": dinno_mnist, "stragglers": stragglers}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("which", choices=drawings)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    drawings[options.which](options.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Every algorithm, stopped in the middle of an epoch again and again, goes on from where it was."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from training import TIMINGS
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.validity import MATRIX
+from nnlo_lib.jobs import Plan
+from nnlo_lib.single import prepare
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.task import Task
+
+NETWORK = """
+from torch import nn
+
+def normalised(shape, classes):
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2),
+        nn.Flatten(), nn.Linear(height * width, classes),
+    )
+"""
+DATA = {"validation": 0.5}  # leaves 721 samples, in 6 steps an epoch, the last one smaller
+BATCH = {2: 61, 3: 41, 4: 31}  # by the number of workers
+STEPS, EPOCHS, ROUND = 6, 2, 3
+CALLS = 10  # of the flag, by all ranks together, before it asks to stop
+CYCLE, LAZY = {"name": "cycle"}, {"name": "cycle", "weights": "lazy_metropolis"}
+PAIRS = {"parallel": {"processes_per_worker": 2}}
+FIVE = {"parallel": {"ranks": 5}}
+
+
+def served(name, **settings):
+    """Return a synchronous server algorithm."""
+    return {"algorithm": {"name": name, "synchronous": True, **settings}}
+
+
+SYNCHRONOUS = {
+    "allreduce": {},
+    "allreduce, buckets": {"algorithm": {"name": "allreduce", "bucket_mb": 0.001}},
+    "allreduce, sign": {"compression": {"name": "sign"}},
+    "allreduce, powersgd": {"compression": {"name": "powersgd"}},
+    "average": {"algorithm": {"name": "average", "sync_every": ROUND}},
+    "average, groups": {"algorithm": {"name": "average", "sync_every": ROUND}, **PAIRS},
+    "diloco": {"algorithm": {"name": "diloco", "sync_every": ROUND}},
+    "diloco, top_k": {"algorithm": {"name": "diloco", "sync_every": ROUND}, "compression": {"name": "top_k"}},
+    "individual": {},
+    "downpour, synchronous": served("downpour", sync_every=2),
+    "downpour, masters": {**served("downpour", masters=2), **FIVE},
+    "downpour, unequal parts": {**served("downpour"), "data": {"partition": {"name": "by_class"}}},
+    "easgd, synchronous": served("easgd", sync_every=2),
+    "easgd, masters": {**served("easgd", sync_every=1, masters=2), **FIVE},
+    "gosgd, synchronous": served("gosgd", probability=0.4),
+    "sgp": {"topology": {"name": "one_peer_exponential"}},
+    "dsgd": {"topology": {"name": "complete", "drop": 0.3}},
+    "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
+    "dsgt": {},
+    "d2": {"topology": LAZY},
+    "dinno": {"algorithm": {"name": "dinno", "primal_iterations": ROUND, "rho_scaling": 1.1}},
+    "dinno, persistent": {
+        "algorithm": {"name": "dinno", "primal_iterations": ROUND, "persistent_optimizer": True},
+        "train": {"optimizer": {"name": "adam", "lr": 0.002}},
+    },
+    "prox_pda": {},
+    "next": {"algorithm": {"name": "next", "inner_steps": ROUND, "step": 0.9, "step_decay": 0.1}},
+    "choco_sgd": {"compression": {"name": "top_k", "fraction": 0.1}},
+    "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
+}
+ROUNDS = ("average", "diloco", "dinno", "next")  # stopped in the middle of a round, too
+ASYNCHRONOUS = {
+    "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
+    "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},
+    "easgd": {"algorithm": {"name": "easgd", "sync_every": 2}},
+    "gem": {"algorithm": {"name": "gem", "sync_every": 2}},
+    "gosgd": {"algorithm": {"name": "gosgd", "probability": 0.4}},
+    "adpsgd": {},
+}
+UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # of ranks that need not wait for each other
+
+
+class StopAfter(StopFlag):
+    """Ask to stop from some call on, whoever calls."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self._left = calls
+
+    def __call__(self):
+        self._left -= 1
+        return self._left < 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Compute with one thread, as a rank does: with more, small layers wait for busy cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Return the embedded digits, converted."""
+    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
+    prepare(Experiment().data, path.parent)
+    return path
+
+
+def task(folder, manifest, case, settings, **simulation):
+    """Return a training of a case in `folder`."""
+    (folder.parent / "network.py").write_text(NETWORK)
+    name = case.partition(",")[0]
+    parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})
+    servers = settings.get("algorithm", {}).get("masters", 1) if MATRIX[name].masters else 0
+    train = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}} | settings.get("train", {})
+    train |= {"epochs": EPOCHS, "batch_size": BATCH[parallel["ranks"] - servers]}
+    run = {
+        "algorithm": {"name": name}, "topology": CYCLE, **settings, "data": DATA | settings.get("data", {}),
+        "model": {"name": f"{folder.parent / 'network.py'}:normalised"}, "train": train, "parallel": parallel,
+    }  # fmt: skip
+    run = Plan.of(Experiment.model_validate(run)).run(name)
+    return Task("t", folder.name, run, 0, None, 1, manifest, folder)
+
+
+def interrupt(job):
+    """Train in as many parts as it takes; return how far each worker was after the first one."""
+    assert not simulate(job, StopAfter(CALLS))
+    steps = first_steps(job)
+    parts = 1
+    while not simulate(job, StopAfter(CALLS)):
+        parts += 1
+        assert parts < EPOCHS * STEPS
+    return steps
+
+
+def first_steps(job):
+    """Return the workers' steps, in the first epoch, of the only checkpoint."""
+    (folder,) = (job.state / "checkpoints").iterdir()
+    steps = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            progress = json.loads(file.metadata()["progress"])
+        assert progress["epoch"] == 0
+        steps.append(progress["index"])
+    servers = getattr(job.run.algorithm, "masters", 0)
+    return steps[servers:]
+
+
+def rows(job):
+    """Return what was measured after each epoch."""
+    lines = (job.state / "history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def measured(job):
+    """Return all that must not depend on interruptions."""
+    nodes = job.folder / "nodes.csv"
+    history = [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
+    weights = (job.folder / "model.safetensors").read_bytes()
+    return history, nodes.read_text() if nodes.exists() else None, weights
+
+
+def test_no_algorithm_is_left_out():
+    names = {case.partition(",")[0] for case in (*SYNCHRONOUS, *ASYNCHRONOUS)}
+    assert names == set(MATRIX)
+
+
+@pytest.mark.parametrize("compute", ["exact", "batched"])
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_a_synchronous_training_resumes_to_the_same_bits(tmp_path, manifest, case, compute):
+    settings = SYNCHRONOUS[case]
+    whole, parts = (
+        task(tmp_path / name, manifest, case, settings, compute=compute) for name in ("whole", "parts")
+    )
+    assert simulate(whole, StopFlag())
+    steps = interrupt(parts)
+    assert all(0 < step < STEPS for step in steps)
+    assert case.partition(",")[0] not in ROUNDS or all(step % ROUND for step in steps)
+    for ours, reference in zip(measured(parts), measured(whole), strict=True):
+        assert ours == reference
+    check_ledger(parts)
+
+
+@pytest.mark.parametrize("compute", ["exact", "batched"])
+@pytest.mark.parametrize("case", ASYNCHRONOUS)
+def test_an_asynchronous_training_resumes_without_loss(tmp_path, manifest, case, compute):
+    job = task(tmp_path / "parts", manifest, case, ASYNCHRONOUS[case], compute=compute, **UNEQUAL)
+    assert any(0 < step < STEPS for step in interrupt(job))
+    assert rows(job)[-1]["invariant"] < 1e-5
+    check_ledger(job)
+
+
+def check_ledger(job):
+    """Assert that each epoch used each sample exactly once."""
+    assert [row["passes"] for row in rows(job)] == [1, 2]
+    assert [row["samples"] for row in rows(job)] == [721, 2 * 721]
