@@ -31,7 +31,7 @@ from nnlo_lib.train.tuning import tune_process
 
 ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients of a round
 BATCH = 64
-METHODS = {"round": "_train_epoch", "evaluation": "_validate_each"}  # of Training
+METHODS = {"round": "_train_epoch", "evaluation": "_validated"}  # of Training
 Spans = defaultdict[str, list[tuple[float, float]]]
 
 

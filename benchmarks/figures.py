@@ -18,7 +18,7 @@ import pandas as pd
 
 DOCS = Path(__file__).parents[1] / "docs"
 GRAPHS = ("cycle", "complete", "random-sparse", "random-dense")
-METHODS = {"dinno": "C0", "dsgt": "C1", "dsgt-tuned": "C2", "dsgt-dinno": "C4", "dsgd": "C3"}
+METHODS = {"dinno": "C0", "dsgt": "C1", "dsgt-tuned": "C2", "next": "C4", "dsgd": "C3"}
 LEVELS = (0.90, 0.95, 0.97)
 
 
@@ -44,7 +44,9 @@ def dinno_mnist(folder: Path) -> None:
     panels[0].set_ylabel("top-1 accuracy: mean, worst and best node")
     panels[0].legend()
     _save(figure, "dinno-mnist.svg")
-    print("| run | 100 | 400 | 1,000 | 2,000 (worst, best node) | rounds to 90 / 95 / 97 % |\n|" + " --- |" * 6)
+    print(
+        "| run | 100 | 400 | 1,000 | 2,000 (worst, best node) | rounds to 90 / 95 / 97 % |\n|" + " --- |" * 6
+    )
     for name, run in runs.items():
         print(f"| {name} | {' | '.join(_cells(run))} |")
 

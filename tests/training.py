@@ -59,8 +59,17 @@ class Training:
 
     @property
     def history(self) -> list[dict[str, float]]:
-        rows = [json.loads(line) for line in (self.job / "state/history.jsonl").read_text().splitlines()]
-        return [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows]
+        """What was measured after each epoch, less what an interruption may change."""
+        return [{key: value for key, value in row.items() if key not in TIMINGS} for row in self.rows]
+
+    @property
+    def bytes_sent(self) -> list[float]:
+        """Up to the end of each epoch, by all ranks together."""
+        return [row["bytes"] for row in self.rows]
+
+    @property
+    def rows(self) -> list[dict[str, float]]:
+        return [json.loads(line) for line in (self.job / "state/history.jsonl").read_text().splitlines()]
 
     def pid(self, rank: int) -> int:
         return int(json.loads((self.job / f"state/ranks/{rank}").read_text())["pid"])

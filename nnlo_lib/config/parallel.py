@@ -95,7 +95,7 @@ class Parallel(Strict):
 
     ranks: int = Field(2, ge=1, description="MPI processes of one training, servers included.")
     processes_per_worker: int = Field(
-        1, ge=1, description="Ranks that form one worker and average their gradients first (downpour only)."
+        1, ge=1, description="Ranks that form one worker and average their gradients first."
     )
     threads_per_rank: int = Field(
         1, ge=1, description="Threads of each rank (up to cores / ranks is sensible)."

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from nnlo_lib.report.clock import Clock
+from nnlo_lib.report.nodes import spans
 from nnlo_lib.report.tables import COLUMNS, LAST, Spread, leaders, spreads
 from nnlo_lib.report.words import MISSING, number, plus_minus, seconds, size
 
@@ -15,10 +16,11 @@ Say = Callable[[Spread], str]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a run has in a column; `best` if it beats every other run by more than the spread."""
+    """What a run has in a column; `best` if it beats every other run by more than the spread; a note below."""
 
     text: str
     best: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def columns(table: pd.DataFrame, clock: Clock) -> list[Column]:
     """Return the columns of the comparison; those that no run has are left out."""
     metrics = [name for name in map(str, table) if _is_test_metric(name)]
     made = [
-        _column(table, "accuracy", "test accuracy", _percent, True),
+        _of_nodes(table, _column(table, "accuracy", "test accuracy", _percent, True), "accuracy"),
         _column(table, "loss", "test loss", plus_minus, False),
         *(_column(table, name, f"test {name}".replace("_", " "), plus_minus) for name in metrics),
         *_times(table, clock),
@@ -77,14 +79,27 @@ def _times(table: pd.DataFrame, clock: Clock) -> list[Column]:
     longest, fastest = (None, None) if clock.mixed else (False, True)
     made = [
         _column(table, "seconds", f"{clock.word or 'training'} time", _duration, longest),
-        _column(table, "samples_per_second", "samples/virtual s" if clock.word else "samples/s", plus_minus, fastest),
+        _column(
+            table,
+            "samples_per_second",
+            "samples/virtual s" if clock.word else "samples/s",
+            plus_minus,
+            fastest,
+        ),
     ]
-    return [_marked(column, clock) for column in made] if clock.mixed else made
+    notes = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
+    return [_noted(column, notes) for column in made]
 
 
-def _marked(column: Column, clock: Clock) -> Column:
-    virtual = {run: Cell(f"{column.cells[run].text} virtual") for run in clock.virtual}
-    return Column(column.heading, column.cells | virtual)
+def _of_nodes(table: pd.DataFrame, column: Column, metric: str) -> Column:
+    """Note what the nodes' own models reach, where the tested model is their mean."""
+    notes = {run: f"validation {span}" for run, span in spans(table, metric).items()}
+    return _noted(column, notes)
+
+
+def _noted(column: Column, notes: dict[str, str]) -> Column:
+    noted = {run: replace(column.cells[run], note=note) for run, note in notes.items()}
+    return Column(column.heading, column.cells | noted)
 
 
 def _column(table: pd.DataFrame, name: str, heading: str, say: Say, highest: bool | None = None) -> Column:
@@ -115,6 +130,6 @@ def _count(spread: Spread) -> str:
 def _plain(name: str, value: object) -> str:
     if pd.isna(value):  # type: ignore[call-overload]
         return MISSING
-    if name in ("bytes_sent", "messages_sent"):
+    if name == "bytes_sent":
         return f"{int(value):,}"  # type: ignore[call-overload]
     return number(value) if isinstance(value, float) else str(value)

@@ -40,7 +40,9 @@ def _compression(job: Job) -> str:
     settings = job.setting("compression")
     if settings.get("name", "none") == "none":
         return MISSING
-    return ", ".join([settings["name"], *(f"{key} {value}" for key, value in settings.items() if key != "name")])
+    return ", ".join(
+        [settings["name"], *(f"{key} {value}" for key, value in settings.items() if key != "name")]
+    )
 
 
 def _staleness(counts: Counter[int]) -> dict[str, str]:

@@ -70,7 +70,12 @@ def _graph(jobs: Sequence[Job]) -> dict[str, str]:
 
 def _reached(span: Span) -> dict[str, str]:
     name = f"validation {span.metric}"
-    return {name: span.say(span.mean), "worst node": span.say(span.worst), "best node": span.say(span.best)}
+    return {
+        "nodes": str(span.nodes),
+        name: span.say(span.mean),
+        "worst node": span.say(span.worst),
+        "best node": span.say(span.best),
+    }
 
 
 def _distances(jobs: Sequence[Job]) -> dict[str, str]:

@@ -20,4 +20,6 @@ def sheet(cells: Mapping[str, Mapping[str, str]]) -> Sheet:
     named = dict.fromkeys(name for row in full.values() for name, text in row.items() if text != MISSING)
     order = dict.fromkeys(name for row in full.values() for name in row)
     headings = tuple(name for name in order if name in named)
-    return Sheet(headings, {run: tuple(row.get(name, MISSING) for name in headings) for run, row in full.items()})
+    return Sheet(
+        headings, {run: tuple(row.get(name, MISSING) for name in headings) for run, row in full.items()}
+    )

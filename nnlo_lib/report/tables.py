@@ -13,7 +13,7 @@ from nnlo_lib.report.job import Job, read_table
 
 KEY = ("run", "seed", "fold")
 COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
-LAST = ("epochs", "ranks", "restarts", "messages_sent", "transport")
+LAST = ("epochs", "ranks", "restarts", "transport")
 NOT_METRICS = {"samples", "accuracy", "loss"}
 
 
@@ -88,9 +88,7 @@ def _more(job: Job) -> dict[str, object]:
     summary = job.summary
     others = {name: value for name, value in job.evaluation.items() if _is_metric(name, value)}
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
-    last = (
-        summary["epochs"], summary["ranks"], summary.get("restarts", 0), job.messages, job.transport
-    )
+    last = (summary["epochs"], summary["ranks"], summary.get("restarts", 0), job.transport)
     return {**others, **validation, **dict(zip(LAST, last, strict=True))}
 
 

@@ -13,16 +13,14 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated import SimulatedCommunicator
 from nnlo_lib.config import Downpour
 from nnlo_lib.data.loader import Batch
-from nnlo_lib.data.readers import Indices
-from nnlo_lib.data.split import Split
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
 from nnlo_lib.streams import stream
-from nnlo_lib.train.agreement import agreement, over_nodes
+from nnlo_lib.train.agreement import agreement
 from nnlo_lib.train.checkpoint import Checkpoints
 from nnlo_lib.train.data import TrainingData
+from nnlo_lib.train.dealing import AsTheyCome, Dealing, Planned
 from nnlo_lib.train.device import device_of
-from nnlo_lib.train.evaluate import evaluation_sums
 from nnlo_lib.train.gradients import Gradients, Measured, OwnGradients
 from nnlo_lib.train.journal import History, Journal
 from nnlo_lib.train.optimizers import equip
@@ -34,6 +32,7 @@ from nnlo_lib.train.stack import Stack, StackGradients
 from nnlo_lib.train.stopwatch import Stopwatch
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.validation import Validation
 
 
 class Training:
@@ -56,7 +55,7 @@ class Training:
         self._open_data(task)
         self._build_replica(task)
         self.algorithm = build_algorithm(run, comm, task.seed)
-        self.dynamic, self._leaving = run.train.dealing == "dynamic", False
+        self.validation = Validation(self.data, self.tensors, self.problem, comm, self.nodes)
         self.epoch = self.index = self.steps = self.samples = self.restarts = 0
         self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
 
@@ -70,6 +69,8 @@ class Training:
         worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
         self.data = TrainingData(task, workers)
         self.loader = self.data.loader(worker)
+        dynamic = task.run.train.dealing == "dynamic"
+        self.dealing: Dealing = AsTheyCome(self.loader, self.comm) if dynamic else Planned(self.loader)
         if self.comm.rank == 0:
             self.data.save()
 
@@ -95,13 +96,11 @@ class Training:
         """Train to the last epoch, or until all ranks agree to stop."""
         self._resume()
         while self.epoch < self.task.run.train.epochs:
-            if self.dynamic:
-                self.comm.deal(self.index)
+            self.dealing.begin(self.index)
             with self.stopwatch.training():
                 self._train_epoch() if self.is_worker else self.algorithm.serve(self.replica, self.stop)
                 self.algorithm.on_pause(self.replica)
-            if self.dynamic:
-                self.index = self._dealt()
+            self.index = self.dealing.done(self.index)
             if self._everyone(self.index == self.loader.steps_per_epoch or not self.is_worker):
                 self._end_epoch()
             self._save()
@@ -111,30 +110,16 @@ class Training:
         self.algorithm.on_finish(self.replica)
         return True
 
-    def _batches(self) -> Iterator[Batch]:
-        """Yield this worker's batches: those planned for it, or those that are next when it asks."""
-        if not self.dynamic:
-            yield from self.loader.epoch(self.epoch, self.index)
-            return
-        while not self._leaving and (ticket := self.comm.ticket()) < self.loader.steps_per_epoch:
-            yield self.loader.batch(self.epoch, ticket)
-
-    def _dealt(self) -> int:
-        """Return how many batches of the epoch are done, all workers together; all ranks call it."""
-        asked = self.comm.ticket() if self.comm.rank == 0 else 0
-        return min(int(self.comm.gather(asked)[0]), self.loader.steps_per_epoch)
-
     def _train_epoch(self) -> None:
         self.replica.module.train()
         shown = self.comm.rank == self.roles.index("worker")
         with Progress(self.epoch, self.index, self.loader, self.problem, shown) as progress:
-            batches = self.stopwatch.fetching(self._batches())
+            batches = self.stopwatch.fetching(self.dealing.batches(self.epoch, self.index))
             batch = next(batches, None)
             while batch is not None:
                 batch = self._step(batch, batches)
                 progress.show(self.index, self.sums)
-                self._leaving = self.algorithm.agreed(self.stop())
-                if self._leaving and not self.dynamic:  # what was dealt dynamically is nobody else's
+                if self.algorithm.agreed(self.stop()) and self.dealing.leave():
                     break
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
@@ -178,7 +163,7 @@ class Training:
         measured = {f"train_{name}": value for name, value in self.problem.means(self.sums).items()}
         self.samples += int(self.sums[0])
         with self.stopwatch.phase("evaluate"):
-            measured |= self._validate() | agreement(self.algorithm, self.replica, self._where)
+            measured |= self._validated() | agreement(self.algorithm, self.replica, self._where)
         self.algorithm.after_epoch(self.replica)
         measured["bytes"] = sum(self.comm.gather(sum(self.stopwatch.traffic()["bytes"].values())))
         self.epoch, self.index = self.epoch + 1, 0
@@ -186,29 +171,10 @@ class Training:
         if self.comm.rank == 0:
             self._record(measured)
 
-    def _validate(self) -> dict[str, float]:
-        split, samples = self.data.validating
-        if not len(samples):
-            return {}
+    def _validated(self) -> dict[str, float]:
         if self.algorithm.apart:
-            return self._validate_each(split, samples)
-        ours = samples[self.comm.rank :: self.comm.size]
-        sums = evaluation_sums(self.replica.module, split, ours, self.tensors, self.problem)
-        self.comm.allreduce(sums, "metrics")
-        return {f"val_{name}": value for name, value in self.problem.means(sums).items()}
-
-    def _validate_each(self, split: Split, samples: Indices) -> dict[str, float]:
-        """Measure every node's own model on all samples; keep a row for each node, return the means over nodes."""
-        self.comm.barrier()
-        if self.stack is None:
-            sums = evaluation_sums(self.replica.module, split, samples, self.tensors, self.problem)
-        else:
-            sums = self.stack.measure(self.epoch, split, samples)[self.comm.rank]
-        nodes = [self.problem.means(torch.tensor(each)) for each in self.comm.gather(sums.tolist())]
-        if self.comm.rank == 0:
-            for node, means in enumerate(nodes):
-                self.nodes.append({"epoch": self.epoch + 1, "node": node, **means})
-        return over_nodes(nodes)
+            return self.validation.each(self.replica, self.epoch + 1, self.stack)
+        return self.validation.together(self.replica)
 
     def _record(self, measured: dict[str, float]) -> None:
         before = self.history.rows[-1] if self.history.rows else {"seconds": 0.0, "samples": 0}

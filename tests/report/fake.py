@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 EXPERIMENT = """name: fake
 model: {name: simplecnn}
@@ -73,6 +74,33 @@ class Fake:
         (folder / "evaluation.json").write_text(json.dumps(_evaluation(rng, level, classes, accuracy)))
         self.folders.append(folder)
         return folder
+
+    def gossip(self, run="dsgd", seed=1, *, transport="simulated", compression="none", worst=0.4, **given):
+        """Write one job whose nodes keep models of their own, linked by a cycle."""
+        config = {
+            "algorithm": {"name": run},
+            "topology": {"name": "cycle"},
+            "compression": {"name": compression},
+            "parallel": {"ranks": 4, "transport": transport},
+        }
+        folder = self.job(run, seed, roles=("worker",) * 4, config=config, **given)
+        table = pd.read_csv(folder / "history.csv")
+        table["val_accuracy_min"], table["val_accuracy_max"] = worst, table["val_accuracy"] + 0.01
+        table["val_loss_min"], table["val_loss_max"] = table["val_loss"] / 2, table["val_loss"] * 2
+        table["consensus_error"] = 1 / table["epoch"]
+        table["consensus_error_normalised"] = 0.1 / table["epoch"]
+        table["passes"], table["bytes"], table["invariant"], table["rho"] = table["epoch"], 1e6, 1e-8, 0.3
+        table.to_csv(folder / "history.csv", index=False)
+        final = {name: value for name, value in table.iloc[-1].items() if name.startswith(("train_", "val_"))}
+        self.change(
+            folder, final=final, spectral_gap=2 / 3, messages_sent={"parameters": 4000, "control": 10}
+        )
+        return folder
+
+    def change(self, folder, **values):
+        """Change keys of a job's summary."""
+        path = folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     def quickstart(self):
         """Write what the default experiment gives: two runs, three seeds."""

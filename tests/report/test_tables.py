@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from nnlo_lib.errors import UserError
+from nnlo_lib.report.clock import clock
 from nnlo_lib.report.confusion import confusions
 from nnlo_lib.report.costs import times, volumes
 from nnlo_lib.report.headline import headline
@@ -30,7 +31,8 @@ def scored(fake, run, *accuracies, speed=1000.0):
 
 
 def sentences(fake):
-    return str(headline(summarize(load_jobs(fake.folders)))).replace("\u00a0", " ")
+    jobs = load_jobs(fake.folders)
+    return str(headline(summarize(jobs), clock(jobs))).replace("\u00a0", " ")
 
 
 def test_a_row_per_job_in_the_order_given(fake):
@@ -38,7 +40,7 @@ def test_a_row_per_job_in_the_order_given(fake):
     fake.job("a", 1, 0, restarts=3)
     table = summarize(load_jobs(fake.folders))
     first = ["run", "seed", "fold", "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent"]
-    assert list(table) == [*first, "val_loss", "val_accuracy", "epochs", "ranks", "restarts"]
+    assert list(table) == [*first, "val_loss", "val_accuracy", "epochs", "ranks", "restarts", "transport"]
     assert table[["run", "seed", "fold"]].to_numpy().tolist() == [["b", 2, 1], ["a", 1, 0]]
     assert table["bytes_sent"].tolist() == [8_000_000 + 6_000_000 + 5000 + 800] * 2
     assert table["restarts"].tolist() == [0, 3]

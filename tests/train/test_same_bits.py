@@ -20,17 +20,22 @@ SYNCHRONOUS = {
         "parallel": {"processes_per_worker": 2},
     },
 }
-DATA = {
-    "augmented": {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "crop": 7, "normalize": "standard"},
-    "by class": {"partition": {"name": "by_class"}, "augment": {"pad": 1}},
-    "few, unequal": {"partition": {"name": "dirichlet", "alpha": 0.1}},
+DISTURBED = {
+    "augmented": {
+        "data": {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "crop": 7, "normalize": "standard"}
+    },
+    "by class": {"data": {"partition": {"name": "by_class"}, "augment": {"pad": 1}}},
+    "few, unequal": {"data": {"partition": {"name": "dirichlet", "alpha": 0.1}}},
+    "dinno": {"algorithm": {"name": "dinno", "primal_iterations": 3}, "topology": {"name": "path"}},
+    "gosgd": {"algorithm": {"name": "gosgd", "synchronous": True, "probability": 0.3}},
+    "easgd": {"algorithm": {"name": "easgd", "synchronous": True, "sync_every": 3}},
 }
 
 
-@pytest.mark.parametrize("data", DATA.values(), ids=DATA.keys())
-def test_every_way_to_feed_gives_the_same_bits_simulated_and_interrupted(tmp_path, data):
+@pytest.mark.parametrize("settings", DISTURBED.values(), ids=DISTURBED.keys())
+def test_interrupted_on_real_ranks_equals_undisturbed_on_simulated_ones(tmp_path, settings):
     parallel = {"ranks": 3, "transport": "simulated"}
-    common = {"data": data, "ranks": 3, "train": {"epochs": 12, "batch_size": 8}}
+    common = {**settings, "ranks": 3, "train": {"epochs": 12, "batch_size": 8}}
     real, virtual = (
         training(tmp_path / "real", **common),
         training(tmp_path / "virtual", **common, parallel=parallel),
@@ -54,6 +59,7 @@ def test_simulated_equals_mpi(tmp_path, settings):
         runs[-1].finish()
     assert runs[0].weights == runs[1].weights
     assert runs[0].history == runs[1].history
+    assert runs[0].bytes_sent == runs[1].bytes_sent
 
 
 def test_asynchronous_simulation_replays(tmp_path):

@@ -1,0 +1,57 @@
+"""Measure what the replicas have learned on samples that they did not learn from."""
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.problems.classification import Classification
+from nnlo_lib.train.agreement import over_nodes
+from nnlo_lib.train.data import TrainingData
+from nnlo_lib.train.evaluate import evaluation_sums
+from nnlo_lib.train.journal import History
+from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.stack import Stack
+from nnlo_lib.train.tensors import Tensors
+
+
+class Validation:
+    """Measures one model together, or every node's own on all samples, with a row of `nodes` for each."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        tensors: Tensors,
+        problem: Classification,
+        comm: Communicator,
+        nodes: History,
+    ) -> None:
+        self._data, self._tensors, self._problem = data, tensors, problem
+        self._comm, self._nodes = comm, nodes
+
+    def together(self, replica: Replica) -> dict[str, float]:
+        """Return loss and metrics of the model that all ranks hold, each measuring its share of the samples."""
+        if not len(self._data.validating[1]):
+            return {}
+        sums = self._sums(replica, self._comm.rank, self._comm.size)
+        self._comm.allreduce(sums, "metrics")
+        return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
+
+    def each(self, replica: Replica, epoch: int, stack: Stack | None) -> dict[str, float]:
+        """Return mean, least and largest of what each rank's own model measures, after `epoch` epochs."""
+        split, samples = self._data.validating
+        if not len(samples):
+            return {}
+        self._comm.barrier()  # a stack measures all at once
+        if stack is None:
+            sums = self._sums(replica, 0, 1)
+        else:
+            sums = stack.measure(epoch, split, samples)[self._comm.rank]
+        nodes = [self._problem.means(torch.tensor(each)) for each in self._comm.gather(sums.tolist())]
+        if self._comm.rank == 0:
+            for node, means in enumerate(nodes):
+                self._nodes.append({"epoch": epoch, "node": node, **means})
+        return over_nodes(nodes)
+
+    def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
+        split, samples = self._data.validating
+        return evaluation_sums(replica.module, split, samples[first::every], self._tensors, self._problem)
