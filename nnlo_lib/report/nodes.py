@@ -65,7 +65,7 @@ def _row(jobs: Sequence[Job], span: Span | None) -> dict[str, str]:
 def _graph(jobs: Sequence[Job]) -> dict[str, str]:
     gaps = [job.summary["spectral_gap"] for job in jobs if job.summary.get("spectral_gap") is not None]
     name = jobs[0].setting("topology").get("name", MISSING)
-    return {"graph": str(name), "spectral gap": plus_minus(spread_of(gaps))} if gaps else {}
+    return {"graph": str(name), "spectral gap": _said(gaps)} if gaps else {}
 
 
 def _reached(span: Span) -> dict[str, str]:
@@ -80,4 +80,8 @@ def _reached(span: Span) -> dict[str, str]:
 
 def _distances(jobs: Sequence[Job]) -> dict[str, str]:
     ends = {name: [job.history[name].iloc[-1] for job in jobs if name in job.history] for name in DISTANCES}
-    return {DISTANCES[name]: plus_minus(spread_of(values)) for name, values in ends.items() if values}
+    return {DISTANCES[name]: _said(values) for name, values in ends.items() if values}
+
+
+def _said(values: Sequence[float]) -> str:
+    return number(values[0]) if len(set(values)) == 1 else plus_minus(spread_of(values))

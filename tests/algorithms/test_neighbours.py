@@ -5,9 +5,13 @@ from functools import cache
 import numpy as np
 import pytest
 from convex import DIMENSION, START, gradient, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from neighbour_programs import each_case, interrupted, neighbours
 from ranks import on_ranks
 from test_oracles import EVERYWHERE, Momentum
+
+from nnlo_lib.comm.simulated import World
 
 STEPS = 50
 NONE = {"name": "none"}
@@ -207,3 +211,27 @@ def test_equal_nodes_feel_no_penalty():
     for rank, result in enumerate(results):
         alone = START - 0.05 * gradient(START, rows(rank, 0))
         np.testing.assert_array_max_ulp(np.array(result["path"][0]), alone, maxulp=1)
+
+
+GRAPHS = st.one_of(
+    st.fixed_dictionaries({"name": st.sampled_from(["star", "path", "complete", "wheel"])}),
+    st.fixed_dictionaries({"name": st.just("erdos_renyi"), "p": st.floats(0.4, 1)}),
+).flatmap(
+    lambda graph: st.sampled_from(["metropolis", "lazy_metropolis", "max_degree"]).map(
+        lambda weights: {**graph, "weights": weights}
+    )
+)
+KEPT = ("dsgd", "dsgt", "d2", "dinno", "prox_pda", "next", "choco_sgd")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(KEPT), graph=GRAPHS, nodes=st.integers(4, 9), steps=st.integers(1, 12),
+    compression=st.sampled_from(["none", "fp16", "bf16"]),
+)  # fmt: skip
+def test_invariants_hold_on_any_graph(name, graph, nodes, steps, compression):
+    """What nodes keep together (mean of trackers, sum of duals, ...) they keep on any graph, compressed or not."""
+    graph = {**graph, "weights": "lazy_metropolis"} if name == "d2" else graph
+    arguments = {"name": name}, graph, "plain", steps, {"name": compression}
+    for result in World(nodes).run(lambda comm: neighbours(comm, *arguments)):
+        assert result["telemetry"]["invariant"] < 1e-12

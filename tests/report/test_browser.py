@@ -19,6 +19,20 @@ def test_the_page_opens_quietly(browser, page, width, dark):
     assert browser.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_fifteen_runs_measured_and_simulated_fit(browser, fake, report, width):
+    for number in range(15):
+        (fake.gossip if number % 2 else fake.job)(f"algorithm-{number}", 1, epochs=3)
+        (fake.gossip if number % 2 else fake.job)(f"algorithm-{number}", 2, epochs=3)
+    browser.open(report(fake), width)
+    assert browser.complaints() == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    table = "document.querySelector('.comparison')"
+    assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
+    assert browser.evaluate("document.querySelectorAll('#traffic .sheet tbody tr').length") == 15
+    assert browser.evaluate("document.querySelectorAll('#nodes .sheet tbody tr').length") == 7
+
+
 def test_the_main_elements_are_there(browser, page):
     browser.open(page)
     assert browser.evaluate("document.title") == "fake · NNLO"

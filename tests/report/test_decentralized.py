@@ -138,6 +138,15 @@ def test_graph_and_distances_of_the_runs_that_have_them(fake):
     assert own_models(jobs) == ["dsgd"]
 
 
+def test_a_graph_that_differs_by_seed_has_a_spread(fake):
+    (
+        fake.change(fake.gossip("dsgd", 1), spectral_gap=0.2),
+        fake.change(fake.gossip("dsgd", 2), spectral_gap=0.4),
+    )
+    found = agreement(loaded(fake)[0], {})
+    assert found.rows["dsgd"][found.headings.index("spectral gap")].replace(UNBROKEN, " ") == "0.30 ± 0.14"
+
+
 def test_the_section_on_nodes_comes_with_nodes(fake, report):
     fake.job("allreduce")
     assert "How the nodes agree" not in check(report(fake)).text
@@ -165,11 +174,11 @@ def test_compression_is_named_where_there_is_one(fake):
 
 def test_staleness_is_summed_over_jobs(fake, report):
     fake.change(fake.job("downpour", 1), histograms={"staleness": {"0": 2, "10": 1}})
-    fake.change(fake.job("downpour", 2), histograms={"staleness": {"2": 1}})
+    fake.change(fake.job("downpour", 2), histograms={"staleness": {"2": 3}})
     fake.job("allreduce")
     found = exchange(loaded(fake)[0])
     row = dict(zip(found.headings, found.rows["downpour"], strict=True))
-    assert (row["mean staleness"], row["largest staleness"]) == ("3.00", "10")
+    assert (row["mean staleness"], row["largest staleness"]) == ("2.67", "10")  # 16 / 6
     assert found.rows["allreduce"][-2:] == ("–", "–")
     assert "Staleness: how many updates" in check(report(fake)).text
 
