@@ -165,11 +165,15 @@ class Training:
         with self.stopwatch.phase("evaluate"):
             measured |= self._validated() | agreement(self.algorithm, self.replica, self._where)
         self.algorithm.after_epoch(self.replica)
-        measured["bytes"] = sum(self.comm.gather(sum(self.stopwatch.traffic()["bytes"].values())))
+        measured["bytes"] = sum(self.comm.gather(self._bytes_of_training()))
         self.epoch, self.index = self.epoch + 1, 0
         self.sums.zero_()
         if self.comm.rank == 0:
             self._record(measured)
+
+    def _bytes_of_training(self) -> int:
+        counts = self.stopwatch.traffic()["bytes"]
+        return sum(count for purpose, count in counts.items() if purpose not in ("metrics", "telemetry"))
 
     def _validated(self) -> dict[str, float]:
         if self.algorithm.apart:

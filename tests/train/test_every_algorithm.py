@@ -63,7 +63,7 @@ SYNCHRONOUS = {
     "easgd, masters": {**served("easgd", sync_every=1, masters=2), **FIVE},
     "gosgd, synchronous": served("gosgd", probability=0.4),
     "sgp": {"topology": {"name": "one_peer_exponential"}},
-    "sgp, random graphs": {"topology": {"name": "erdos_renyi", "redraw_every": 1}},
+    "sgp, random graphs": {"topology": {"name": "erdos_renyi", "p": 0.5, "redraw_every": 1}},
     "dsgd": {"topology": {"name": "complete", "drop": 0.3}},
     "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
     "dsgt": {},
