@@ -32,4 +32,4 @@ class D2(NeighbourAlgorithm):
         return {"invariant": relative_error(self.comm, replica.theta - self._psi, replica.theta)}
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"theta": self._theta, "psi": self._psi}
+        return {"psi": self._psi}

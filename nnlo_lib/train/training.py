@@ -230,6 +230,8 @@ class Training:
             self.stopwatch.load_state(progress["stopwatch"])
             rows, node_rows = progress["rows"], progress["node_rows"]
             self.journal.write(f"resumed at epoch {self.epoch}, step {self.index} (restart {self.restarts})")
+        if self.is_worker:
+            self.replica.lr = self._learning_rate()
         if self.comm.rank == 0:
             self.history.rewind(rows)
             self.nodes.rewind(node_rows)
