@@ -25,8 +25,8 @@ class _Largest(torch.autograd.Function):
         (left,), (images, largest) = gradients, context.saved_tensors
         spread = torch.zeros_like(images)
         for corner in CORNERS[:-1]:
-            hit = left * (_corner(images, *corner) == largest)
-            _corner(spread, *corner).copy_(hit)
+            hit = _corner(spread, *corner)
+            torch.mul(left, _corner(images, *corner) == largest, out=hit)
             left = left - hit
         _corner(spread, *CORNERS[-1]).copy_(left)
         return spread

@@ -15,6 +15,7 @@ from torch.func import functional_call
 from nnlo_lib.models.pooling import PairPool, pools_pairs
 
 Random = nn.modules.dropout._DropoutNd
+FEW = 4  # channels below which convolutions are faster channels first
 
 
 @dataclass
@@ -66,6 +67,8 @@ class StackedConvolution(Layer):
         biases: Sequence[Tensor | None] = [None] * len(weights)
         if layer.bias is not None:
             biases = self.nodes.tensors[f"{self.prefix}bias"].unbind()
+        if weights[0].shape[1] < FEW:
+            weights = tuple(weight.clone(memory_format=torch.contiguous_format) for weight in weights)
         each = zip(parts, weights, biases, strict=True)
         return torch.cat([layer._conv_forward(*arguments) for arguments in each])  # type: ignore[operator]
 
