@@ -95,7 +95,7 @@ class EachNode(Layer):
         if not (self.draws and self.training):
             return self._apply_one(node, part)
         torch.set_rng_state(self.nodes.streams[node])
-        output = self._apply_one(node, part)
+        output = self._apply_one(node, tuple(_as_in_a_replica(tensor) for tensor in part))
         self.nodes.streams[node] = torch.get_rng_state()
         return output
 
@@ -105,6 +105,11 @@ class EachNode(Layer):
         own = {name.removeprefix(self.prefix): mine[name] for name in mine if name.startswith(self.prefix)}
         output: Tensor = functional_call(self.original[0].train(self.training), own, part)
         return output
+
+
+def _as_in_a_replica(tensor: Tensor) -> Tensor:
+    """Lay images out channels last: numbers are drawn in the order of the memory."""
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 class Stacked:
