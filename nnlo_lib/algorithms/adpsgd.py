@@ -7,7 +7,7 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, mean_buffers, relative_error
+from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, relative_error
 from nnlo_lib.algorithms.inbox import Inbox
 from nnlo_lib.comm.communicator import Communicator, Message
 from nnlo_lib.errors import UserError
@@ -92,11 +92,6 @@ class ADPSGD(Algorithm):
 
     def on_epoch(self, replica: Model) -> None:
         pass
-
-    def on_finish(self, replica: Model) -> None:
-        self.comm.allreduce(replica.theta, "parameters")
-        replica.theta.div_(self.comm.size)
-        mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
 
     def telemetry(self, replica: Model) -> dict[str, float]:
         return {"invariant": relative_error(self.comm, self._moved, replica.theta)}

@@ -21,7 +21,7 @@ from nnlo_lib.train.gradients import Measured, check_loss
 from nnlo_lib.train.replica import Memory, Replica
 from nnlo_lib.train.tensors import Tensors
 
-SAMPLES = 1024  # computed in one call: more do not fit the caches
+SAMPLES = 1024  # of one call, to bound its memory; speed hardly depends on it
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnlo_lib.config import Run
+from nnlo_lib.config import Linear, Log, Run
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,17 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Fingerprint of what a checkpoint must agree with to be continued: all but the number of epochs."""
+        """Fingerprint of what a checkpoint must agree with to be continued.
+
+        Not the number of epochs, unless the learning rate runs to its `final` value within them.
+        """
+        train = {"keep_checkpoints"}
+        if not isinstance(self.run.train.schedule, Linear | Log):
+            train |= {"epochs"}
         settings = self.run.model_dump(
             exclude={
                 "resources": True,
-                "train": {"epochs", "keep_checkpoints"},
+                "train": train,
                 "parallel": {"peer_timeout", "transport"},
             }
         )

@@ -22,6 +22,17 @@ OPTIMIZERS = {
 }
 
 
+class Momentum:
+    """v <- mu v + g; theta <- theta - lr v."""
+
+    def __init__(self, lr=0.05, mu=0.9):
+        self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
+
+    def step(self, theta, g):
+        self.v = self.mu * self.v + g
+        return theta - self.lr * self.v
+
+
 def rows(worker: int, step: int, count: int = BATCH) -> np.ndarray:
     """Return the samples that `worker` learns from in `step`: a fixed walk through all rows."""
     return (np.arange(count) + 11 * step + 29 * worker) % ROWS

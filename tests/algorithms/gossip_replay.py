@@ -1,20 +1,8 @@
 """Do what happened to gossiping ranks again, in numpy, event by event."""
 
-import numpy as np
-from convex import DIMENSION, START, gradient, rows
+from convex import START, Momentum, gradient, rows
 
 PUSH, ASK, ANSWER = 3, 3, 4
-
-
-class Momentum:
-    """v <- mu v + g; theta <- theta - lr v."""
-
-    def __init__(self, lr=0.05, mu=0.9):
-        self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
-
-    def step(self, theta, g):
-        self.v = self.mu * self.v + g
-        return theta - self.lr * self.v
 
 
 class Node:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from convex import DIMENSION, START, gradient, rows
+from convex import DIMENSION, START, Momentum, gradient, rows
 from gossip_cases import ASYNCHRONOUS, MIXING, PUSHES, STEPS, SYNCHRONOUS, UNEQUAL, outcomes, unequal, uneven
 from gossip_programs import SEED, make, mixed, recorded
-from gossip_replay import ANSWER, PUSH, Gossiper, Momentum, Pairer, replay
+from gossip_replay import ANSWER, PUSH, Gossiper, Pairer, replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import IDS, TRANSPORTS, on_ranks

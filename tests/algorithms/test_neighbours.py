@@ -4,12 +4,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from convex import DIMENSION, START, gradient, rows
+from convex import DIMENSION, START, Momentum, gradient, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neighbour_programs import each_case, interrupted, neighbours
 from ranks import on_ranks
-from test_oracles import EVERYWHERE, Momentum
+from test_oracles import EVERYWHERE
 
 from nnlo_lib.comm.simulated import World
 

@@ -2,22 +2,11 @@
 
 import numpy as np
 import pytest
-from convex import BATCH, DIMENSION, START, allreduce, downpour, gradient, periodic, rows, served
+from convex import BATCH, DIMENSION, START, Momentum, allreduce, downpour, gradient, periodic, rows, served
 from ranks import IDS, TRANSPORTS, on_ranks
 
 STEPS = 50
 EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
-
-
-class Momentum:
-    """v <- mu v + g; theta <- theta - lr v."""
-
-    def __init__(self, lr=0.05, mu=0.9):
-        self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
-
-    def step(self, theta, g):
-        self.v = self.mu * self.v + g
-        return theta - self.lr * self.v
 
 
 class Adam:

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from convex import BATCH, DIMENSION, START, gradient, rows
+from convex import BATCH, DIMENSION, START, Momentum, gradient, rows
 from ranks import IDS, TRANSPORTS, on_ranks
 from server_programs import recorded, several
 
@@ -13,17 +13,6 @@ from nnlo_lib.algorithms.link import FETCH, PUSH
 STEPS, VECTOR = 50, 8 * DIMENSION
 EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
 CLOSE = {"rtol": 0, "atol": 1e-9}
-
-
-class SGD:
-    """v <- mu v + g; theta <- theta - lr v."""
-
-    def __init__(self, lr=0.05, mu=0.9):
-        self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
-
-    def step(self, theta, g):
-        self.v = self.mu * self.v + g
-        return theta - self.lr * self.v
 
 
 def uneven(workers):
@@ -38,7 +27,7 @@ def gradient_of(theta, worker, step, count=BATCH):
 def elastic(counts, tau, alpha):
     """Zhang, Choromanska and LeCun 2015, equations (5) and (6), every tau steps; return all x_i and c at each step."""
     workers = range(len(counts))
-    x, c, rules, path = [START for _ in workers], START, [SGD() for _ in workers], []
+    x, c, rules, path = [START for _ in workers], START, [Momentum() for _ in workers], []
     for t in range(STEPS):
         g = [gradient_of(x[i], i, t, counts[i][t]) for i in workers]
         if t % tau == 0:
@@ -117,7 +106,7 @@ def test_asynchronous_easgd_equals_a_replay_of_its_events():
     steps, workers, tau, alpha = 30, 3, 4, 0.3
     settings = {"sync_every": tau, "alpha": alpha}
     server, *results = on_ranks(recorded, "simulated", workers + 1, "easgd", settings, steps)
-    x, c, rules = [START] * workers, START, [SGD() for _ in range(workers)]
+    x, c, rules = [START] * workers, START, [Momentum() for _ in range(workers)]
     t, paths, seen, stale = (
         [0] * workers,
         [[] for _ in range(workers)],
