@@ -23,6 +23,7 @@ def main() -> None:
     _add_run(commands)
     _add_simulate(commands)
     _add_data(commands)
+    _add_verify(commands)
     _add_docs(commands)
     options = parser.parse_args()
     sys.exit(reported(lambda: options.command(options))())
@@ -70,6 +71,16 @@ def _add_data(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--seed", type=int, help="of the division among workers; default: the first of `seeds:`"
     )
     data.set_defaults(command=_data)
+
+
+def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="check a finished run: checksums, each sample of each epoch used once, reproducible or not",
+    )
+    verify.add_argument("folder", nargs="+", help="results/<experiment>/<run>/seed-<s>, or a folder above")
+    verify.add_argument("--shards", action="store_true", help="also read all of the data set's shards")
+    verify.set_defaults(command=_verify)
 
 
 def _add_docs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -120,6 +131,12 @@ def _data(options: argparse.Namespace) -> None:
 
     experiment = load(options.file, options.changes)
     data_command(experiment, _runs(options, experiment), _seed(options, experiment))
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from nnlo_lib.verify_command import verify
+
+    return verify(options.folder, options.shards)
 
 
 def _runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:

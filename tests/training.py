@@ -17,6 +17,7 @@ from checkout import environment
 BASE = {
     "name": "t",
     "model": {"name": "simplecnn"},
+    "checkpoint": {"every": "1 epoch"},
     "train": {"epochs": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}},
 }
 TIMINGS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the start's broadcast

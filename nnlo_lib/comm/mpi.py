@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from nnlo_lib.comm.boards import Boards
-from nnlo_lib.comm.communicator import ANY, Communicator, Message, PeerLostError, Request
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
 from nnlo_lib.comm.mailbox import LARGE, Mailboxes, neighbourhood
+from nnlo_lib.comm.peers import Peers, Whom
 from nnlo_lib.comm.tickets import Tickets
 from nnlo_lib.comm.traffic import GATHERED
 
@@ -24,7 +25,6 @@ Array = NDArray[Any]
 STRANGER = 0.0  # seconds of busy polling for a message that may be long in coming
 IN_STEP = 1e-3  # for peers that do the same work as we do
 MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
-NAP = 100e-6  # then give the core away: ranks may outnumber cores
 
 
 class MPICommunicator(Communicator):
@@ -42,15 +42,17 @@ class MPICommunicator(Communicator):
         self._reduction, self._timeout = reduction, timeout
         self._outbox: list[MPI.Request] = []
         here = (socket.gethostname(), os.getpid(), neighbourhood())
-        self._peers: list[tuple[str, int, str]] = [here] * self.size  # until all have said theirs
-        self._peers = [(host, pid, near) for host, pid, near in self.gather(here)]
-        self._neighbours = [near == here[2] for _, _, near in self._peers]
+        self._peers = Peers(self.rank, [here[:2]] * self.size, timeout)  # until all have said theirs
+        everyone = self.gather(here)
+        self._peers = Peers(self.rank, [(host, pid) for host, pid, _ in everyone], timeout)
+        self._neighbours = [near == here[2] for _, _, near in everyone]
         self._mailboxes = Mailboxes(self._comm.Dup())
         self._boards = Boards(self._comm.Dup())
         self._tickets: Tickets | None = None
 
     def split(self, color: int) -> "MPICommunicator":
         part = MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
+        part._peers.excuses = self._peers.excuses  # a peer may itself be waiting for a rank of another part
         return part._counting_into(self, part.gather(self.rank))
 
     def now(self) -> float:
@@ -112,7 +114,7 @@ class MPICommunicator(Communicator):
 
         def finish() -> None:
             with self._timed():
-                add(lambda done: self._poll(done, "an all-reduce", self._others(), IN_STEP))
+                add(lambda done: self._poll(done, "an all-reduce", IN_STEP))
                 if vector.is_cuda:
                     vector.copy_(from_numpy(array))
 
@@ -184,9 +186,9 @@ class MPICommunicator(Communicator):
 
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()
-        whom = [source] if source != ANY else self._others()
+        whom = [source] if source != ANY else None
         with self._timed():
-            self._poll(lambda: self._look(source, tag, status), "a message", whom, STRANGER)
+            self._poll(lambda: self._look(source, tag, status), "a message", STRANGER, whom)
         return Message(status.Get_source(), status.Get_tag())
 
     def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
@@ -223,48 +225,19 @@ class MPICommunicator(Communicator):
         ends = np.cumsum(sizes)
         return [json.loads(texts[end - size : end].tobytes()) for size, end in zip(sizes, ends, strict=True)]
 
-    def _others(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank]
-
     def _meet(self, what: str) -> None:
         """Wait idly until every rank has come."""
-        self._poll(self._comm.Ibarrier().Test, what, self._others(), IN_STEP)
+        self._poll(self._comm.Ibarrier().Test, what, IN_STEP)
 
     def _wait(
-        self,
-        requests: Sequence[MPI.Request],
-        what: str,
-        whom: Sequence[int] | None = None,
-        patience: float = MOVING,
+        self, requests: Sequence[MPI.Request], what: str, whom: Whom = None, patience: float = MOVING
     ) -> None:
         """Drive transfers to their end."""
-        whom = self._others() if whom is None else whom
-        self._poll(lambda: MPI.Request.Testall(requests), what, whom, patience)
+        self._poll(lambda: MPI.Request.Testall(requests), what, patience, whom)
 
-    def _poll(self, done: Callable[[], bool], what: str, whom: Sequence[int], patience: float) -> None:
-        """Poll `done`, busily for `patience` seconds, then with naps that count as waiting."""
-        started = time.perf_counter()
-        while not done():
-            waited = time.perf_counter() - started
-            if waited < patience:
-                os.sched_yield()
-                continue
-            time.sleep(NAP if waited < 0.1 else 10 * NAP)
-            self.seconds["wait"] += time.perf_counter() - started - waited
-            if waited > 1:
-                self._check(waited, what, whom)
-
-    def _check(self, waited: float, what: str, whom: Sequence[int]) -> None:
-        """Raise if a peer is dead (seen on this host) or silent for too long."""
-        here = socket.gethostname()
-        dead = [peer for peer in whom if self._peers[peer][0] == here and not _alive(self._peers[peer][1])]
-        if dead or waited > self._timeout:
-            state = "died" if dead else f"stayed silent for {waited:.0f} s"
-            names = ", ".join(
-                f"rank {peer} (process {self._peers[peer][1]} on {self._peers[peer][0]})"
-                for peer in dead or whom
-            )
-            raise PeerLostError(f"rank {self.rank} waited for {what}, but {names} {state}")
+    def _poll(self, done: Callable[[], bool], what: str, patience: float, whom: Whom = None) -> None:
+        """Poll `done`; naps count as waiting."""
+        self.seconds["wait"] += self._peers.wait(done, what, patience, whom)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -289,13 +262,3 @@ def _host(vector: Tensor) -> Iterator[Array]:
     yield array
     if vector.is_cuda:
         vector.copy_(from_numpy(array))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

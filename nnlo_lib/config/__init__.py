@@ -5,6 +5,7 @@ default file are generated from the descriptions below.
 """
 
 from nnlo_lib.config.algorithm import Algorithm, Collective, Gossip, Neighbour, Served
+from nnlo_lib.config.checkpoint import Checkpoint
 from nnlo_lib.config.collective import AllReduce, Average, DiLoCo, Individual
 from nnlo_lib.config.compression import (
     BF16,
@@ -80,6 +81,7 @@ __all__ = [
     "Augment",
     "Average",
     "ByClass",
+    "Checkpoint",
     "ChocoSGD",
     "Cifar",
     "Collective",

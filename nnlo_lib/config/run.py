@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.algorithm import Algorithm
+from nnlo_lib.config.checkpoint import Checkpoint
 from nnlo_lib.config.collective import AllReduce
 from nnlo_lib.config.compression import Compression, NoCompression
 from nnlo_lib.config.data import Data
@@ -41,6 +42,9 @@ class Run(Strict):
         NoCompression(), description="How exchanged vectors are written in fewer bytes."
     )
     parallel: Parallel = Field(Parallel(), description="How many processes and how they talk.")
+    checkpoint: Checkpoint = Field(
+        Checkpoint(), description="When the run is saved, and which checkpoints are kept."
+    )
     resources: Resources = Field(Resources(), description="What the scheduler is asked for.")
 
     @model_validator(mode="after")
@@ -50,12 +54,14 @@ class Run(Strict):
             refuse(found.reason, *found.at)
         if self.resources.nodes > ranks:
             refuse(f"{self.resources.nodes} nodes for {ranks} ranks leaves nodes idle", "resources", "nodes")
+        if self.checkpoint.best not in (None, "loss", *self.metrics):
+            refuse(f"{self.checkpoint.best} is not measured; add it to metrics", "checkpoint", "best")
         return self
 
     @property
     def hash(self) -> str:
-        """Fingerprint of everything that determines the result (resources do not)."""
-        text = json.dumps(self.model_dump(exclude={"resources"}), sort_keys=True)
+        """Fingerprint of everything that determines the result (resources and checkpoints do not)."""
+        text = json.dumps(self.model_dump(exclude={"resources", "checkpoint"}), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -30,4 +30,3 @@ class Train(Strict):
         description="Learning rate from round to round (a round is a step, or what the algorithm calls one): "
         "constant, linear, log or diminishing.",
     )
-    keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints kept in state/.")

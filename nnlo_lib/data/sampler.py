@@ -49,6 +49,10 @@ class Sampler(ABC):
         return self._order
 
     @abstractmethod
+    def used(self, epoch: int) -> Indices:
+        """Return what an epoch takes from its order: all workers' samples if they share it, else this worker's."""
+
+    @abstractmethod
     def _shuffle(self, epoch: int) -> Indices:
         """Make the order of an epoch."""
 
@@ -96,6 +100,9 @@ class SharedOrder(Sampler):
     def global_count(self, step: int) -> int:
         return min(self._global_batch, len(self._indices) - step * self._global_batch)
 
+    def used(self, epoch: int) -> Indices:
+        return self.order(epoch)[: self.samples]
+
     def _share(self, step: int) -> tuple[int, int]:
         """Return this worker's part of a global batch; the first workers get one more if it does not divide."""
         share, more = divmod(self.global_count(step), self._workers)
@@ -141,6 +148,9 @@ class OwnOrders(Sampler):
 
     def global_count(self, step: int) -> int:
         return int((self._ends(step) - self._ends(step - 1)).sum())
+
+    def used(self, epoch: int) -> Indices:
+        return self.order(epoch)[: self._ends(self.steps_per_epoch - 1)[self._worker]]
 
     def _ends(self, step: int) -> Indices:
         """Return how many samples each worker has used after a step."""

@@ -15,9 +15,12 @@ from nnlo_lib.report.words import bold, listing, percent, plural, plus_minus
 FEW = 3  # runs; more are not named one by one
 
 
-def headline(table: pd.DataFrame, clock: Clock) -> Markup:
-    """Name the best run, what cannot be told from it, what its nodes reach, and how the speeds compare."""
-    sentences = [_quality(table), _nodes(table), speed(table, clock), _restarts(table)]
+def headline(table: pd.DataFrame, clock: Clock, interruptions: str) -> Markup:
+    """Name the best run, what cannot be told from it, what its nodes reach, and how the speeds compare.
+
+    interruptions: the sentence about them, where attempts were recorded.
+    """
+    sentences = [_quality(table), _nodes(table), speed(table, clock), interruptions or _restarts(table)]
     return Markup(" ".join(filter(None, sentences)))  # only names come from outside, and bold escapes them
 
 

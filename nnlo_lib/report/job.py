@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from nnlo_lib.errors import UserError
+from nnlo_lib.state.tally import Tally
 
 SUMMARY_KEYS = ("run", "seed", "config", "seconds", "samples_per_second", "bytes_sent", "ranks", "epochs")
 EVALUATION_KEYS = ("samples",)
@@ -63,6 +64,11 @@ class Job:
     def setting(self, section: str) -> dict[str, Any]:
         """Return a section of the resolved configuration, empty where there is none."""
         return self.summary["config"].get(section) or {}
+
+    @cached_property
+    def tally(self) -> Tally | None:
+        """What its attempts come to, where they were recorded."""
+        return Tally.read(self.folder / "state", self.summary)
 
     @cached_property
     def history(self) -> pd.DataFrame:

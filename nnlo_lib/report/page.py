@@ -8,7 +8,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from nnlo_lib.data.atomic import replacing
-from nnlo_lib.report import comparison, confusion, costs, exchange, headline, nodes, plots, provenance, words
+from nnlo_lib.report import (
+    attempts,
+    comparison,
+    confusion,
+    costs,
+    exchange,
+    headline,
+    nodes,
+    plots,
+    provenance,
+    words,
+)
 from nnlo_lib.report.clock import Clock, clock
 from nnlo_lib.report.job import Job, by_run, load_jobs, read_text
 from nnlo_lib.report.tables import read_summary
@@ -44,6 +55,7 @@ def render(jobs: Sequence[Job], summary: Path, experiment_file: Path) -> str:
         clock=timed_by,
         **_tables(jobs, summary, timed_by),
         **_costs(jobs),
+        **_attempts(jobs),
         **_provenance(jobs, experiment_file),
     )
 
@@ -66,7 +78,7 @@ def _tables(jobs: Sequence[Job], summary: Path, timed_by: Clock) -> dict[str, An
     headings, rows = comparison.job_rows(table)
     samples = {job.evaluation["samples"] for job in jobs}
     return {
-        "headline": headline.headline(table, timed_by),
+        "headline": headline.headline(table, timed_by, attempts.sentence(jobs)),
         "repetitions": headline.repetitions(table),
         "weight": headline.weight(samples.pop()) if ranked_by == "accuracy" and len(samples) == 1 else "",
         "measured_on": headline.measured_on({job.evaluation.get("split", "test") for job in jobs}),
@@ -90,6 +102,11 @@ def _costs(jobs: Sequence[Job]) -> dict[str, Any]:
         "exchange": exchange.exchange(jobs),
         "stale": bool(exchange.staleness(jobs)),
     }
+
+
+def _attempts(jobs: Sequence[Job]) -> dict[str, Any]:
+    courses = attempts.courses(jobs)
+    return {"courses": courses, "reasons": attempts.reasons(courses), "course_headings": attempts.HEADINGS}
 
 
 def _provenance(jobs: Sequence[Job], experiment_file: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.data.order import Purpose, shuffled
 from nnlo_lib.data.partition import partition
 from nnlo_lib.data.partition_file import check_cover, save
-from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.sampler import OwnOrders, Sampler, SharedOrder
 from nnlo_lib.data.split import Split
 from nnlo_lib.data.staging import staged
@@ -58,6 +58,20 @@ class TrainingData:
     def loader(self, worker: int) -> Loader:
         """Return the batches of one worker."""
         return Loader(self.split, self._sampler(worker), self._augment())
+
+    def expected(self, epoch: int) -> Array:
+        """Return how often an epoch should use each sample of the split: (samples,)."""
+        if self._task.run.train.steps_per_epoch is None:
+            used = np.concatenate(self.parts)
+        else:
+            used = np.concatenate([self._used(worker, epoch) for worker in range(len(self.parts))])
+        return np.bincount(used, minlength=len(self.split))
+
+    def _used(self, worker: int, epoch: int) -> Indices:
+        sampler = self._sampler(worker)
+        if len(self.parts) == 1:  # all workers together use the beginning of one order
+            return sampler.order(epoch)[: sampler.samples]
+        return np.concatenate([sampler.ids(epoch, step) for step in range(sampler.steps_per_epoch)])
 
     def save(self) -> None:
         """Keep with the run who learned from which sample."""

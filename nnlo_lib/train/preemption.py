@@ -6,6 +6,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+SAFETY = 3  # times as long as the last save: a file system at its limit is slower
 LEAD = 90  # seconds before the time limit at which a rank asks to save, half of a shorter limit
 
 
@@ -15,7 +16,12 @@ class StopFlag:
     def __init__(self, limit: float = float("inf")) -> None:
         """`limit`: seconds from now until the scheduler ends the job."""
         self.signal: str | None = None
-        self._deadline = time.monotonic() + limit - min(LEAD, limit / 2) if limit < float("inf") else limit
+        self._end = time.monotonic() + limit
+        self._lead = min(LEAD, limit / 2)
+
+    def saving_takes(self, seconds: float) -> None:
+        """Ask so early that a save, which took `seconds` last time, will end before the time limit."""
+        self._lead = max(self._lead, SAFETY * seconds)
 
     def listen(self) -> "StopFlag":
         """Handle the signals from now on."""
@@ -27,4 +33,4 @@ class StopFlag:
         self.signal = self.signal or signal.Signals(number).name
 
     def __call__(self) -> bool:
-        return self.signal is not None or time.monotonic() > self._deadline
+        return self.signal is not None or time.monotonic() > self._end - self._lead

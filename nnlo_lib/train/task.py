@@ -32,13 +32,12 @@ class Task:
 
         Not the number of epochs, unless the learning rate runs to its `final` value within them.
         """
-        train = {"keep_checkpoints"}
-        if not isinstance(self.run.train.schedule, Linear | Log):
-            train |= {"epochs"}
+        free = set() if isinstance(self.run.train.schedule, Linear | Log) else {"epochs"}
         settings = self.run.model_dump(
             exclude={
                 "resources": True,
-                "train": train,
+                "checkpoint": True,
+                "train": free,
                 "parallel": {"peer_timeout", "transport"},
             }
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, from_numpy
 
 from nnlo_lib.algorithms.algorithm import Share
 from nnlo_lib.algorithms.build import build as build_algorithm
@@ -15,14 +15,19 @@ from nnlo_lib.config import Downpour
 from nnlo_lib.data.loader import Batch
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
+from nnlo_lib.state import ledger
+from nnlo_lib.state.checkpoints import Checkpoints, Moment
+from nnlo_lib.state.history import History
+from nnlo_lib.state.journal import Journal
+from nnlo_lib.state.part import Part
+from nnlo_lib.state.rhythm import Rhythm
+from nnlo_lib.state.steps import Steps
 from nnlo_lib.streams import stream
 from nnlo_lib.train.agreement import agreement
-from nnlo_lib.train.checkpoint import Checkpoints
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.dealing import AsTheyCome, Dealing, Planned
 from nnlo_lib.train.device import device_of
 from nnlo_lib.train.gradients import Gradients, Measured, OwnGradients
-from nnlo_lib.train.journal import History, Journal
 from nnlo_lib.train.optimizers import equip
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.progress import Progress
@@ -46,10 +51,17 @@ class Training:
         run = task.run
         self.roles = roles(run, comm.size)
         self.journal = Journal(task.state, speaks=comm.rank == 0)
-        self.history, self.nodes = History(task.state, "history"), History(task.state, "nodes")
+        self.tables = {name: History(task.state, name) for name in ("history", "nodes", "ledger")}
+        self.history, self.nodes = self.tables["history"], self.tables["nodes"]
         self.checkpoints = Checkpoints(
-            task.state / "checkpoints", task.key, run.train.keep_checkpoints, comm, self.journal
+            task.state / "checkpoints",
+            task.key,
+            run.checkpoint,
+            comm,
+            self.journal,
+            run.parallel.peer_timeout,
         )
+        self.rhythm = Rhythm(run.checkpoint, watches=run.parallel.transport == "mpi")
         self.stopwatch = Stopwatch(comm)
         self.problem = Classification(run.loss, run.metrics)
         self._open_data(task)
@@ -64,11 +76,17 @@ class Training:
         """Whether this rank computes gradients."""
         return self.roles[self.comm.rank] == "worker"
 
+    @property
+    def _leads(self) -> bool:
+        """Whether this is the first of the workers."""
+        return self.comm.rank == self.roles.index("worker")
+
     def _open_data(self, task: Task) -> None:
         workers = self.roles.count("worker")
         worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
         self.data = TrainingData(task, workers)
         self.loader = self.data.loader(worker)
+        self.ledger = ledger.Ledger(len(self.data.split))
         dynamic = task.run.train.dealing == "dynamic"
         self.dealing: Dealing = AsTheyCome(self.loader, self.comm) if dynamic else Planned(self.loader)
         if self.comm.rank == 0:
@@ -93,33 +111,51 @@ class Training:
         equip(self.replica, rule)
 
     def run(self) -> bool:
-        """Train to the last epoch, or until all ranks agree to stop."""
+        """Train to the last epoch, or until all ranks agree to stop. Raises OSError if the stop could not be saved."""
         self._resume()
         while self.epoch < self.task.run.train.epochs:
-            self.dealing.begin(self.index)
-            with self.stopwatch.training():
-                self._train_epoch() if self.is_worker else self.algorithm.serve(self.replica, self.stop)
-                self.algorithm.on_pause(self.replica)
-            self.index = self.dealing.done(self.index)
-            if self._everyone(self.index == self.loader.steps_per_epoch or not self.is_worker):
-                self._end_epoch()
-            self._save()
-            if not self._everyone(not self.stop()):
-                self.journal.write(f"stopped at epoch {self.epoch}, step {self.index}: saved")
-                return False
+            self._train()
+            stop, due = map(any, zip(*self.comm.gather([self.stop(), self._due()]), strict=True))
+            ended = self.epoch == self.task.run.train.epochs
+            if stop or due or ended:
+                self._save()
+            if stop and not ended:
+                return self._stopped()
+        self.checkpoints.settle()
         self.algorithm.on_finish(self.replica)
         return True
 
+    def _train(self) -> None:
+        """Train until the epoch ends, or a stop or a checkpoint is wished for."""
+        self.dealing.begin(self.index)
+        with self.stopwatch.training():
+            self._train_epoch() if self.is_worker else self.algorithm.serve(self.replica, self._wishes_pause)
+            self.algorithm.on_pause(self.replica)
+        self.index = self.dealing.done(self.index)
+        if all(self.comm.gather(self.index == self.loader.steps_per_epoch or not self.is_worker)):
+            self._end_epoch()
+
+    def _wishes_pause(self) -> bool:
+        return self.stop() or self.rhythm.due(self.steps)
+
+    def _due(self) -> bool:
+        return self.rhythm.due(self.steps) or (self.index == 0 and self.rhythm.due_after(self.epoch))
+
+    def _stopped(self) -> bool:
+        if not self.checkpoints.settle():
+            raise OSError(f"stopped at {self._where}, and could not save; see the warning above")
+        self.journal.write(f"stopped at epoch {self.epoch}, step {self.index}: saved")
+        return False
+
     def _train_epoch(self) -> None:
         self.replica.module.train()
-        shown = self.comm.rank == self.roles.index("worker")
-        with Progress(self.epoch, self.index, self.loader, self.problem, shown) as progress:
+        with Progress(self.epoch, self.index, self.loader, self.problem, self._leads) as progress:
             batches = self.stopwatch.fetching(self.dealing.batches(self.epoch, self.index))
             batch = next(batches, None)
             while batch is not None:
                 batch = self._step(batch, batches)
                 progress.show(self.index, self.sums)
-                if self.algorithm.agreed(self.stop()) and self.dealing.leave():
+                if self.algorithm.agreed(self._wishes_pause()) and self.dealing.leave():
                     break
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
@@ -137,6 +173,8 @@ class Training:
         self.algorithm.on_parameters(self.replica)
         self.index = batch.index + 1
         self.steps += 1
+        self.ledger.mark(batch.ids)
+        self.trail.reached(self._step_of_run)
         return following
 
     def _gradient(self, batch: Batch) -> Measured | None:
@@ -165,11 +203,21 @@ class Training:
         with self.stopwatch.phase("evaluate"):
             measured |= self._validated() | agreement(self.algorithm, self.replica, self._where)
         self.algorithm.after_epoch(self.replica)
+        self._close_ledger()
         measured["bytes"] = sum(self.comm.gather(self._bytes_of_training()))
         self.epoch, self.index = self.epoch + 1, 0
         self.sums.zero_()
         if self.comm.rank == 0:
             self._record(measured)
+
+    def _close_ledger(self) -> None:
+        """Add up how often each sample was used, and compare with what the epoch should use."""
+        uses = from_numpy(self.ledger.counts).int()
+        self.comm.allreduce(uses, "telemetry")
+        self.ledger.clear()
+        if self.comm.rank == 0:
+            expected = self.data.expected(self.epoch)
+            self.tables["ledger"].append(ledger.row(self.epoch + 1, uses.numpy(), expected))
 
     def _bytes_of_training(self) -> int:
         counts = self.stopwatch.traffic()["bytes"]
@@ -202,39 +250,66 @@ class Training:
         )
 
     @property
+    def _step_of_run(self) -> int:
+        return self.epoch * self.loader.steps_per_epoch + self.index
+
+    @property
     def _where(self) -> str:
         return f"epoch {self.epoch + 1}, step {self.index}"
 
-    def _everyone(self, condition: bool) -> bool:
-        return all(self.comm.gather(condition))
-
     def _save(self) -> None:
         progress: dict[str, Any] = {name: getattr(self, name) for name in PROGRESS}
-        progress |= {"rows": len(self.history.rows), "stopwatch": self.stopwatch.state()}
-        progress["node_rows"] = len(self.nodes.rows)
-        tensors: dict[str, Tensor] = {**self.replica.state(), **self.algorithm.state(), "sums": self.sums}
+        progress |= {"stopwatch": self.stopwatch.state()}
+        progress |= {"rows": {name: len(table.rows) for name, table in self.tables.items()}}
+        tensors: dict[str, Tensor] = {
+            **self.replica.state(), **self.algorithm.state(), "sums": self.sums, "ledger": from_numpy(self.ledger.counts),
+        }  # fmt: skip
         with self.stopwatch.phase("checkpoint"):
-            self.checkpoints.save(tensors, progress)
+            self.checkpoints.save(Part(tensors, progress), self._moment(), self._flushed())
+        self.rhythm.saved(self.steps, self.epoch)
+        self.stop.saving_takes(self.checkpoints.took)
+
+    def _moment(self) -> Moment:
+        ends_epoch = self.comm.rank == 0 and self.index == 0 and bool(self.history.rows)
+        return Moment(self.epoch, self._step_of_run, self.history.rows[-1] if ends_epoch else {})
+
+    def _flushed(self) -> str:
+        """Write the rows that a checkpoint relies on; return why the disk refused, if it did."""
+        try:
+            for table in self.tables.values():
+                table.flush()
+        except OSError as error:
+            return str(error)
+        return ""
 
     def _resume(self) -> None:
-        saved, rows, node_rows = self.checkpoints.load(), 0, 0
+        saved = self.checkpoints.load()
         self.algorithm.start(self.replica)
+        rows: dict[str, int] = {}
         if saved is not None:
-            tensors, progress = saved
-            self.replica.load_state(tensors)
-            self.algorithm.load_state(tensors)
-            self.sums.copy_(tensors["sums"])
-            for name in PROGRESS:
-                setattr(self, name, progress[name])
-            self.restarts += 1
-            self.stopwatch.load_state(progress["stopwatch"])
-            rows, node_rows = progress["rows"], progress["node_rows"]
+            rows = self._load(saved.part(self.comm.rank))
             self.journal.write(f"resumed at epoch {self.epoch}, step {self.index} (restart {self.restarts})")
         if self.is_worker:
             self.replica.lr = self._learning_rate()
         if self.comm.rank == 0:
-            self.history.rewind(rows)
-            self.nodes.rewind(node_rows)
+            for name, table in self.tables.items():
+                table.rewind(rows.get(name, 0))
+        self.rhythm.saved(self.steps, self.epoch)
+        self.trail = Steps(self.task.state, self._step_of_run, leads=self._leads)
+
+    def _load(self, part: Part) -> dict[str, int]:
+        """Go on from a checkpoint; return how many rows each table had."""
+        tensors, progress = part
+        self.replica.load_state(tensors)
+        self.algorithm.load_state(tensors)
+        self.sums.copy_(tensors["sums"])
+        self.ledger.load(tensors["ledger"].numpy())
+        for name in PROGRESS:
+            setattr(self, name, progress[name])
+        self.restarts += 1
+        self.stopwatch.load_state(progress["stopwatch"])
+        rows: dict[str, int] = progress["rows"]
+        return rows
 
 
 PROGRESS = ("epoch", "index", "steps", "samples", "restarts")

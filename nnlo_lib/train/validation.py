@@ -5,10 +5,10 @@ from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.problems.classification import Classification
+from nnlo_lib.state.history import History
 from nnlo_lib.train.agreement import over_nodes
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.evaluate import evaluation_sums
-from nnlo_lib.train.journal import History
 from nnlo_lib.train.replica import Replica
 from nnlo_lib.train.stack import Stack
 from nnlo_lib.train.tensors import Tensors

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from nnlo_lib.config import Experiment
 from nnlo_lib.jobs import Plan
 from nnlo_lib.single import prepare
-from nnlo_lib.train.journal import History
+from nnlo_lib.state.history import History
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 from nnlo_lib.train.task import Task

@@ -1,0 +1,89 @@
+"""The ranks as processes: where they run, whether they live, and how long one waits for them."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nnlo_lib.comm.communicator import PeerLostError
+
+NAP = 100e-6  # seconds: give the core away, ranks may outnumber cores
+SOON = 0.1  # seconds of waiting after which naps are ten times as long
+LOOK = 0.5  # seconds between two looks at the processes
+LEAP = 0.1  # seconds: a nap that took longer was a stop of this process
+
+Whom = Sequence[int] | None  # ranks that are waited for; None: all others
+
+
+class Peers:
+    """The processes (host, number) of a communicator's ranks, and the patience with them.
+
+    timeout: seconds a silent peer is waited for. A scheduler may stop (suspend) a job for hours: seconds in which
+    this process was stopped do not count, nor those in which one of `excuses` is, the processes of this host. What
+    is stopped on another host cannot be seen from here: where hosts are suspended one by one, it counts as silent.
+    """
+
+    def __init__(self, rank: int, processes: Sequence[tuple[str, int]], timeout: float) -> None:
+        self._rank, self._processes, self._timeout = rank, processes, timeout
+        self._here = socket.gethostname()
+        self.excuses = [pid for host, pid in processes if host == self._here]
+
+    def wait(self, done: Callable[[], bool], what: str, patience: float, whom: Whom = None) -> float:
+        """Poll `done`, busily for `patience` seconds, then with naps; return the seconds of the naps.
+
+        Raises PeerLostError naming those of `whom` that are dead, or all of them if they stay silent.
+        """
+        started = time.perf_counter()
+        while not done():
+            if time.perf_counter() - started >= patience:
+                return self._doze(done, what, patience, self._others() if whom is None else whom)
+            os.sched_yield()
+        return 0.0
+
+    def _doze(self, done: Callable[[], bool], what: str, waited: float, whom: Sequence[int]) -> float:
+        napped, recently, looked = 0.0, 0.0, time.perf_counter()
+        while not done():
+            napped += _nap(NAP if waited + recently < SOON else 10 * NAP)
+            now = time.perf_counter()
+            recently, looked = recently + min(now - looked, LEAP), now
+            if recently > LOOK:
+                waited += 0 if self._suspended() else recently
+                recently = 0.0
+                self._check(waited, what, whom)
+        return napped
+
+    def _suspended(self) -> bool:
+        return any(_state(pid) in ("T", "t") for pid in self.excuses)
+
+    def _check(self, waited: float, what: str, whom: Sequence[int]) -> None:
+        dead = [peer for peer in whom if self._is_dead(peer)]
+        if dead or waited > self._timeout:
+            state = "died" if dead else f"stayed silent for {waited:.0f} s"
+            names = ", ".join(self._name(peer) for peer in dead or whom)
+            raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
+
+    def _is_dead(self, peer: int) -> bool:
+        host, pid = self._processes[peer]
+        return host == self._here and _state(pid) in ("", "X", "Z")
+
+    def _name(self, peer: int) -> str:
+        host, pid = self._processes[peer]
+        return f"rank {peer} (process {pid} on {host})"
+
+    def _others(self) -> list[int]:
+        return [peer for peer in range(len(self._processes)) if peer != self._rank]
+
+
+def _nap(seconds: float) -> float:
+    started = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - started
+
+
+def _state(pid: int) -> str:
+    """Return the kernel's letter for a process's state (T: stopped, Z: ended), nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -1,0 +1,59 @@
+"""When a run is saved, and which checkpoints are kept."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from nnlo_lib.config.strict import Strict
+
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+Interval = Annotated[
+    str,
+    Field(
+        pattern=r"^[1-9]\d* (s|min|h|steps?|epochs?)$",
+        examples=["30 s", "5 min", "2 h", "100 steps", "1 epoch"],
+    ),
+]
+
+
+class Checkpoint(Strict):
+    """When a run is saved, and which checkpoints are kept. A signal and the end of the run save in any case."""
+
+    every: Interval = Field(
+        "5 min",
+        description="A number and s, min, h, steps or epochs: what a killed run loses at most. Seconds are real ones; "
+        "simulated ranks look at the clock at the end of each epoch only.",
+    )
+    keep: int = Field(2, ge=1, description="Newest checkpoints kept in state/.")
+    keep_every: int | None = Field(
+        None, ge=1, description="Keeps every so many-th checkpoint for good; null: none."
+    )
+    best: Literal["loss", "accuracy", "top5_accuracy"] | None = Field(
+        None,
+        description="Keeps the checkpoint that validates best by this, and saves at the end of each epoch; null: none.",
+    )
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from one to the next, if time counts."""
+        return self._amount * SECONDS[self._unit] if self._unit in SECONDS else None
+
+    @property
+    def steps(self) -> int | None:
+        """Steps from one to the next, if steps count."""
+        return self._amount if self._unit.startswith("step") else None
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs from one to the next, if epochs count."""
+        if self._unit.startswith("epoch"):
+            return self._amount
+        return 1 if self.best else None
+
+    @property
+    def _amount(self) -> int:
+        return int(self.every.split()[0])
+
+    @property
+    def _unit(self) -> str:
+        return self.every.split()[1]

@@ -1,0 +1,83 @@
+"""A finished training: its folder and what its summary says of it."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from nnlo_lib.config import Run
+from nnlo_lib.errors import UserError
+from nnlo_lib.state.tally import Tally
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """summary: what was published last, when all else was there; run: the configuration in it."""
+
+    folder: Path
+    summary: dict[str, Any]
+    run: Run
+
+    @classmethod
+    def load(cls, folder: Path) -> "Finished":
+        """Read a training's summary. Raises UserError if it is not finished, or its summary is damaged."""
+        path = folder / SUMMARY
+        if not path.exists():
+            raise UserError(
+                f"{folder} is not finished: {SUMMARY} is missing; to finish it: {_command(folder)}"
+            )
+        try:
+            summary = json.loads(path.read_text())
+            return cls(folder, summary, Run.model_validate(summary["config"]))
+        except ValidationError as error:
+            raise UserError(
+                f"the configuration in {path} is none of this nnlo; verify it with the one that wrote it, "
+                f"{summary.get('code_version')}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+            ) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is cut short or damaged ({error!r}); train this run again") from error
+
+    @property
+    def state(self) -> Path:
+        """Folder of what survives a failed attempt."""
+        return self.folder / "state"
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that were trained."""
+        return int(self.summary["epochs"])
+
+    @cached_property
+    def tally(self) -> Tally | None:
+        """What its attempts come to, where they were recorded."""
+        return Tally.read(self.state, self.summary)
+
+
+def trainings(folder: Path) -> Sequence[Path]:
+    """Return the folders of trainings in `folder`, itself perhaps. Raises UserError if there are none."""
+    if not folder.is_dir():
+        raise UserError(
+            f"there is no folder {folder}; name results/<experiment>/<run>/seed-<s>, or one above it"
+        )
+    jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
+    found = [job for job in jobs if (job / SUMMARY).exists() or (job / "state").is_dir()]
+    if not found:
+        raise UserError(
+            f"{folder} holds no training; name results/<experiment>/<run>/seed-<s>, or one above it"
+        )
+    return found
+
+
+def _command(folder: Path) -> str:
+    job = re.search(r"([^/]+)/seed-(\d+)(?:/fold-(\d+))?$", str(folder.absolute()))
+    if not job:
+        return "nnlo run FILE"
+    fold = f" --fold {job[3]}" if job[3] else ""
+    return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold}, FILE being the experiment's file"
