@@ -25,5 +25,9 @@ def reported(main: Callable[[], int | None]) -> Callable[[], int]:
     return command
 
 
+class DivergedError(UserError):
+    """Training cannot go on, for the loss is no number any more."""
+
+
 class InvariantError(Exception):
     """An algorithm broke what it promises to keep; the message says which, by how much and when."""

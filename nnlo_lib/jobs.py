@@ -12,6 +12,8 @@ from typing import Any
 from nnlo_lib.config import Data, Experiment, Job, Run
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.errors import UserError
+from nnlo_lib.state.obituary import known
+from nnlo_lib.state.retries import raised
 
 SITE_RESOURCES: dict[str, Callable[[Run], int | str]] = {
     "slurm_partition": lambda run: run.resources.partition or "",
@@ -73,6 +75,12 @@ class Plan:
             for name, wish in SITE_RESOURCES.items()
             if any(wish(run) for run in self.runs.values())
         }
+
+    def memory(self, name: str, job: str, attempt: int) -> int:
+        """Return the megabytes of a training: more than asked if it ran out of them; attempt: Snakemake's."""
+        run = self.runs[name]
+        state = Path("results", self.experiment.name, name, job, "state")
+        return raised(run.resources.mem_mb, known(state, run.parallel.ranks, ended=attempt > 1))
 
     def _of_run(self, wish: Callable[[Run], int | str]) -> Callable[[Any], int | str]:
         return lambda wildcards: wish(self.runs[wildcards.run])

@@ -10,6 +10,7 @@ from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.fetch import fetch
 from nnlo_lib.data.store import convert
 from nnlo_lib.jobs import Plan
+from nnlo_lib.train.attempt import Wishes
 from nnlo_lib.train.command import train
 from nnlo_lib.train.task import Task
 
@@ -29,7 +30,7 @@ def run_one(experiment: Experiment, name: str, seed: int, fold: int | None, laun
     with replacing(folder.parents[fold is not None] / "config.json") as part:
         part.write_text(plan.resolved(name))
     task = Task(experiment.name, name, run, seed, fold, experiment.folds, manifest, folder)
-    status = train(task, launcher)
+    status = train(task, Wishes(launcher))
     if status == 0:
         _evaluate(task)
     return status

@@ -2,13 +2,14 @@
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from nnlo_lib.config import Run
 from nnlo_lib.errors import reported
+from nnlo_lib.train.attempt import Wishes
 from nnlo_lib.train.command import train
+from nnlo_lib.train.parting import POLICIES
 from nnlo_lib.train.task import Task
 
 
@@ -24,14 +25,20 @@ def main() -> int:
         "--minutes", type=float, help="time limit; under a scheduler the ranks save before it"
     )
     parser.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+    parser.add_argument("--attempt", type=int, default=1, help="how often Snakemake has started this job")
+    parser.add_argument(
+        "--on-preemption",
+        choices=POLICIES,
+        default="exit",
+        help="under a scheduler, after saving: see profiles/slurm",
+    )
     options = parser.parse_args()
     settings = json.loads(options.config.read_text())
     task = Task(
         settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
         settings["folds"], options.manifest, options.folder,
     )  # fmt: skip
-    limited = any(name in os.environ for name in ("SLURM_JOB_ID", "LSB_JOBID"))
-    return train(task, options.launcher, options.minutes if limited else None)
+    return train(task, Wishes(options.launcher, options.minutes, options.attempt, options.on_preemption))
 
 
 if __name__ == "__main__":

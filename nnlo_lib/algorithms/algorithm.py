@@ -54,6 +54,9 @@ class Algorithm(ABC):
     apart = (
         False  # whether replicas still differ after an epoch: then each is measured, and their mean published
     )
+    dealt: tuple[
+        str, ...
+    ] = ()  # tensors of the state that count: sums of ranks', where others are their mean
     steps_per_round = 1  # local steps from one agreement to the next, where learning rates change by round
 
     def start(self, replica: Model) -> None:

@@ -16,6 +16,8 @@ class Centred(Server):
     take their own back. Invariant: what c moved since the last epoch is the sum of all that workers gave.
     """
 
+    dealt = (*Server.dealt, "centred.ledger")
+
     def __init__(self, comm: Communicator, synchronous: bool, sync_every: int, masters: int) -> None:
         super().__init__(comm, synchronous, sync_every, masters)
         self._own: tuple[Tensor, Tensor] | None = None

@@ -22,6 +22,7 @@ class Server(Algorithm):
     """
 
     push_purpose = "gradient"
+    dealt: tuple[str, ...] = ("server.staleness",)
 
     def __init__(
         self, comm: Communicator, synchronous: bool = False, sync_every: int = 1, masters: int = 1
@@ -111,5 +112,10 @@ class Server(Algorithm):
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         self.updates, self.pushes = tensors["server.updates"].tolist()
-        self._answered = dict(zip(self._answered, tensors["server.answered"].tolist(), strict=True))
-        self.link.staleness = Counter(dict(tensors["server.staleness"].tolist()))
+        answered = tensors["server.answered"].tolist()
+        if len(answered) != len(self._answered):  # other clients, who have just been told all
+            answered = [self.updates] * len(self._answered)
+        self._answered = dict(zip(self._answered, answered, strict=True))
+        self.link.staleness = Counter()
+        for staleness, pushes in tensors["server.staleness"].tolist():
+            self.link.staleness[staleness] += pushes

@@ -19,7 +19,7 @@ class Needs:
 
     graph: what the topology must be, empty where there is none; compression: of what is exchanged (cast: fp16 and
     bf16 only); groups: workers of several processes; masters: servers below a server; schedule: of the learning
-    rate; asynchronous: unless said to be synchronous, no worker waits for another; one_model: all ranks hold one model after an epoch, so that a run could go on with other ranks;
+    rate; asynchronous: unless said to be synchronous, no worker waits for another; one_model: all ranks hold one model after an epoch, so that a run could go on with other ranks; elastic: whether one does;
     buffers: batch-norm statistics are averaged when replicas are, or each node's own.
     """
 
@@ -29,6 +29,7 @@ class Needs:
     masters: bool = False
     schedule: bool = True
     one_model: bool = False
+    elastic: bool = False
     asynchronous: bool = False
     ranks: int = 1
 
@@ -41,12 +42,12 @@ class Needs:
 MIXING: tuple[Graph, ...] = ("connected", "symmetric", "doubly stochastic")
 SERVED = Needs(masters=True, schedule=False, asynchronous=True, ranks=2)
 MATRIX = {
-    "allreduce": Needs(compression="any", groups=False, one_model=True),
-    "average": Needs(one_model=True),
-    "diloco": Needs(compression="any", one_model=True),
+    "allreduce": Needs(compression="any", groups=False, one_model=True, elastic=True),
+    "average": Needs(one_model=True, elastic=True),
+    "diloco": Needs(compression="any", one_model=True, elastic=True),
     "individual": Needs(),
-    "downpour": replace(SERVED, one_model=True),
-    "easgd": SERVED,
+    "downpour": replace(SERVED, one_model=True, elastic=True),
+    "easgd": replace(SERVED, elastic=True),
     "gem": SERVED,
     "gosgd": Needs(asynchronous=True, ranks=2, groups=False),
     "sgp": Needs(graph=("connected",), groups=False),
@@ -78,6 +79,22 @@ class Fault(NamedTuple):
 def fault(run: Any) -> Fault | None:
     """Return the first reason why a run (config.Run) cannot be, as far as it shows without drawing its graph."""
     return next(_faults(run, run.algorithm.name, needs(run.algorithm)), None)
+
+
+def rigid(run: Any) -> str | None:
+    """Return why a run (config.Run) cannot go on with another number of ranks; None if it can."""
+    row, name = needs(run.algorithm), run.algorithm.name
+    if not row.elastic:
+        return f"each rank of {name} holds a state that no other can take over"
+    if run.data.partition.name != "iid":
+        return "its workers have samples of their own (data.partition)"
+    if run.train.steps_per_epoch is not None:
+        return "train.steps_per_epoch makes an epoch's samples depend on the number of workers"
+    if not isinstance(run.compression, NoCompression):
+        return "each rank keeps the errors of its own compressed vectors"
+    if run.parallel.processes_per_worker > 1 or getattr(run.algorithm, "masters", 1) > 1:
+        return "its workers or servers are groups of ranks"
+    return None
 
 
 def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:

@@ -50,6 +50,10 @@ class Loader:
         """Steps of an epoch, the same for all workers."""
         return self._sampler.steps_per_epoch
 
+    def go_on(self, epoch: int, used: Array) -> int:
+        """Leave out what others used of an epoch, (samples,) bool; return the step to go on at."""
+        return self._sampler.go_on(epoch, used)
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch from step `start` on."""
         batches = (self.batch(epoch, step) for step in range(start, self.steps_per_epoch))
@@ -64,8 +68,8 @@ class Loader:
         ids = self._sampler.ids(epoch, step)
         inputs, labels = self._split.take(ids)
         if self._augment:
-            inputs = self._augment(inputs, epoch, self._sampler.position(step))
-        return Batch(step, inputs, labels, ids, len(ids), self._sampler.global_count(step))
+            inputs = self._augment(inputs, epoch, self._sampler.position(epoch, step))
+        return Batch(step, inputs, labels, ids, len(ids), self._sampler.global_count(epoch, step))
 
     def _is_worth_a_thread(self, epoch: int, start: int) -> bool:
         ids = self._sampler.ids(epoch, start) if start < self.steps_per_epoch else ()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnlo_lib.data.order import Purpose, shuffled
-from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.errors import UserError
 
 
@@ -24,28 +24,53 @@ class Sampler(ABC):
         self.steps_per_epoch = wanted or steps
         self._epoch: int | None = None
         self._order = np.empty(0, np.int64)
+        self._before: tuple[int, Array] = (-1, np.empty(0, bool))
 
     @property
-    @abstractmethod
     def samples(self) -> int:
         """Samples of an epoch, all workers together."""
+        return self._end(self.steps_per_epoch - 1)
+
+    def go_on(self, epoch: int, used: Array) -> int:
+        """Go on where other workers, perhaps another number of them, had used samples of an epoch's one order.
+
+        used: (samples of the split,) bool. Return the step to go on at; it is a short one if theirs ended within it.
+        """
+        self._before, self._epoch = (epoch, used), None
+        steps, taken = range(self.steps_per_epoch), self._left_behind(epoch)
+        return next((step for step in steps if self._end(step) > taken), self.steps_per_epoch)
+
+    def _left_behind(self, epoch: int) -> int:
+        """Return how many samples of an epoch others had used."""
+        return int(np.count_nonzero(self._before[1])) if epoch == self._before[0] else 0
+
+    def taken(self, epoch: int, step: int) -> int:
+        """Return how many samples of an epoch all workers have taken before a step."""
+        return max(self._left_behind(epoch), self._end(step - 1))
+
+    def global_count(self, epoch: int, step: int) -> int:
+        """Return how many samples all workers have in a step."""
+        return self._end(step) - self.taken(epoch, step)
 
     @abstractmethod
     def ids(self, epoch: int, step: int) -> Indices:
         """Return this worker's samples in a step."""
 
     @abstractmethod
-    def position(self, step: int) -> int:
+    def position(self, epoch: int, step: int) -> int:
         """Return a number that no other worker's sample of the epoch has: the first id's; the next ones follow."""
 
     @abstractmethod
-    def global_count(self, step: int) -> int:
-        """Return how many samples all workers have in a step."""
+    def _end(self, step: int) -> int:
+        """Return how many samples all workers have taken after a step."""
 
     def order(self, epoch: int) -> Indices:
         """Return the order that `ids` are taken from; trimming an epoch to fewer steps leaves the end of it out."""
         if epoch != self._epoch:
             self._order, self._epoch = self._shuffle(epoch), epoch
+            if epoch == self._before[0]:
+                used = self._before[1][self._order]
+                self._order = np.concatenate([self._order[used], self._order[~used]])
         return self._order
 
     @abstractmethod
@@ -86,28 +111,24 @@ class SharedOrder(Sampler):
         self._indices, self._seed, self._shuffled = indices, seed, shuffle
         self._workers, self._worker = workers, worker
 
-    @property
-    def samples(self) -> int:
-        return min(len(self._indices), self.steps_per_epoch * self._global_batch)
-
     def ids(self, epoch: int, step: int) -> Indices:
-        start, end = self._share(step)
+        start, end = self._share(epoch, step)
         return self.order(epoch)[start:end]
 
-    def position(self, step: int) -> int:
-        return self._share(step)[0]
-
-    def global_count(self, step: int) -> int:
-        return min(self._global_batch, len(self._indices) - step * self._global_batch)
+    def position(self, epoch: int, step: int) -> int:
+        return self._share(epoch, step)[0]
 
     def used(self, epoch: int) -> Indices:
         return self.order(epoch)[: self.samples]
 
-    def _share(self, step: int) -> tuple[int, int]:
+    def _share(self, epoch: int, step: int) -> tuple[int, int]:
         """Return this worker's part of a global batch; the first workers get one more if it does not divide."""
-        share, more = divmod(self.global_count(step), self._workers)
-        start = step * self._global_batch + self._worker * share + min(self._worker, more)
+        share, more = divmod(self.global_count(epoch, step), self._workers)
+        start = self.taken(epoch, step) + self._worker * share + min(self._worker, more)
         return start, start + share + (self._worker < more)
+
+    def _end(self, step: int) -> int:
+        return min(len(self._indices), (step + 1) * self._global_batch)
 
     def _shuffle(self, epoch: int) -> Indices:
         return shuffled(self._indices, self._seed, Purpose.EPOCH, epoch) if self._shuffled else self._indices
@@ -136,21 +157,17 @@ class OwnOrders(Sampler):
         self._part, self._worker = parts[worker], worker
         self._seed, self._shuffled = seed, shuffle
 
-    @property
-    def samples(self) -> int:
-        return int(self._ends(self.steps_per_epoch - 1).sum())
-
     def ids(self, epoch: int, step: int) -> Indices:
         return self.order(epoch)[self._ends(step - 1)[self._worker] : self._ends(step)[self._worker]]
 
-    def position(self, step: int) -> int:
+    def position(self, epoch: int, step: int) -> int:
         return int(self._sizes[: self._worker].sum() + self._ends(step - 1)[self._worker])
-
-    def global_count(self, step: int) -> int:
-        return int((self._ends(step) - self._ends(step - 1)).sum())
 
     def used(self, epoch: int) -> Indices:
         return self.order(epoch)[: self._ends(self.steps_per_epoch - 1)[self._worker]]
+
+    def _end(self, step: int) -> int:
+        return int(self._ends(step).sum())
 
     def _ends(self, step: int) -> Indices:
         """Return how many samples each worker has used after a step."""

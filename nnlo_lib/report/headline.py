@@ -15,7 +15,7 @@ from nnlo_lib.report.words import bold, listing, percent, plural, plus_minus
 FEW = 3  # runs; more are not named one by one
 
 
-def headline(table: pd.DataFrame, clock: Clock, interruptions: str) -> Markup:
+def headline(table: pd.DataFrame, clock: Clock, interruptions: str = "") -> Markup:
     """Name the best run, what cannot be told from it, what its nodes reach, and how the speeds compare.
 
     interruptions: the sentence about them, where attempts were recorded.

@@ -2,18 +2,27 @@
 
 import sys
 
-from nnlo_lib.train.launch import PREEMPTED, PreemptedError, TrainingFailedError, launch
+from nnlo_lib.state.outcome import Outcome
+from nnlo_lib.state.reason import YIELDED
+from nnlo_lib.state.scheduler import Job
+from nnlo_lib.train.attempt import Place, Wishes, attempt
+from nnlo_lib.train.limit import Limit
+from nnlo_lib.train.parting import part
+from nnlo_lib.train.signals import Signals
 from nnlo_lib.train.task import Task
 
 
-def train(task: Task, launcher: str, minutes: float | None = None) -> int:
-    """Run the task; return 0 finished, 75 saved and stopped, 1 failed. Raises UserError for the user's mistake."""
-    try:
-        launch(task, launcher, minutes)
-    except PreemptedError as error:
-        print(f"nnlo: {error}", file=sys.stderr)
-        return PREEMPTED
-    except TrainingFailedError as error:
-        print(f"nnlo: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+def train(task: Task, wishes: Wishes) -> int:
+    """Run the task; return 0 finished, 75 saved and stopped, 2 the user's mistake, 1 failed. Raises UserError, too."""
+    signals, job = Signals(), Job.current()
+    outcome = attempt(task, wishes, Place(job, Limit(wishes.minutes, job), signals))
+    _say(outcome)
+    if job and outcome.reason in YIELDED:
+        part(wishes.on_preemption, job, outcome)
+    return outcome.status
+
+
+def _say(outcome: Outcome) -> None:
+    if outcome.error:
+        error = "" if outcome.reason in YIELDED else "error: "
+        print(f"nnlo: {error}{outcome.error}", file=sys.stderr, flush=True)

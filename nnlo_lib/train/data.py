@@ -11,7 +11,7 @@ from nnlo_lib.data.order import Purpose, shuffled
 from nnlo_lib.data.partition import partition
 from nnlo_lib.data.partition_file import check_cover, save
 from nnlo_lib.data.readers import Array, Indices
-from nnlo_lib.data.sampler import OwnOrders, Sampler, SharedOrder
+from nnlo_lib.data.sampling import Sampling
 from nnlo_lib.data.split import Split
 from nnlo_lib.data.staging import staged
 from nnlo_lib.data.workers import assign
@@ -57,21 +57,11 @@ class TrainingData:
 
     def loader(self, worker: int) -> Loader:
         """Return the batches of one worker."""
-        return Loader(self.split, self._sampler(worker), self._augment())
+        return Loader(self.split, self._sampling.sampler(worker), self._augment())
 
     def expected(self, epoch: int) -> Array:
         """Return how often an epoch should use each sample of the split: (samples,)."""
-        if self._task.run.train.steps_per_epoch is None:
-            used = np.concatenate(self.parts)
-        else:
-            used = np.concatenate([self._used(worker, epoch) for worker in range(len(self.parts))])
-        return np.bincount(used, minlength=len(self.split))
-
-    def _used(self, worker: int, epoch: int) -> Indices:
-        sampler = self._sampler(worker)
-        if len(self.parts) == 1:  # all workers together use the beginning of one order
-            return sampler.order(epoch)[: sampler.samples]
-        return np.concatenate([sampler.ids(epoch, step) for step in range(sampler.steps_per_epoch)])
+        return self._sampling.expected(len(self.split), epoch)
 
     def save(self) -> None:
         """Keep with the run who learned from which sample."""
@@ -85,21 +75,11 @@ class TrainingData:
         lots = (shuffled(part, seed, Purpose.PROCESSES) for part in parts)
         return [np.sort(piece) for lot in lots for piece in np.array_split(lot, processes)]
 
-    def _sampler(self, worker: int) -> Sampler:
+    @property
+    def _sampling(self) -> Sampling:
         train, seed = self._task.run.train, self._task.seed
-        if train.dealing == "dynamic":  # one walk, whose steps go to whoever takes them
-            steps = train.steps_per_epoch and train.steps_per_epoch * self._workers
-            return SharedOrder(self.parts[0], train.batch_size, 1, 0, seed, steps_per_epoch=steps)
-        if len(self.parts) == 1:
-            return SharedOrder(
-                self.parts[0],
-                train.batch_size,
-                self._workers,
-                worker,
-                seed,
-                steps_per_epoch=train.steps_per_epoch,
-            )
-        return OwnOrders(self.parts, train.batch_size, worker, seed, steps_per_epoch=train.steps_per_epoch)
+        dynamic = train.dealing == "dynamic"
+        return Sampling(self.parts, self._workers, train.batch_size, seed, train.steps_per_epoch, dynamic)
 
     def _augment(self) -> Augment | None:
         data = self._task.run.data

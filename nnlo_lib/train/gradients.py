@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.data.loader import Batch
-from nnlo_lib.errors import UserError
+from nnlo_lib.errors import DivergedError
 from nnlo_lib.problems.classification import Classification
 from nnlo_lib.train.device import seed_step
 from nnlo_lib.train.replica import Replica
@@ -46,6 +46,6 @@ class OwnGradients:
 
 
 def check_loss(loss: float, where: str) -> None:
-    """Raise UserError if the loss is infinite or not a number."""
+    """Raise DivergedError if the loss is infinite or not a number."""
     if not math.isfinite(loss):
-        raise UserError(f"the loss became {loss} {where}; a smaller train.optimizer.lr usually helps")
+        raise DivergedError(f"the loss became {loss} {where}; a smaller train.optimizer.lr usually helps")

@@ -4,71 +4,75 @@ import ctypes
 import io
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from threading import Event
 
-from nnlo_lib.errors import UserError
+from nnlo_lib.state.outcome import Outcome
+from nnlo_lib.train.hints import Hints
+from nnlo_lib.train.limit import Limit
+from nnlo_lib.train.oom import kernel_kills
+from nnlo_lib.train.ranks import Ranks
+from nnlo_lib.train.segments import Segments
+from nnlo_lib.train.signals import Signals
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.watch import Watch
+from nnlo_lib.train.verdict import End, verdict
+from nnlo_lib.train.watch import PATIENCE, Watch
 
-PREEMPTED = 75
-FORWARDED = (signal.SIGTERM, signal.SIGUSR1)
-BANNER = re.compile(r"^=|^YOUR APPLICATION TERMINATED|^This typically refers|^Please see the FAQ|^Abort\(")
-KILLED = re.compile(r"PID (?P<pid>\d+) RUNNING AT (?P<host>\S+)|error: (?P<node>\S+): tasks? (?P<task>\d+)")
-SIGNAL = re.compile(r"EXIT CODE: (?P<code>\d+)")
+NOTES = ("ranks", "failures", "stopped")  # folders of what ranks leave for their launcher
 
 
-class TrainingFailedError(Exception):
-    """The ranks ended without a result; the message says why and names the rank."""
+def launch(task: Task, launcher: str, limit: Limit, signals: Signals, lost: Event) -> Outcome:
+    """Run the task to its end, or until a signal or the limit makes the ranks save and stop; say how it ended.
 
-
-class PreemptedError(Exception):
-    """The ranks were asked to stop, and saved."""
-
-
-def launch(task: Task, launcher: str = "mpiexec", minutes: float | None = None) -> None:
-    """Run the task to its end; before the time limit of `minutes` the ranks save and stop.
-
-    Raises UserError for the user's mistake, PreemptedError if the ranks saved and stopped, TrainingFailedError else.
+    No rank of this host is left then, nor what it had in shared memory. lost: ends all at once.
     """
-    for folder in ("ranks", "failures"):
-        shutil.rmtree(task.state / folder, ignore_errors=True)
-    command = _command(task, launcher, minutes)
+    _clear(task.state)
+    if signals.first:
+        return Outcome("preempted", f"{task.folder}: stopped before it began", signals.first)
+    segments, starved = Segments(), kernel_kills()
     process = subprocess.Popen(
-        command, env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        _command(task, launcher, limit), env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    _forward_signals(process)
-    watch = Watch(task.state / "ranks", task.run.parallel.ranks)
+    watch = Watch(Ranks(task.state / "ranks"), _processes(task), process, signals, lost)
     watch.start()
-    hints = list(_relay(process))
+    told = _relay(process)
     status = process.wait()
-    ended_first = watch.stop()
-    if status:
-        _explain(task, status, hints, ended_first)
+    watch.join()
+    segments.clear()
+    return verdict(task, End(status, told, watch.first, signals.first, kernel_kills() > starved, limit))
 
 
-def _command(task: Task, launcher: str, minutes: float | None) -> list[str]:
+def _clear(state: Path) -> None:
+    """Forget the attempt before; ranks of it that its launcher left behind on this host are waited for, and ended."""
+    Ranks(state / "ranks").outlast(PATIENCE)
+    for folder in NOTES:
+        shutil.rmtree(state / folder, ignore_errors=True)
+    (state / "step").unlink(missing_ok=True)
+
+
+def _command(task: Task, launcher: str, limit: Limit) -> list[str]:
     fields = {
         "experiment": task.experiment, "name": task.name, "run": task.run.model_dump(mode="json"),
         "seed": task.seed, "fold": task.fold, "folds": task.folds,
         "manifest": str(task.manifest), "folder": str(task.folder),
     }  # fmt: skip
     rank = [sys.executable, "-m", "nnlo_lib.train.rank", json.dumps(fields)]
-    rank += ["--minutes", str(minutes)] if minutes else []
-    parallel, slurm = task.run.parallel, "srun" in launcher
-    processes = 1 if parallel.transport == "simulated" else parallel.ranks
+    rank += ["--minutes", str(limit.left / 60)] if limit.left < float("inf") else []
+    processes, slurm = _processes(task), "srun" in launcher
     if slurm:  # srun inside a job forgets the cores that the job asked for
-        rank.append("--wait-for-requeue")
-        launcher = f"{launcher} --cpus-per-task={parallel.threads_per_rank}"
+        launcher = f"{launcher} --cpus-per-task={task.run.parallel.threads_per_rank}"
     return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
+
+
+def _processes(task: Task) -> int:
+    parallel = task.run.parallel
+    return 1 if parallel.transport == "simulated" else parallel.ranks
 
 
 def _environment(task: Task) -> dict[str, str]:
@@ -89,54 +93,12 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-def _forward_signals(process: "subprocess.Popen[bytes]") -> None:
-    for number in FORWARDED:
-        signal.signal(number, lambda received, _: process.send_signal(received))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the ranks by itself; wait for them to save
-
-
-def _relay(process: "subprocess.Popen[bytes]") -> Iterator[re.Match[str]]:
-    """Pass the ranks' words on as they come; keep back the launcher's, yielding what they tell."""
+def _relay(process: "subprocess.Popen[bytes]") -> dict[str, str]:
+    """Pass the ranks' words on as they come; keep back the launcher's, and return what they tell."""
+    hints = Hints()
     assert process.stdout is not None
     for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):  # a progress bar ends in \r
-        for pattern in (KILLED, SIGNAL):
-            if found := pattern.search(line):
-                yield found
-        if not BANNER.search(line):
+        if hints.hear(line):
             sys.stderr.write(line)
             sys.stderr.flush()
-
-
-def _explain(task: Task, status: int, hints: list[re.Match[str]], ended_first: list[str]) -> None:
-    failures = [json.loads(path.read_text()) for path in (task.state / "failures").glob("[0-9]*")]
-    if failures:
-        first = min(failures, key=lambda failure: (not failure["certain"], failure["time"]))
-        if first["status"] == 2:
-            raise UserError(first["error"])
-        raise TrainingFailedError(f"rank {first['rank']} failed: {first['error']}")
-    if status == PREEMPTED:
-        raise PreemptedError(f"{task.folder}: stopped and saved; the same command goes on from there")
-    raise TrainingFailedError(_who_was_killed(task, status, hints, ended_first))
-
-
-def _who_was_killed(task: Task, status: int, hints: list[re.Match[str]], ended_first: list[str]) -> str:
-    told: dict[str, Any] = {}
-    for hint in hints:
-        told = {key: value for key, value in hint.groupdict().items() if value} | told
-    ranks = {path.name: json.loads(path.read_text()) for path in (task.state / "ranks").glob("[0-9]*")}
-    named = (
-        [told["task"]] if "task" in told else [r for r in ranks if str(ranks[r]["pid"]) == told.get("pid")]
-    )
-    suspects = [rank for rank in named if rank in ended_first] or ended_first or named
-    if not suspects:
-        return f"the launcher ended with status {status}, and no rank said why; see the lines above"
-    names = ", ".join(f"rank {rank}{_address(ranks.get(rank))}" for rank in suspects)
-    how = f"signal {told['code']}" if "code" in told else "a signal"
-    return (
-        f"{names} was killed by {how}; all other ranks were ended. Out of memory and the scheduler are the "
-        "usual senders; the same command goes on from the last checkpoint"
-    )
-
-
-def _address(where: dict[str, Any] | None) -> str:
-    return f" (process {where['pid']} on {where['host']})" if where else ""
+    return hints.told

@@ -50,9 +50,9 @@ def publish(training: Training, started: str, finished: str) -> None:
         )
     with replacing(folder / PARTITION) as part:
         shutil.copyfile(training.task.state / PARTITION, part)
-    training.history.publish(folder / "history.csv")
-    if training.nodes.rows:
-        training.nodes.publish(folder / "nodes.csv")
+    training.books.history.publish(folder / "history.csv")
+    if training.books.nodes.rows:
+        training.books.nodes.publish(folder / "nodes.csv")
     _write(folder / "trace.json", _trace(reports))
     training.journal.publish(folder / "log.txt")
     _write(folder / "summary.json", _summary(training, reports, started, finished))
@@ -61,7 +61,7 @@ def publish(training: Training, started: str, finished: str) -> None:
 def _summary(
     training: Training, reports: list[dict[str, Any]], started: str, finished: str
 ) -> dict[str, Any]:
-    task, last = training.task, training.history.rows[-1]
+    task, last = training.task, training.books.history.rows[-1]
     by_rank = [report["seconds"] for report in reports]
     layers = layer_table(training.replica.module, training.tensors.shapes)
     return {

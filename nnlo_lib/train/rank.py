@@ -1,23 +1,20 @@
 """One process of a training: `python -m nnlo_lib.train.rank TASK`, started by the launcher."""
 
 import argparse
-import contextlib
 import json
 import os
-import socket
 import sys
-import time
-import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from nnlo_lib.comm.communicator import Communicator, PeerLostError
+from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import AllReduce, Run
-from nnlo_lib.data.atomic import replacing
-from nnlo_lib.errors import EXIT_USER_ERROR, InvariantError, UserError
+from nnlo_lib.errors import UserError
+from nnlo_lib.train.faults import arm
 from nnlo_lib.train.layers import as_text, layer_table
+from nnlo_lib.train.notes import announce, confess, stopped
 from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
 from nnlo_lib.train.publish import publish
 from nnlo_lib.train.stack import Stack
@@ -25,12 +22,10 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 from nnlo_lib.train.tuning import tune_process
 
-RANKS, FAILURES = "ranks", "failures"  # folders in state/ that the launcher reads
-REQUEUE_PATIENCE = 600  # seconds that a saved rank waits for the scheduler to end it
-
 
 def one_rank(task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> bool:
     """Train; True when finished and published, False when stopped and saved."""
+    arm(comm, task.state)
     started = _now()
     training = Training(task, comm, stop, stack)
     if comm.rank == 0:
@@ -58,40 +53,19 @@ def train_with_mpi(task: Task, stop: StopFlag) -> bool:
 
     world, algorithm = MPI.COMM_WORLD, task.run.algorithm
     reduction = algorithm.reduction if isinstance(algorithm, AllReduce) else "reproducible"
-    _announce(task, world.Get_rank())
+    announce(task.state, world.Get_rank())
     try:
         if world.Get_size() != task.run.parallel.ranks:
             raise UserError(
                 f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
                 "does the launcher belong to the MPI that mpi4py uses?"
             )
-        return one_rank(task, MPICommunicator(world, reduction, task.run.parallel.peer_timeout), stop)
+        finished = one_rank(task, MPICommunicator(world, reduction, task.run.parallel.peer_timeout), stop)
+        return _explained(finished, task, world.Get_rank(), stop)
     except BaseException as error:
-        status = _confess(task, world.Get_rank(), error)
+        status = confess(task.state, world.Get_rank(), error)
         world.Abort(status)
         os._exit(status)  # the launcher speaks for all ranks; a traceback here would only drown it
-
-
-def _announce(task: Task, rank: int) -> None:
-    with replacing(task.state / RANKS / str(rank)) as part:
-        part.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
-
-
-def _confess(task: Task, rank: int, error: BaseException) -> int:
-    """Leave word of what went wrong for the launcher; return the exit status."""
-    own = isinstance(error, UserError | PeerLostError | InvariantError)
-    status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
-    text = str(error) if own else "".join(traceback.format_exception(error))
-    report = {
-        "rank": rank,
-        "time": time.time(),
-        "status": status,
-        "error": text,
-        "certain": status == 2 or not own,
-    }
-    with contextlib.suppress(UserError), replacing(task.state / FAILURES / str(rank)) as part:
-        part.write_text(json.dumps(report))
-    return status
 
 
 def _headline(training: Training) -> str:
@@ -121,27 +95,28 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="until the scheduler ends the job"
     )
-    parser.add_argument("--wait-for-requeue", action="store_true")
     options = parser.parse_args()
     task: Task = options.task
     stop = StopFlag(60 * options.minutes).listen()
     tune_process()
     torch.set_num_threads(task.run.parallel.threads_per_rank)
     train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
-    if train(task, stop):
-        return 0
-    if (
-        options.wait_for_requeue and stop.signal
-    ):  # a job that exits now counts as failed; one that waits is requeued
-        time.sleep(REQUEUE_PATIENCE)
-    return EXIT_PREEMPTED
+    return 0 if train(task, stop) else EXIT_PREEMPTED
 
 
 def _simulate_safely(task: Task, stop: StopFlag) -> bool:
+    announce(task.state, 0)
     try:
-        return simulate(task, stop)
+        return _explained(simulate(task, stop), task, 0, stop)
     except BaseException as error:
-        sys.exit(_confess(task, 0, error))
+        sys.exit(confess(task.state, 0, error))
+
+
+def _explained(finished: bool, task: Task, rank: int, stop: StopFlag) -> bool:
+    """Leave word of the signal that made a rank stop."""
+    if not finished and stop.signal:
+        stopped(task.state, rank, stop.signal)
+    return finished
 
 
 if __name__ == "__main__":

@@ -74,6 +74,8 @@ class Stopwatch:
         return {"seconds": self.seconds(), "traffic": self.traffic(), "trained": self.trained}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on counting from `state`."""
-        self._seconds.update({phase: state["seconds"][phase] for phase in PHASES})
-        self._earlier, self.trained = Traffic.load(state["traffic"]), state["trained"]
+        """Go on counting from `state`; of several, which ranks that are no more left behind, from their sum."""
+        for phase in PHASES:
+            self._seconds[phase] += state["seconds"][phase]
+        self._earlier = self._earlier + Traffic.load(state["traffic"])
+        self.trained = max(self.trained, state["trained"])

@@ -38,7 +38,7 @@ class Task:
                 "resources": True,
                 "checkpoint": True,
                 "train": free,
-                "parallel": {"peer_timeout", "transport"},
+                "parallel": {"peer_timeout", "transport", "ranks"},
             }
         )
         text = json.dumps(

@@ -12,21 +12,23 @@ from nnlo_lib.algorithms.build import roles
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated import SimulatedCommunicator
 from nnlo_lib.config import Downpour
+from nnlo_lib.config.validity import rigid
 from nnlo_lib.data.loader import Batch
+from nnlo_lib.errors import UserError
+from nnlo_lib.failpoints import failpoint
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
-from nnlo_lib.state import ledger
-from nnlo_lib.state.checkpoints import Checkpoints, Moment
-from nnlo_lib.state.history import History
-from nnlo_lib.state.journal import Journal
+from nnlo_lib.state.checkpoints import Checkpoints, Moment, Saved
 from nnlo_lib.state.part import Part
 from nnlo_lib.state.rhythm import Rhythm
 from nnlo_lib.state.steps import Steps
 from nnlo_lib.streams import stream
 from nnlo_lib.train.agreement import agreement
+from nnlo_lib.train.books import Books
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.dealing import AsTheyCome, Dealing, Planned
 from nnlo_lib.train.device import device_of
+from nnlo_lib.train.elastic import taken_over
 from nnlo_lib.train.gradients import Gradients, Measured, OwnGradients
 from nnlo_lib.train.optimizers import equip
 from nnlo_lib.train.preemption import StopFlag
@@ -39,6 +41,9 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.train.tensors import Tensors
 from nnlo_lib.train.validation import Validation
 
+PROGRESS = ("epoch", "index", "steps", "samples", "restarts")
+NOTHING = torch.empty(0, dtype=torch.bool)  # of the running epoch was used before the number of ranks changed
+
 
 class Training:
     """One rank's part of a training, resumable at any step.
@@ -50,25 +55,20 @@ class Training:
         self.task, self.comm, self.stop, self.stack = task, comm, stop, stack
         run = task.run
         self.roles = roles(run, comm.size)
-        self.journal = Journal(task.state, speaks=comm.rank == 0)
-        self.tables = {name: History(task.state, name) for name in ("history", "nodes", "ledger")}
-        self.history, self.nodes = self.tables["history"], self.tables["nodes"]
-        self.checkpoints = Checkpoints(
-            task.state / "checkpoints",
-            task.key,
-            run.checkpoint,
-            comm,
-            self.journal,
-            run.parallel.peer_timeout,
-        )
-        self.rhythm = Rhythm(run.checkpoint, watches=run.parallel.transport == "mpi")
         self.stopwatch = Stopwatch(comm)
         self.problem = Classification(run.loss, run.metrics)
         self._open_data(task)
+        self.books = Books(task, comm, self.data)
+        self.journal = self.books.journal
+        self.rhythm = Rhythm(run.checkpoint, watches=run.parallel.transport == "mpi")
+        self.checkpoints = Checkpoints(
+            task.state / "checkpoints", task.key, run.checkpoint, comm, self.journal, run.parallel.peer_timeout
+        )  # fmt: skip
         self._build_replica(task)
         self.algorithm = build_algorithm(run, comm, task.seed)
-        self.validation = Validation(self.data, self.tensors, self.problem, comm, self.nodes)
+        self.validation = Validation(self.data, self.tensors, self.problem, comm, self.books.nodes)
         self.epoch = self.index = self.steps = self.samples = self.restarts = 0
+        self.before = NOTHING
         self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
 
     @property
@@ -86,7 +86,6 @@ class Training:
         worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
         self.data = TrainingData(task, workers)
         self.loader = self.data.loader(worker)
-        self.ledger = ledger.Ledger(len(self.data.split))
         dynamic = task.run.train.dealing == "dynamic"
         self.dealing: Dealing = AsTheyCome(self.loader, self.comm) if dynamic else Planned(self.loader)
         if self.comm.rank == 0:
@@ -123,6 +122,7 @@ class Training:
                 return self._stopped()
         self.checkpoints.settle()
         self.algorithm.on_finish(self.replica)
+        failpoint("training.finish")
         return True
 
     def _train(self) -> None:
@@ -131,6 +131,7 @@ class Training:
         with self.stopwatch.training():
             self._train_epoch() if self.is_worker else self.algorithm.serve(self.replica, self._wishes_pause)
             self.algorithm.on_pause(self.replica)
+        failpoint("training.pause")
         self.index = self.dealing.done(self.index)
         if all(self.comm.gather(self.index == self.loader.steps_per_epoch or not self.is_worker)):
             self._end_epoch()
@@ -173,8 +174,9 @@ class Training:
         self.algorithm.on_parameters(self.replica)
         self.index = batch.index + 1
         self.steps += 1
-        self.ledger.mark(batch.ids)
+        self.books.uses.mark(batch.ids)
         self.trail.reached(self._step_of_run)
+        failpoint("training.step")
         return following
 
     def _gradient(self, batch: Batch) -> Measured | None:
@@ -201,23 +203,16 @@ class Training:
         measured = {f"train_{name}": value for name, value in self.problem.means(self.sums).items()}
         self.samples += int(self.sums[0])
         with self.stopwatch.phase("evaluate"):
+            failpoint("training.evaluate")
             measured |= self._validated() | agreement(self.algorithm, self.replica, self._where)
         self.algorithm.after_epoch(self.replica)
-        self._close_ledger()
+        self.books.close_ledger(self.epoch)
         measured["bytes"] = sum(self.comm.gather(self._bytes_of_training()))
-        self.epoch, self.index = self.epoch + 1, 0
+        self.epoch, self.index, self.before = self.epoch + 1, 0, NOTHING
         self.sums.zero_()
         if self.comm.rank == 0:
-            self._record(measured)
-
-    def _close_ledger(self) -> None:
-        """Add up how often each sample was used, and compare with what the epoch should use."""
-        uses = from_numpy(self.ledger.counts).int()
-        self.comm.allreduce(uses, "telemetry")
-        self.ledger.clear()
-        if self.comm.rank == 0:
-            expected = self.data.expected(self.epoch)
-            self.tables["ledger"].append(ledger.row(self.epoch + 1, uses.numpy(), expected))
+            self.books.record(self._row(), measured)
+        failpoint("training.epoch")
 
     def _bytes_of_training(self) -> int:
         counts = self.stopwatch.traffic()["bytes"]
@@ -228,26 +223,14 @@ class Training:
             return self.validation.each(self.replica, self.epoch + 1, self.stack)
         return self.validation.together(self.replica)
 
-    def _record(self, measured: dict[str, float]) -> None:
-        before = self.history.rows[-1] if self.history.rows else {"seconds": 0.0, "samples": 0}
-        seconds = self.stopwatch.trained
-        row = {
+    def _row(self) -> dict[str, Any]:
+        return {
             "epoch": self.epoch,
-            "step": self.epoch * self.loader.steps_per_epoch,
+            "step": self._step_of_run,
             "samples": self.samples,
-            "passes": round(self.samples / self.data.trained_on, 6),
-            "seconds": round(seconds, 6),
-            "samples_per_second": round(
-                (self.samples - before["samples"]) / (seconds - before["seconds"]), 3
-            ),
+            "seconds": round(self.stopwatch.trained, 6),
             "learning_rate": self.replica.lr,
-            **measured,
         }
-        self.history.append(row)
-        figures = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
-        self.journal.write(
-            f"epoch {self.epoch:3d}/{self.task.run.train.epochs}  {row['samples_per_second']:,.0f} samples/s  {figures}"
-        )
 
     @property
     def _step_of_run(self) -> int:
@@ -259,57 +242,66 @@ class Training:
 
     def _save(self) -> None:
         progress: dict[str, Any] = {name: getattr(self, name) for name in PROGRESS}
-        progress |= {"stopwatch": self.stopwatch.state()}
-        progress |= {"rows": {name: len(table.rows) for name, table in self.tables.items()}}
+        progress |= {"stopwatches": [self.stopwatch.state()], "rows": self.books.rows()}
         tensors: dict[str, Tensor] = {
-            **self.replica.state(), **self.algorithm.state(), "sums": self.sums, "ledger": from_numpy(self.ledger.counts),
+            **self.replica.state(), **self.algorithm.state(), "sums": self.sums,
+            "ledger": from_numpy(self.books.uses.counts), "before": self.before,
         }  # fmt: skip
         with self.stopwatch.phase("checkpoint"):
-            self.checkpoints.save(Part(tensors, progress), self._moment(), self._flushed())
+            self.checkpoints.save(Part(tensors, progress), self._moment(), self.books.flushed())
         self.rhythm.saved(self.steps, self.epoch)
         self.stop.saving_takes(self.checkpoints.took)
 
     def _moment(self) -> Moment:
-        ends_epoch = self.comm.rank == 0 and self.index == 0 and bool(self.history.rows)
-        return Moment(self.epoch, self._step_of_run, self.history.rows[-1] if ends_epoch else {})
-
-    def _flushed(self) -> str:
-        """Write the rows that a checkpoint relies on; return why the disk refused, if it did."""
-        try:
-            for table in self.tables.values():
-                table.flush()
-        except OSError as error:
-            return str(error)
-        return ""
+        rows = self.books.history.rows if self.index == 0 else []
+        return Moment(self.epoch, self._step_of_run, rows[-1] if rows else {})
 
     def _resume(self) -> None:
         saved = self.checkpoints.load()
         self.algorithm.start(self.replica)
         rows: dict[str, int] = {}
         if saved is not None:
-            rows = self._load(saved.part(self.comm.rank))
+            rows = self._load(saved)
             self.journal.write(f"resumed at epoch {self.epoch}, step {self.index} (restart {self.restarts})")
         if self.is_worker:
             self.replica.lr = self._learning_rate()
-        if self.comm.rank == 0:
-            for name, table in self.tables.items():
-                table.rewind(rows.get(name, 0))
+        self.books.rewind(rows)
         self.rhythm.saved(self.steps, self.epoch)
         self.trail = Steps(self.task.state, self._step_of_run, leads=self._leads)
+        failpoint("training.resumed")
 
-    def _load(self, part: Part) -> dict[str, int]:
+    def _load(self, saved: Saved) -> dict[str, int]:
         """Go on from a checkpoint; return how many rows each table had."""
-        tensors, progress = part
+        resized = saved.ranks != self.comm.size
+        tensors, progress = self._taken_over(saved) if resized else saved.part(self.comm.rank)
         self.replica.load_state(tensors)
         self.algorithm.load_state(tensors)
         self.sums.copy_(tensors["sums"])
-        self.ledger.load(tensors["ledger"].numpy())
+        self.books.uses.load(tensors["ledger"].numpy())
         for name in PROGRESS:
             setattr(self, name, progress[name])
         self.restarts += 1
-        self.stopwatch.load_state(progress["stopwatch"])
+        for state in progress["stopwatches"]:
+            self.stopwatch.load_state(state)
+        if resized or tensors["before"].numel():
+            self._leave_out(tensors["before"], resized)
         rows: dict[str, int] = progress["rows"]
         return rows
 
+    def _taken_over(self, saved: Saved) -> Part:
+        """Return what this rank goes on from where another number of ranks saved. Raises UserError if it cannot."""
+        if reason := rigid(self.task.run):
+            raise UserError(
+                f"{saved.folder} was written by {saved.ranks} ranks and cannot go on with {self.comm.size}: {reason}; "
+                f"use {saved.ranks} ranks, or delete {self.task.state} to start again"
+            )
+        self.journal.write(f"going on with {self.comm.size} ranks where {saved.ranks} were before")
+        return taken_over(
+            saved, roles(self.task.run, saved.ranks), self.roles, self.comm.rank, self.algorithm
+        )
 
-PROGRESS = ("epoch", "index", "steps", "samples", "restarts")
+    def _leave_out(self, used: Tensor, resized: bool) -> None:
+        """Leave out what was used of the epoch when the number of ranks changed."""
+        self.before = used
+        step = self.loader.go_on(self.epoch, used.numpy())
+        self.index = step if resized and self.is_worker else self.index

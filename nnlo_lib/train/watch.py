@@ -1,47 +1,67 @@
-"""See which rank of this host ends first: a launcher that kills the others may name the wrong one."""
+"""The launcher's second pair of eyes: who ends first, who must be told to stop, and that nobody is left."""
 
-import json
-import os
-import select
-import socket
-import threading
-from pathlib import Path
+import signal
+import subprocess
+import time
+from threading import Event, Thread
+
+from nnlo_lib.train.ranks import Ranks
+from nnlo_lib.train.signals import Signals
+
+GLANCE = 0.1  # seconds between two looks
+PATIENCE = 10.0  # seconds that ranks may outlive their launcher
+STARTING = 60.0  # seconds after which ranks are told to stop even if not all have come up
 
 
-class Watch(threading.Thread):
-    """Wait for the ranks that announce themselves in `folder`; `first` becomes those that ended first."""
+class Watch(Thread):
+    """Watch `expected` ranks of a launcher (`child`) until it and they have ended.
 
-    def __init__(self, folder: Path, ranks: int) -> None:
+    first: those that ended first; a launcher that then kills the others may name the wrong one. signals: are passed
+    on to the ranks, once all can hear them. lost: once set, all must end at once.
+    """
+
+    def __init__(
+        self, ranks: Ranks, expected: int, child: "subprocess.Popen[bytes]", signals: Signals, lost: Event
+    ) -> None:
         super().__init__(daemon=True)
-        self._folder, self._ranks = folder, ranks
-        self._over = threading.Event()
+        self._ranks, self._expected, self._child = ranks, expected, child
+        self._signals, self._lost = signals, lost
+        self._begun, self._ended, self._fenced = time.monotonic(), 0.0, 0.0
+        self._told = False
         self.first: list[str] = []
 
     def run(self) -> None:
-        """Open a handle on each rank as it appears, until one ends."""
-        poll, ranks = select.poll(), dict[int, str]()
-        while not self._over.is_set() and not self.first:
-            for handle, rank in self._newcomers(set(ranks.values())):
-                ranks[handle] = rank
-                poll.register(handle, select.POLLIN)
-            patience = 1000 if len(ranks) == self._ranks else 100  # milliseconds
-            self.first = [ranks[handle] for handle, _ in poll.poll(patience)]
-        for handle in ranks:
-            os.close(handle)
+        """Look until all is over, then end who is left."""
+        while not self._over():
+            self._ranks.meet()
+            self._tell()
+            self._fence()
+            ended = self._ranks.ended(GLANCE)
+            self.first = self.first or ended
+        self._ranks.outlast(0)
 
-    def stop(self) -> list[str]:
-        """End the watch and return the ranks that ended first, if any did."""
-        self._over.set()
-        self.join(timeout=2)
-        return self.first
+    def _over(self) -> bool:
+        if self._child.poll() is None:
+            return False
+        self._ended = self._ended or time.monotonic()
+        self._ranks.meet()
+        return not self._ranks.live or time.monotonic() - self._ended > PATIENCE
 
-    def _newcomers(self, known: set[str]) -> list[tuple[int, str]]:
-        found = []
-        for path in self._folder.glob("[0-9]*"):
-            try:
-                where = json.loads(path.read_text())
-                if path.name not in known and where["host"] == socket.gethostname():
-                    found.append((os.pidfd_open(where["pid"]), path.name))
-            except (OSError, ValueError):  # half written, or ended already
-                continue
-        return found
+    def _tell(self) -> None:
+        """Pass on a wish to stop, as USR1: TERM ends Open MPI's ranks before they can save, USR2 MPICH's launcher."""
+        ready = len(self._ranks.announced) >= self._expected or self._age > STARTING
+        if self._signals.first and ready and not self._told:
+            self._child.send_signal(signal.SIGUSR1)
+            self._told = True
+
+    def _fence(self) -> None:
+        """End ranks that may not write any more, and the launcher if that does not make it end."""
+        if self._lost.is_set():
+            self._fenced = self._fenced or time.monotonic()
+            self._ranks.kill()
+            if time.monotonic() - self._fenced > PATIENCE / 2:
+                self._child.kill()
+
+    @property
+    def _age(self) -> float:
+        return time.monotonic() - self._begun

@@ -60,7 +60,7 @@ def _faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]:
         if not path.is_file():
             yield f"{name} is missing"
         elif sha256(path) != checksum:
-            yield f"{name} is damaged or was changed: its checksum is not the one in the manifest or summary"
+            yield f"{name} is damaged or was changed: it has another checksum"
 
 
 def _fault(checkpoint: Path) -> str:
@@ -72,9 +72,9 @@ def _fault(checkpoint: Path) -> str:
 
 
 def _find(folder: Path, manifest: str) -> Path | None:
-    """Find the manifest from where the command is, or from a folder above the run's."""
-    places = [Path(), *folder.resolve().parents]
-    return next((place / manifest for place in places if (place / manifest).is_file()), None)
+    """Find the manifest: its path starts where the training was started, a folder above the run's."""
+    paths = (place / manifest for place in folder.resolve().parents)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _shards(path: Path) -> Iterator[Finding]:

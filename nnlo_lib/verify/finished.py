@@ -15,6 +15,7 @@ from nnlo_lib.errors import UserError
 from nnlo_lib.state.tally import Tally
 
 SUMMARY = "summary.json"
+KEYS = {"config", "config_hash", "seed", "roles", "epochs", "seconds", "packages", "code_version"}
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,18 @@ class Finished:
             )
         try:
             summary = json.loads(path.read_text())
+            if missing := KEYS - summary.keys():
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
             return cls(folder, summary, Run.model_validate(summary["config"]))
         except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(map(str, fault["loc"]))
             raise UserError(
-                f"the configuration in {path} is none of this nnlo; verify it with the one that wrote it, "
-                f"{summary.get('code_version')}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+                f"{path}: config: {where}: {fault['msg']}; verify it from the folder it was trained in, with the nnlo "
+                f"that wrote it, {summary.get('code_version')}"
             ) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is cut short or damaged ({error!r}); train this run again") from error
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"{path} is cut short or damaged ({error}); train this run again") from error
 
     @property
     def state(self) -> Path:

@@ -31,7 +31,7 @@ def test_workers_together_walk_over_one_order(sizes, seed, epoch, shuffle):
     steps = used(team, epoch)
     for step, parts in enumerate(steps):
         counts = [len(part) for part in parts]
-        assert {worker.global_count(step) for worker in team} == {sum(counts)}
+        assert {worker.global_count(epoch, step) for worker in team} == {sum(counts)}
         assert max(counts) - min(counts) <= 1
         assert sum(counts) == sizes["batch_size"] * sizes["workers"] or step == len(steps) - 1
     together = np.concatenate([part for parts in steps for part in parts])
@@ -63,7 +63,7 @@ def test_workers_with_samples_of_their_own_use_each_once_and_stay_in_step(counts
     steps = used(team, epoch)
     assert len(steps) == -(-max(counts) // batch_size)
     for step, taken in enumerate(steps):
-        assert {worker.global_count(step) for worker in team} == {sum(map(len, taken))}
+        assert {worker.global_count(epoch, step) for worker in team} == {sum(map(len, taken))}
         assert max(map(len, taken)) <= batch_size
     for worker, part in enumerate(parts):
         assert sorted(np.concatenate([taken[worker] for taken in steps]).tolist()) == part.tolist()
@@ -74,12 +74,35 @@ def test_workers_with_samples_of_their_own_use_each_once_and_stay_in_step(counts
 def test_positions_of_an_epoch_are_its_samples_numbered(counts, sizes, batch_size):
     for team, samples in ((owned(counts, batch_size)[1], sum(counts)), (shared(**sizes), sizes["samples"])):
         places = [
-            worker.position(step) + offset
+            worker.position(0, step) + offset
             for step in range(team[0].steps_per_epoch)
             for worker in team
             for offset in range(len(worker.ids(0, step)))
         ]
         assert sorted(places) == list(range(samples))
+
+
+@given(before=sizes, workers=st.integers(1, 8), seed=seeds, data=st.data())
+def test_another_number_of_workers_goes_on_in_the_same_order(before, workers, seed, data):
+    old, new = shared(**before, seed=seed), shared(**before | {"workers": workers}, seed=seed)
+    done = data.draw(st.integers(0, old[0].steps_per_epoch), label="steps done")
+    first = [worker.ids(3, index) for index in range(done) for worker in old]
+    (step,) = {worker.go_on(3, np.isin(np.arange(355), np.concatenate([[], *first]))) for worker in new}
+    rest = [worker.ids(3, index) for index in range(step, new[0].steps_per_epoch) for worker in new]
+    assert np.concatenate([*first, *rest]).tolist() == old[0].order(3).tolist()
+    for index in range(step, new[0].steps_per_epoch):
+        assert {w.global_count(3, index) for w in new} == {sum(len(w.ids(3, index)) for w in new)}
+    assert sum(len(w.ids(4, 0)) for w in new) == min(before["batch_size"] * workers, before["samples"])
+
+
+@given(before=sizes, workers=st.integers(1, 8), seed=seeds, data=st.data())
+def test_another_number_of_workers_goes_on_where_each_of_the_old_ones_was(before, workers, seed, data):
+    old, new = shared(**before, seed=seed), shared(**before | {"workers": workers}, seed=seed)
+    done = [data.draw(st.integers(0, old[0].steps_per_epoch), label="steps done") for _ in old]
+    first = [worker.ids(3, index) for worker, steps in zip(old, done, strict=True) for index in range(steps)]
+    (step,) = {worker.go_on(3, np.isin(np.arange(355), np.concatenate([[], *first]))) for worker in new}
+    rest = [worker.ids(3, index) for index in range(step, new[0].steps_per_epoch) for worker in new]
+    assert sorted(np.concatenate([*first, *rest]).tolist()) == sorted(old[0].order(3).tolist())
 
 
 def test_last_batch_is_shared_and_may_be_empty():

@@ -47,7 +47,11 @@ rule train:
             wildcards.run
         ).parallel.threads_per_rank,
         runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
-        mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
+        mem_mb=lambda wildcards, attempt: PLAN.memory(
+            wildcards.run, wildcards.job, attempt
+        ),
+        attempt=lambda wildcards, attempt: attempt,
+        on_preemption="exit",
     params:
         job=lambda wildcards: PLAN.job_options(wildcards.job),
         folder=JOB,
@@ -55,6 +59,7 @@ rule train:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
         "python scripts/train.py --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
+        " --attempt {resources.attempt} --on-preemption {resources.on_preemption}"
         " --config {input.config} --manifest {input.manifest} --folder {params.folder} {params.job}"
         " 2>&1 | tee -i {log}"
 
@@ -71,6 +76,10 @@ use rule train as train_single with:
             wildcards.run
         ).parallel.threads_per_rank,
         runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
-        mem_mb=lambda wildcards: PLAN.run(wildcards.run).resources.mem_mb,
+        mem_mb=lambda wildcards, attempt: PLAN.memory(
+            wildcards.run, wildcards.job, attempt
+        ),
+        attempt=lambda wildcards, attempt: attempt,
+        on_preemption="exit",
     message:
         "train {wildcards.run} {wildcards.job} in one process"

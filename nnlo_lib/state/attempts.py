@@ -1,0 +1,83 @@
+"""The record of a run's attempts: state/attempts.jsonl, a line for each one that ended."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.state.manifest import Manifest
+from nnlo_lib.state.reason import Reason
+from nnlo_lib.state.steps import read_steps
+
+NAME = "attempts.jsonl"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """start: step it began at; reached: last step it did; saved: step of the newest checkpoint at its end."""
+
+    attempt: int
+    started: str
+    ended: str
+    seconds: float
+    host: str
+    job: str | None
+    reason: Reason
+    error: str | None
+    start: int
+    reached: int
+    saved: int
+    ranks: int
+
+
+def read(state: Path) -> list[Attempt]:
+    """Return the attempts recorded in a run's `state/`, less a line that a crash cut short."""
+    try:
+        lines = (state / NAME).read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [attempt for line in lines if (attempt := _parse(line))]
+
+
+def append(state: Path, attempt: Attempt) -> None:
+    """Record an attempt. Raises OSError where the disk refuses."""
+    fields = {_KEYS.get(name, name): value for name, value in asdict(attempt).items()}
+    path = state / NAME
+    torn = path.exists() and not path.read_bytes().endswith(b"\n")
+    with path.open("ab") as file:
+        file.write((b"\n" if torn else b"") + json.dumps(fields).encode() + b"\n")
+
+
+def standing(state: Path) -> tuple[int, int, int]:
+    """Return the step that the last attempt began at, the last one that it did, and that of the newest checkpoint."""
+    saved = _saved(state / "checkpoints")
+    start, reached = read_steps(state) if (state / "step").exists() else (saved, saved)
+    return start, reached, saved
+
+
+def out_of_memory(attempts: Sequence[Attempt]) -> int:
+    """Count how often the run has run out of memory since it last finished."""
+    reasons = [attempt.reason for attempt in attempts]
+    finished = max((i + 1 for i, reason in enumerate(reasons) if reason == "finished"), default=0)
+    return reasons[finished:].count("out of memory")
+
+
+_KEYS = {"start": "from"}
+
+
+def _parse(line: str) -> Attempt | None:
+    try:
+        fields = json.loads(line)
+        return Attempt(**{"start": fields.pop("from"), **fields})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _saved(checkpoints: Path) -> int:
+    for folder in sorted(checkpoints.glob("[0-9]" * 8), reverse=True):
+        try:
+            return Manifest.read(folder).step
+        except (OSError, ValueError, UserError):
+            continue
+    return 0

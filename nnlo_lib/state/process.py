@@ -1,0 +1,44 @@
+"""A process of some host, known again although its number may have become another's."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """host, room: where its number means something (a room is a namespace of numbers); started: in ticks since boot."""
+
+    host: str
+    room: str
+    pid: int
+    started: int
+
+    @classmethod
+    def own(cls) -> "Process":
+        """Return this process."""
+        return cls(socket.gethostname(), _room(), os.getpid(), _started(os.getpid()))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be seen from here."""
+        return (self.host, self.room) == (socket.gethostname(), _room())
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is known to have ended."""
+        return self.is_here and _started(self.pid) != self.started
+
+
+def _room() -> str:
+    return os.readlink("/proc/self/ns/pid")
+
+
+def _started(pid: int) -> int:
+    """Return when a process began, 0 if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])

@@ -1,0 +1,47 @@
+"""Whether another attempt could end better than those before."""
+
+from collections.abc import Sequence
+
+from nnlo_lib.state.attempts import Attempt, out_of_memory
+from nnlo_lib.state.outcome import Outcome
+from nnlo_lib.state.reason import CHANCE, FINAL
+
+MEMORY_RAISES = 3
+MEMORY_FACTOR = 1.5
+
+
+def futile(attempts: Sequence[Attempt], runtime: int) -> Outcome | None:
+    """Return how the next attempt would end if that is known; runtime: minutes that each may take."""
+    if not attempts:
+        return None
+    last = attempts[-1]
+    if why := _hopeless(attempts, runtime):
+        usage = last.reason in ("bad input", "diverged", "time limit")
+        return Outcome(last.reason if last.reason != "time limit" else "bad input", why, usage=usage)
+    return None
+
+
+def raised(memory: int, attempts: Sequence[Attempt]) -> int:
+    """Return the memory of the next attempt: half more for each time the run ran out of it, three times at most."""
+    return round(memory * MEMORY_FACTOR ** min(out_of_memory(attempts), MEMORY_RAISES))
+
+
+def _hopeless(attempts: Sequence[Attempt], runtime: int) -> str:
+    last = attempts[-1]
+    if last.reason in FINAL:
+        return f"not tried again, for it would end like attempt {last.attempt} ({last.reason}): {last.error}"
+    if _twice(attempts, CHANCE) and _same_place(*attempts[-2:]):
+        return f"failed twice at step {last.reached}, so it is not tried again: {last.error}"
+    if _twice(attempts, ("time limit",)) and all(each.saved <= each.start for each in attempts[-2:]):
+        return f"resources.runtime: {runtime} minutes are too short to do and save a single step; raise it"
+    if last.reason == "out of memory" and out_of_memory(attempts) > MEMORY_RAISES:
+        return f"out of memory even after resources.mem_mb was raised {MEMORY_RAISES} times: {last.error}"
+    return ""
+
+
+def _twice(attempts: Sequence[Attempt], reasons: Sequence[str]) -> bool:
+    return len(attempts) > 1 and all(each.reason in reasons for each in attempts[-2:])
+
+
+def _same_place(before: Attempt, last: Attempt) -> bool:
+    return before.reached == last.reached and before.saved == last.saved

@@ -1,0 +1,89 @@
+"""The batch system that this process runs under, and what it can be asked. Whoever does not answer knows nothing."""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+
+from nnlo_lib.state.reason import Reason
+
+PATIENCE = 15  # seconds for an answer
+SLURM_ENDS: dict[str, Reason] = {
+    "NODE_FAIL": "node failure", "BOOT_FAIL": "node failure", "TIMEOUT": "time limit", "DEADLINE": "time limit",
+    "PREEMPTED": "preempted", "REQUEUED": "preempted", "OUT_OF_MEMORY": "out of memory",
+}  # fmt: skip
+LSF_ENDS: dict[str, Reason] = {
+    "TERM_MEMLIMIT": "out of memory", "TERM_SWAP": "out of memory", "TERM_RUNLIMIT": "time limit",
+    "TERM_PREEMPT": "preempted", "TERM_REQUEUE": "preempted", "TERM_WINDOW": "preempted", "TERM_LOAD": "preempted",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a batch system."""
+
+    scheduler: str
+    number: str
+
+    @classmethod
+    def current(cls) -> "Job | None":
+        """Return the job that this process belongs to, if any."""
+        return cls.of("slurm", os.environ.get("SLURM_JOB_ID")) or cls.of("lsf", os.environ.get("LSB_JOBID"))
+
+    @classmethod
+    def of(cls, scheduler: str | None, number: str | None) -> "Job | None":
+        """Return the job of that number, if there is one."""
+        return cls(scheduler, number) if scheduler and number else None
+
+    def minutes_left(self) -> float | None:
+        """Ask how long the job may still run."""
+        if self.scheduler == "slurm":
+            return _slurm_minutes(_ask("squeue", "--noheader", f"--jobs={self.number}", "--format=%L"))
+        return _lsf_minutes(_ask("bjobs", "-noheader", "-o", "time_left", self.number))
+
+    def end(self) -> Reason:
+        """Ask why the job, or its last run before it was queued again, ended; `killed` if nobody knows."""
+        if self.scheduler == "slurm":
+            told = _ask("sacct", f"--jobs={self.number}", "-D", "-X", "-n", "-P", "-o", "State")
+            ends = [SLURM_ENDS[state] for state in told.split() if state in SLURM_ENDS]
+            return ends[-1] if ends else "killed"
+        told = _ask("bjobs", "-a", "-noheader", "-o", "exit_reason", self.number)
+        return next((reason for term, reason in LSF_ENDS.items() if told.startswith(term)), "killed")
+
+    def requeue(self) -> str:
+        """Put the running job back into its queue; return why that was refused, empty if it was not."""
+        command = ["scontrol", "requeue"] if self.scheduler == "slurm" else ["brequeue"]
+        try:
+            done = _run(*command, self.number)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return done.stderr.strip() or f"status {done.returncode}" if done.returncode else ""
+
+
+def _run(*command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+def _ask(*command: str) -> str:
+    try:
+        return _run(*command).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _slurm_minutes(told: str) -> float | None:
+    """Read [days-][[hours:]minutes:]seconds."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", told)
+    if not found:
+        return None
+    days, first, second, seconds = (int(part or 0) for part in found.groups())
+    hours, minutes = (first, second) if found[3] else (0, first)
+    return (days * 24 + hours) * 60 + minutes + seconds / 60
+
+
+def _lsf_minutes(told: str) -> float | None:
+    """Read hours:minutes, which a letter follows."""
+    found = re.match(r"(\d+):(\d+)", told)
+    return int(found[1]) * 60.0 + int(found[2]) if found else None

@@ -1,0 +1,96 @@
+"""One attempt at a training: alone in its folder, only if there is hope, and on record when it has ended."""
+
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from nnlo_lib.state import attempts
+from nnlo_lib.state.attempts import Attempt
+from nnlo_lib.state.lease import HeldError, Lease
+from nnlo_lib.state.obituary import obituary
+from nnlo_lib.state.outcome import Outcome
+from nnlo_lib.state.retries import futile
+from nnlo_lib.state.scheduler import Job
+from nnlo_lib.train.launch import launch
+from nnlo_lib.train.limit import Limit
+from nnlo_lib.train.parting import Policy
+from nnlo_lib.train.signals import Signals
+from nnlo_lib.train.task import Task
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How to train. minutes: the time limit of the scheduler's job; attempt: which one Snakemake makes, if it does."""
+
+    launcher: str = "mpiexec"
+    minutes: float | None = None
+    attempt: int | None = None
+    on_preemption: Policy = "exit"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an attempt finds itself in."""
+
+    job: Job | None
+    limit: Limit
+    signals: Signals
+
+
+def attempt(task: Task, wishes: Wishes, place: Place) -> Outcome:
+    """Train as the only one in the task's folder; its record is on disk, and the folder free, when this returns.
+
+    Raises UserError if somebody else is in the folder or it cannot be written.
+    """
+    lease, signals = Lease(task.state), place.signals
+    batch = place.job is not None and not sys.stderr.isatty()
+    try:
+        dead = lease.acquire(batch, lambda: bool(signals.first) or place.limit.is_near)
+    except HeldError as error:
+        return Outcome("preempted", str(error), signals.first)
+    try:
+        if dead:
+            _record(task, obituary(task.state, dead, task.run.parallel.ranks))
+        return _foreseen(task, wishes, place.job) or _try(task, wishes, place, lease)
+    finally:
+        lease.release()
+
+
+def _foreseen(task: Task, wishes: Wishes, job: Job | None) -> Outcome | None:
+    """Return how this would end if it is the same again: Snakemake's next attempt, or a requeued job."""
+    before = attempts.read(task.state)
+    requeued = bool(before and job) and before[-1].job == (job and job.number)
+    again = wishes.attempt is not None and (wishes.attempt > 1 or requeued)
+    return futile(before, task.run.resources.runtime) if again else None
+
+
+def _try(task: Task, wishes: Wishes, place: Place, lease: Lease) -> Outcome:
+    started, clock = _now(), time.monotonic()
+    outcome = launch(task, wishes.launcher, place.limit, place.signals, lease.lost)
+    if lease.lost.is_set():
+        text = f"{task.folder} is gone, or another nnlo took it over while this one was away; ended all ranks"
+        return Outcome("killed", text)
+    start, reached, saved = attempts.standing(task.state)
+    seconds = round(time.monotonic() - clock, 3)
+    _record(
+        task,
+        Attempt(
+            len(attempts.read(task.state)) + 1, started, _now(), seconds, socket.gethostname(),
+            place.job.number if place.job else None, outcome.reason, outcome.sentence, start, reached, saved,
+            task.run.parallel.ranks,
+        ),
+    )  # fmt: skip
+    return outcome
+
+
+def _record(task: Task, ended: Attempt) -> None:
+    try:
+        attempts.append(task.state, ended)
+    except OSError as error:
+        print(f"nnlo: warning: attempt {ended.attempt} is not on record: {error}", file=sys.stderr)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

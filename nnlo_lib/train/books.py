@@ -1,0 +1,60 @@
+"""What is written of a run while it goes on, by rank 0."""
+
+from torch import from_numpy
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.state import ledger
+from nnlo_lib.state.history import History, Row
+from nnlo_lib.state.journal import Journal
+from nnlo_lib.train.data import TrainingData
+from nnlo_lib.train.task import Task
+
+
+class Books:
+    """The history by epoch and by node, the ledger of samples, and lines for people.
+
+    uses: how often this rank learned from each sample in the running epoch.
+    """
+
+    def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
+        self._comm, self._data, self._epochs = comm, data, task.run.train.epochs
+        self.journal = Journal(task.state, speaks=comm.rank == 0)
+        self._tables = {name: History(task.state, name) for name in ("history", "nodes", "ledger")}
+        self.history, self.nodes, self._ledger = self._tables.values()
+        self.uses = ledger.Ledger(len(data.split))
+
+    def close_ledger(self, epoch: int) -> None:
+        """Add up how often each sample was used, and compare with what the epoch should use; all ranks call it."""
+        uses = from_numpy(self.uses.counts).int()
+        self._comm.allreduce(uses, "telemetry")
+        self.uses.clear()
+        if self._comm.rank == 0:
+            self._ledger.append(ledger.row(epoch + 1, uses.numpy(), self._data.expected(epoch)))
+
+    def record(self, row: Row, measured: dict[str, float]) -> None:
+        """Write an epoch's row and say it."""
+        before = self.history.rows[-1] if self.history.rows else {"seconds": 0.0, "samples": 0}
+        pace = (row["samples"] - before["samples"]) / (row["seconds"] - before["seconds"])
+        passes = round(row["samples"] / self._data.trained_on, 6)
+        self.history.append(row | {"passes": passes, "samples_per_second": round(pace, 3)} | measured)
+        figures = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
+        self.journal.write(f"epoch {row['epoch']:3d}/{self._epochs}  {pace:,.0f} samples/s  {figures}")
+
+    def rows(self) -> dict[str, int]:
+        """Return how many rows each table has."""
+        return {name: len(table.rows) for name, table in self._tables.items()}
+
+    def rewind(self, rows: dict[str, int]) -> None:
+        """Go back to so many rows."""
+        if self._comm.rank == 0:
+            for name, table in self._tables.items():
+                table.rewind(rows.get(name, 0))
+
+    def flushed(self) -> str:
+        """Write what a checkpoint relies on; return why the disk refused, if it did."""
+        try:
+            for table in self._tables.values():
+                table.flush()
+        except OSError as error:
+            return str(error)
+        return ""

@@ -1,0 +1,50 @@
+"""Go on with another number of ranks: what each new one takes over from the old ones."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.algorithm import Algorithm, Role
+from nnlo_lib.state.checkpoints import Saved
+from nnlo_lib.state.part import Part
+
+DEALT = ("sums", "ledger")  # what old ranks counted; each count goes to one new rank
+
+
+def taken_over(
+    saved: Saved, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
+) -> Part:
+    """Return what `rank` goes on from: its role's mean state, and its share of what the old ranks counted.
+
+    A server takes over from the old one. Parameters that are all equal stay as they are, bit for bit.
+    """
+    workers = [number for number, role in enumerate(old) if role == "worker"]
+    parts = [saved.part(worker) for worker in workers]
+    used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
+    if new[rank] == "server":
+        server = saved.part(rank)
+        return Part(server.tensors | used, server.progress)
+    place, places = new[:rank].count("worker"), new.count("worker")
+    mine = parts[place::places]
+    tensors = {
+        name: _dealt(tensor, [part.tensors[name] for part in mine])
+        if name in (*DEALT, *algorithm.dealt)
+        else _mean([part.tensors[name] for part in parts if name in part.tensors])
+        for name, tensor in parts[0].tensors.items()
+    }
+    clocks = [state for part in mine for state in part.progress["stopwatches"]]
+    return Part(tensors | used, parts[0].progress | {"stopwatches": clocks})
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """Add in float64, in which the mean of equal numbers is that number."""
+    total = torch.stack([tensor.double() for tensor in tensors]).sum(0)
+    return (total / len(tensors)).to(tensors[0].dtype)
+
+
+def _dealt(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
+    """Add up counts, or chain the rows of histograms; nothing where no old rank is left."""
+    if like.dim() == 2:
+        return torch.cat([like[:0], *mine])
+    return torch.stack([torch.zeros_like(like), *mine]).sum(0, dtype=like.dtype)

@@ -1,0 +1,74 @@
+"""What ranks leave in `state/` for their launcher, a file each: who they are, what went wrong, why they stopped."""
+
+import contextlib
+import errno
+import json
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.errors import EXIT_USER_ERROR, DivergedError, InvariantError, UserError
+from nnlo_lib.state.process import Process
+from nnlo_lib.state.reason import Reason
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_MEMORY = ("can't allocate memory", "out of memory")  # so torch says, on a CPU and on a GPU
+
+
+def announce(state: Path, rank: int) -> None:
+    """Say which process a rank is; from now on it hears signals."""
+    _leave(state / "ranks" / str(rank), asdict(Process.own()))
+
+
+def confess(state: Path, rank: int, error: BaseException) -> int:
+    """Say what went wrong in a rank; return its exit status."""
+    own = isinstance(error, UserError | PeerLostError | InvariantError)
+    status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
+    text = str(error) if own else "".join(traceback.format_exception(error))
+    note = {"status": status, "error": text, "certain": status == EXIT_USER_ERROR or not own}
+    with contextlib.suppress(UserError):
+        _leave(
+            state / "failures" / str(rank),
+            {"rank": rank, "time": time.time(), "reason": reason_of(error), **note},
+        )
+    return status
+
+
+def stopped(state: Path, rank: int, signal: str) -> None:
+    """Say which signal made a rank wish to stop."""
+    with contextlib.suppress(UserError):
+        _leave(state / "stopped" / str(rank), {"signal": signal})
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Say what an exception means, and those that it came from."""
+    chain = list(_chain(error))
+    if any(isinstance(each, OSError) and each.errno in FULL for each in chain):
+        return "disk full"
+    if any(isinstance(each, MemoryError) or _tells_of_memory(each) for each in chain):
+        return "out of memory"
+    if isinstance(error, PeerLostError):
+        return "peer lost"
+    if isinstance(error, DivergedError):
+        return "diverged"
+    return "bad input" if isinstance(error, UserError) else "code error"
+
+
+def _tells_of_memory(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _leave(path: Path, note: dict[str, Any]) -> None:
+    with replacing(path) as part:
+        part.write_text(json.dumps(note))

@@ -1,0 +1,24 @@
+"""What a launcher does after its ranks have saved and stopped, so that the scheduler starts the job again."""
+
+import sys
+import time
+from typing import Literal, get_args
+
+from nnlo_lib.state.outcome import Outcome
+from nnlo_lib.state.scheduler import Job
+
+Policy = Literal["wait", "requeue", "exit"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+PATIENCE = 600  # seconds
+
+
+def part(policy: Policy, job: Job, outcome: Outcome) -> None:
+    """Wait to be requeued, for a while, as a job that exits in its grace time has failed; or ask for it first.
+
+    Who was sent TERM needs not ask: the scheduler requeues the job, or a person has cancelled it.
+    """
+    if policy == "requeue" and outcome.signal != "SIGTERM" and (refused := job.requeue()):
+        print(f"nnlo: warning: job {job.number} could not be requeued: {refused}", file=sys.stderr)
+    elif policy != "exit":
+        print(f"nnlo: waiting for job {job.number} to be requeued", file=sys.stderr, flush=True)
+        time.sleep(PATIENCE)

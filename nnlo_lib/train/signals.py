@@ -1,0 +1,18 @@
+"""The signals that ask a launcher to stop, remembered until its ranks can hear of them."""
+
+import signal
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+
+
+class Signals:
+    """first: the name of the first one that came, empty if none did."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        for number in SIGNALS:
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self.first = self.first or signal.Signals(number).name

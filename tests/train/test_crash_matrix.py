@@ -1,0 +1,89 @@
+"""Every algorithm, killed or told to stop at every place that it reaches, ends as if nothing had been."""
+
+import random
+from dataclasses import replace
+from signal import SIGKILL
+
+import pytest
+from crashes import forge, said
+from train.test_every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, UNEQUAL, check_ledger, manifest, rows, task
+
+from nnlo_lib.chaos.comparison import differences
+from nnlo_lib.train.faults import Fault, struck
+from nnlo_lib.train.preemption import EXIT_PREEMPTED
+
+__all__ = ["manifest"]
+ACTIONS = {"kill": -SIGKILL, "term": EXIT_PREEMPTED}  # and the exit status after it
+STRIDE = 3  # the next fault strikes within this part of a run, so that early, middle and late places are hit
+EVERYWHERE = {
+    "checkpoint.begin", "checkpoint.written", "checkpoint.complete", "checkpoint.unnamed", "checkpoint.published",
+    "training.resumed", "training.step", "training.pause", "training.evaluate", "training.epoch", "training.finish",
+    "exchange.gather",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """Return what starts simulated ranks."""
+    with forge() as started:
+        yield started
+
+
+def job(folder, manifest, case, settings, **simulation):
+    """Return a training of a case that is saved every other step."""
+    made = task(folder, manifest, case, settings, **simulation)
+    every = made.run.checkpoint.model_copy(update={"every": "2 steps"})
+    return replace(made, run=made.run.model_copy(update={"checkpoint": every}))
+
+
+def matrix(found, seed):
+    """Return a fault for each place and action, in random order."""
+    cells = [(place, action) for place in found for action in ACTIONS]
+    draw = random.Random(seed)
+    draw.shuffle(cells)
+    return [
+        Fault(number, place, 0, 1 + draw.randrange(-(-found[place] // STRIDE)), action)
+        for number, (place, action) in enumerate(cells)
+    ]
+
+
+def suffer(ranks, fresh, faults):
+    """Let one fault after another strike; yield each training that came to its end, whenever one does."""
+    training = fresh()
+    for fault in faults:
+        status = ranks.attempt(training, fault)
+        if fault.number not in struck(training.folder):
+            assert status == 0, said(training)
+            yield training
+            training = fresh()
+            status = ranks.attempt(training, fault)
+        assert fault.number in struck(training.folder), f"{fault}: {said(training)}"
+        expected = {ACTIONS[fault.action], 0} if fault.action == "term" else {ACTIONS[fault.action]}
+        assert status in expected, f"{fault}: {said(training)}"
+    assert ranks.attempt(training) == 0, said(training)
+    yield training
+
+
+def trainings(tmp_path, *given, **simulation):
+    """Return what makes the same training in one folder after the other."""
+    return lambda: job(tmp_path / f"disturbed-{len(list(tmp_path.iterdir()))}", *given, **simulation)
+
+
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_a_synchronous_training_comes_back_bit_for_bit(tmp_path, manifest, ranks, case):
+    whole = job(tmp_path / "whole", manifest, case, SYNCHRONOUS[case])
+    found = ranks.record(whole)
+    assert found.keys() >= EVERYWHERE
+    for ended in suffer(ranks, trainings(tmp_path, manifest, case, SYNCHRONOUS[case]), matrix(found, case)):
+        assert differences(ended.folder, whole.folder) == []
+        check_ledger(ended)
+
+
+@pytest.mark.parametrize("case", ASYNCHRONOUS)
+def test_an_asynchronous_training_comes_back_without_loss(tmp_path, manifest, ranks, case):
+    given = (manifest, case, ASYNCHRONOUS[case])
+    found = ranks.record(job(tmp_path / "whole", *given, **UNEQUAL))
+    assert found.keys() >= EVERYWHERE
+    for ended in suffer(ranks, trainings(tmp_path, *given, **UNEQUAL), matrix(found, case)):
+        assert rows(ended)[-1]["invariant"] < 1e-5
+        check_ledger(ended)

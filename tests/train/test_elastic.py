@@ -1,0 +1,134 @@
+"""Go on with another number of ranks: the same samples in the same order, nothing lost and nothing twice."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.validity import MATRIX
+from nnlo_lib.data.order import Purpose, shuffled
+from nnlo_lib.data.split import Split
+from nnlo_lib.errors import UserError
+from nnlo_lib.jobs import Plan
+from nnlo_lib.models.build import build
+from nnlo_lib.single import prepare
+from nnlo_lib.train.data import TrainingData
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.task import Task
+from nnlo_lib.train.tensors import Tensors
+
+BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5
+UNEQUAL = {"speeds": {1: 0.6}, "jitter": 0.3}
+ELASTIC = {
+    "allreduce": {},
+    "average": {"sync_every": 5},
+    "diloco": {"sync_every": 5},
+    "downpour": {},
+    "downpour, synchronous": {"synchronous": True, "sync_every": 2},
+    "easgd": {"sync_every": 2},
+    "easgd, synchronous": {"synchronous": True, "sync_every": 2},
+}
+
+
+class StopAfter(StopFlag):
+    """Ask to stop from some call on, whoever calls."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self._left = calls
+
+    def __call__(self):
+        self._left -= 1
+        return self._left < 0
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Return the embedded digits, converted."""
+    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
+    prepare(Experiment().data, path.parent)
+    return path
+
+
+def task(folder, manifest, ranks, name, **settings):
+    run = {
+        "algorithm": {"name": name, **settings},
+        "data": {"validation": 0.5},
+        "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}},
+        "train": {"epochs": EPOCHS, "batch_size": BATCH,
+                  "optimizer": {"name": "sgd", "lr": LR, "momentum": MOMENTUM}},
+        "parallel": {"ranks": ranks, "transport": "simulated", "simulation": UNEQUAL},
+    }  # fmt: skip
+    run = Plan.of(Experiment.model_validate(run)).run(name)
+    return Task("t", "elastic", run, 0, None, 1, manifest, folder)
+
+
+def lines(job, name):
+    return [json.loads(line) for line in (job.state / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_every_elastic_algorithm_is_here():
+    assert {case.partition(",")[0] for case in ELASTIC} == {name for name in MATRIX if MATRIX[name].elastic}
+
+
+@pytest.mark.parametrize("case", ELASTIC)
+def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case):
+    name = case.partition(",")[0]
+    for ranks, calls in zip((4, 3, 6, 3), (50, 70, 120, 10**9), strict=True):
+        job = task(tmp_path, manifest, min(ranks + MATRIX[name].masters, 6), name, **ELASTIC[case])
+        finished = simulate(job, StopAfter(calls))
+    assert finished
+    assert "going on with 6 ranks" in (tmp_path / "log.txt").read_text()
+    assert [(row["missed"], row["repeated"], row["samples"]) for row in lines(job, "ledger")] == [
+        (0, 0, 721)
+    ] * EPOCHS
+    assert [row["samples"] for row in lines(job, "history")] == [721 * (epoch + 1) for epoch in range(EPOCHS)]
+    assert lines(job, "history")[-1]["val_accuracy"] > 0.4
+
+
+def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_path, manifest):
+    first, second = (task(tmp_path, manifest, ranks, "allreduce") for ranks in (2, 5))
+    assert not simulate(first, StopAfter(13))
+    assert simulate(second, StopFlag())
+    trained = load_file(tmp_path / "model.safetensors")
+    taken = 2 * BATCH * steps_before(tmp_path)
+    assert taken % (5 * BATCH)  # the new ranks begin with a short step
+    grid = sorted({*range(0, taken, 2 * BATCH), taken, *range(taken - taken % 50 + 50, 721, 50), 721})
+    cuts = [grid] + [[*range(0, 721, 50), 721]] * (EPOCHS - 1)
+    for name, value in alone(first, cuts).items():
+        torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-5)
+
+
+def steps_before(folder):
+    """Return the steps that the first ranks did, as the log says."""
+    line = next(line for line in (folder / "log.txt").read_text().splitlines() if "stopped at epoch 0" in line)
+    return int(line.partition("step ")[2].partition(":")[0])
+
+
+def alone(job, cuts):
+    """Train in one process on batches that end at `cuts` of each epoch's order."""
+    data = TrainingData(job, 1)
+    tensors = Tensors(data.manifest, job.run.data, "cpu")
+    model = build(job.run.model.name, job.run.model.args, tensors.shape, data.classes, job.seed)
+    optimizer = torch.optim.SGD(model.parameters(), LR, MOMENTUM)
+    split = Split(data.manifest, "train")
+    for epoch, ends in enumerate(cuts):
+        order = shuffled(data.parts[0], job.seed, Purpose.EPOCH, epoch)
+        for start, end in itertools.pairwise(ends):
+            inputs, labels = tensors(*split.take(order[start:end]))
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(*inputs), labels).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("name", ["gosgd", "dsgd", "gem"])
+def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
+    assert not simulate(task(tmp_path, manifest, 4, name), StopAfter(9))
+    with pytest.raises(UserError, match="was written by 4 ranks and cannot go on with 5: each rank of"):
+        simulate(task(tmp_path, manifest, 5, name), StopFlag())
+    assert simulate(task(tmp_path, manifest, 4, name), StopFlag())
