@@ -1,6 +1,7 @@
 """Trainings on simulated ranks that die where a test wants them to, in processes that need not start."""
 
 import atexit
+import gc
 import multiprocessing
 import os
 import sys
@@ -12,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+import torch._dynamo  # what the first optimizer of a process imports, in a second
 
 from nnlo_lib.train.faults import VARIABLE, Fault, Orders, places
 from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
@@ -60,6 +62,7 @@ def forge() -> Iterator[Forge]:
 
 def _serve(connection: Connection) -> None:
     torch.set_num_threads(1)  # as a rank does: with more, small layers wait for busy cores
+    gc.freeze()  # a collection would copy all memory that the processes share
     while True:
         try:
             task, orders = connection.recv()

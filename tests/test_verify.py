@@ -1,14 +1,17 @@
 """`nnlo verify` on trainings that really ran: all is well, and each file that is tampered with is named."""
 
+import contextlib
 import json
 import platform
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from test_cli import nnlo, refused
+from training import StopAfter
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.data.manifest import sha256
@@ -48,11 +51,12 @@ GO_ON = {
 def workspace(tmp_path_factory):
     """A folder with the embedded digits, converted, in which every case was trained."""
     folder = tmp_path_factory.mktemp("workspace")
-    manifest = folder / "data/digits/hdf5/manifest.json"
-    prepare(Experiment().data, manifest.parent)
     torch.set_num_threads(1)
-    for case, settings in CASES.items():
-        train(folder / f"results/t/{case}/seed-0", manifest, settings)
+    with contextlib.chdir(folder):
+        manifest = Path("data/digits/hdf5/manifest.json")
+        prepare(Experiment().data, manifest.parent)
+        for case, settings in CASES.items():
+            train(Path(f"results/t/{case}/seed-0"), manifest, settings)
     return folder
 
 
@@ -69,30 +73,7 @@ def train(folder, manifest, settings):
     task = Task("t", folder.parent.name, run, 0, None, 1, manifest, folder)
     assert not simulate(task, StopAfter(5))
     assert simulate(task, StopFlag())
-    publish_checksums(folder, manifest)
-
-
-class StopAfter(StopFlag):
-    """Ask to stop from some call on."""
-
-    def __init__(self, calls):
-        super().__init__()
-        self._left = calls
-
-    def __call__(self):
-        self._left -= 1
-        return self._left < 0
-
-
-def publish_checksums(folder, manifest):
-    """Stand in for the publisher until it writes these keys."""
-    names = ("model.safetensors", "partition.npz", "history.csv", "trace.json", "log.txt")
-    change(
-        folder,
-        outputs={name: sha256(folder / name) for name in names},
-        data={"manifest": "data/digits/hdf5/manifest.json", "sha256": sha256(manifest)},
-        code_version="0.1.0 (0123456789ab)",
-    )
+    change(folder, code_version="0.1.0 (0123456789ab)")  # this tree may have changes
 
 
 def change(folder, **values):
@@ -126,7 +107,7 @@ def test_a_sound_run_has_nothing_against_it(workspace, verified, case):
     status, found = verified(workspace / f"results/t/{case}/seed-0", shards=True)
     assert (status, found["FAILED"]) == (0, [])
     for said in (
-        "the 5 outputs have the checksums", "checkpoints in state/checkpoints are whole", "history: each of 2 epochs",
+        "outputs have the checksums", "checkpoints in state/checkpoints are whole", "history: each of 2 epochs",
         "exactly once, over all attempts", "is the manifest that the run was trained on", "every shard of the data",
         "reproducible bit for bit from summary.json, with code 0.1.0 (0123456789ab)",
     ):  # fmt: skip

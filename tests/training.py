@@ -14,6 +14,8 @@ from pathlib import Path
 import yaml
 from checkout import environment
 
+from nnlo_lib.train.preemption import StopFlag
+
 BASE = {
     "name": "t",
     "model": {"name": "simplecnn"},
@@ -132,3 +134,15 @@ def processes_of(folder: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+class StopAfter(StopFlag):
+    """Ask to stop from some call on, whoever calls."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self._left = calls
+
+    def __call__(self) -> bool:
+        self._left -= 1
+        return self._left < 0

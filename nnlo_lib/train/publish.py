@@ -15,6 +15,7 @@ from safetensors.torch import save
 
 from nnlo_lib.config.validity import needs
 from nnlo_lib.data.atomic import replacing
+from nnlo_lib.data.manifest import sha256
 from nnlo_lib.topology.topology import topology
 from nnlo_lib.train.data import PARTITION
 from nnlo_lib.train.layers import layer_table
@@ -22,6 +23,8 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
+
+OUTPUTS = ("model.safetensors", PARTITION, "history.csv", "nodes.csv", "trace.json", "log.txt")
 
 
 def publish(training: Training, started: str, finished: str) -> None:
@@ -55,7 +58,8 @@ def publish(training: Training, started: str, finished: str) -> None:
         training.books.nodes.publish(folder / "nodes.csv")
     _write(folder / "trace.json", _trace(reports))
     training.journal.publish(folder / "log.txt")
-    _write(folder / "summary.json", _summary(training, reports, started, finished))
+    summary = _summary(training, reports, started, finished)
+    _write(folder / "summary.json", summary | {"outputs": _checksums(folder), "data": _data(training.task)})
 
 
 def _summary(
@@ -99,6 +103,14 @@ def _summary(
         "started": started,
         "finished": finished,
     }
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    return {name: sha256(folder / name) for name in OUTPUTS if (folder / name).exists()}
+
+
+def _data(task: Task) -> dict[str, str]:
+    return {"manifest": str(task.manifest), "sha256": sha256(task.manifest)}
 
 
 def _total(counts: list[dict[str, int]]) -> dict[str, int]:

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
+from training import StopAfter
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.validity import MATRIX
@@ -32,18 +33,6 @@ ELASTIC = {
     "easgd": {"sync_every": 2},
     "easgd, synchronous": {"synchronous": True, "sync_every": 2},
 }
-
-
-class StopAfter(StopFlag):
-    """Ask to stop from some call on, whoever calls."""
-
-    def __init__(self, calls):
-        super().__init__()
-        self._left = calls
-
-    def __call__(self):
-        self._left -= 1
-        return self._left < 0
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +94,9 @@ def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_pat
 
 def steps_before(folder):
     """Return the steps that the first ranks did, as the log says."""
-    line = next(line for line in (folder / "log.txt").read_text().splitlines() if "stopped at epoch 0" in line)
+    line = next(
+        line for line in (folder / "log.txt").read_text().splitlines() if "stopped at epoch 0" in line
+    )
     return int(line.partition("step ")[2].partition(":")[0])
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from safetensors import safe_open
-from training import TIMINGS
+from training import TIMINGS, StopAfter
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.validity import MATRIX
@@ -88,18 +88,6 @@ ASYNCHRONOUS = {
     "adpsgd": {},
 }
 UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # of ranks that need not wait for each other
-
-
-class StopAfter(StopFlag):
-    """Ask to stop from some call on, whoever calls."""
-
-    def __init__(self, calls):
-        super().__init__()
-        self._left = calls
-
-    def __call__(self):
-        self._left -= 1
-        return self._left < 0
 
 
 @pytest.fixture(scope="module", autouse=True)

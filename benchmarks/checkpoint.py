@@ -1,0 +1,167 @@
+"""What checkpoints cost, for 100 million parameters: `python benchmarks/checkpoint.py [--pairs N]`.
+
+Overhead: a rank trains a perceptron with SGD and momentum, one thread, in blocks of 30 s; every other block begins with
+a checkpoint, which a thread writes while the training goes on. Compared are the mean seconds of a step in neighbouring
+blocks. Stop and resume: `nnlo run` of a model of that size on the digits, stopped by SIGTERM and started again.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BLOCK = 30.0  # seconds
+HIDDEN, BATCH = 9_900, 16
+NNLO = Path(sys.executable).with_name("nnlo")
+
+
+def overhead(ranks: int, pairs: int) -> dict[str, Any]:
+    """Start ranks that train, and return what rank 0 measured."""
+    command = [sys.executable, "-m", "mpi4py", __file__, "--rank", "--pairs", str(pairs)]
+    launcher = [Path(sys.executable).with_name("mpiexec"), "-n", str(ranks)]
+    environment = {"UCX_TLS": "self,sm,tcp", **os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, *command], env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def rank(pairs: int) -> None:
+    """Be one rank; rank 0 prints what was measured."""
+    import torch
+
+    from nnlo_lib.comm.mpi import MPICommunicator
+    from nnlo_lib.config import Checkpoint
+    from nnlo_lib.state.checkpoints import Checkpoints, Moment
+    from nnlo_lib.state.journal import Journal
+    from nnlo_lib.state.part import Part
+
+    torch.set_num_threads(1)
+    comm, (step, state) = MPICommunicator(timeout=300), _training()
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(comm.gather(name)[0])
+        checkpoints = Checkpoints(folder, "", Checkpoint(), comm, Journal(folder, comm.rank == 0), 300)
+
+        def save() -> None:
+            checkpoints.save(Part(state(), {}), Moment(0, 0, {}))
+
+        for _ in range(2):  # touch all memory first
+            save()
+            _block(step, 5.0)
+        blocks = [(_block(step, BLOCK, save), _block(step, BLOCK)) for _ in range(pairs)]
+        checkpoints.settle()
+        size = sum(path.stat().st_size for path in max(folder.glob("0*")).iterdir())
+        comm.barrier()
+    ratios = [saving / plain - 1 for saving, plain in blocks]
+    means = statistics.mean(each[0] for each in blocks), statistics.mean(each[1] for each in blocks)
+    if comm.rank == 0:
+        print(json.dumps({"overheads": ratios, "step": means[1], "mean": means[0] / means[1] - 1,
+                          "took": checkpoints.took, "bytes": size}))  # fmt: skip
+
+
+def _training() -> tuple[Callable[[], None], Callable[[], dict[str, Any]]]:
+    import torch
+
+    from nnlo_lib.train.replica import Replica
+
+    layers = [torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.ReLU()]
+    replica = Replica(torch.nn.Sequential(*layers, torch.nn.Linear(HIDDEN, 10)))
+    replica.use(torch.optim.SGD, lr=1e-4, momentum=0.9)
+    inputs, labels = torch.randn(BATCH, 64), torch.randint(10, (BATCH,))
+
+    def step() -> None:
+        replica.backward(torch.nn.functional.cross_entropy(replica.forward(inputs), labels))
+        replica.step()
+
+    step()
+    return step, replica.state
+
+
+def _block(step: Callable[[], None], seconds: float, begin: Callable[[], None] = lambda: None) -> float:
+    """Return the mean seconds of a step in a block that starts with `begin`."""
+    started, steps = time.perf_counter(), 0
+    begin()
+    while time.perf_counter() - started < seconds:
+        step()
+        steps += 1
+    return (time.perf_counter() - started) / steps
+
+
+def stop_and_resume(ranks: int, hidden: int) -> dict[str, float]:
+    """Time `nnlo run`: from start to the first step, from SIGTERM to saved and ended, from start to the first new step."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        model = {"name": "simplemlp", "args": {"hidden": hidden, "layers": 2}}
+        train = {"epochs": 1000, "batch_size": BATCH}
+        (folder / "t.yaml").write_text(
+            json.dumps({"name": "t", "model": model, "train": train, "parallel": {"ranks": ranks}})
+        )
+        state = folder / "results/t/allreduce/seed-0/state"
+        _start_and_stop(folder, state)  # converts the data
+        first = _start_and_stop(folder, state)
+        again = _start_and_stop(folder, state)
+        newest = max((state / "checkpoints").glob("0*"))
+        size = json.loads((newest / "manifest.json").read_text())["bytes"]
+    return {
+        "to first resumed step": min(first[0], again[0]),
+        "SIGTERM to saved and ended": min(first[1], again[1]),
+        "bytes": size,
+    }
+
+
+def _start_and_stop(folder: Path, state: Path) -> tuple[float, float]:
+    """Return the seconds from start to the first step, and from SIGTERM to the end."""
+    (state / "step").unlink(missing_ok=True)
+    started = time.perf_counter()
+    process = subprocess.Popen([NNLO, "run", "t.yaml"], cwd=folder, stderr=subprocess.DEVNULL)
+    while not _stepped(state / "step"):
+        time.sleep(0.005)
+    running = time.perf_counter()
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    return running - started, time.perf_counter() - running
+
+
+def _stepped(path: Path) -> bool:
+    try:
+        begun, reached = struct.unpack("<qq", path.read_bytes())
+    except (OSError, struct.error):
+        return False
+    return bool(reached > begun)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank:
+        rank(options.pairs)
+        return
+    for ranks in (1, 2):
+        found = overhead(ranks, options.pairs)
+        each = ", ".join(f"{100 * ratio:+.2f}" for ratio in found["overheads"])
+        print(
+            f"{ranks} ranks: a step {found['step']:.3f} s; with a checkpoint each 30 s {100 * found['mean']:+.2f} % "
+            f"(block by block {each}); {found['bytes'] / 1e6:.0f} MB, on disk after {found['took']:.1f} s", flush=True
+        )  # fmt: skip
+    for hidden in (128, HIDDEN):
+        for ranks in (1, 2):
+            times = "; ".join(
+                f"{name} {value:,.2f}" for name, value in stop_and_resume(ranks, hidden).items()
+            )
+            print(f"hidden {hidden}, {ranks} ranks: {times}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

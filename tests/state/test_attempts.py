@@ -1,0 +1,114 @@
+"""The record of attempts, and what follows from it for the next one."""
+
+import json
+import struct
+
+import pytest
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.jobs import Plan
+from nnlo_lib.state.attempts import Attempt, append, out_of_memory, read, standing
+from nnlo_lib.state.retries import futile, raised
+
+
+def attempt(reason="killed", number=1, start=0, reached=10, saved=5):
+    return Attempt(
+        number, "2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00+00:00", 60.0, "here", None, reason,
+        "rank 1 was killed", start, reached, saved, 2,
+    )  # fmt: skip
+
+
+def after(*reasons, **changes):
+    return [attempt(reason, number, **changes) for number, reason in enumerate(reasons, 1)]
+
+
+def test_what_is_recorded_is_read_again(tmp_path):
+    for each in after("killed", "finished"):
+        append(tmp_path, each)
+    assert read(tmp_path) == after("killed", "finished")
+    assert json.loads((tmp_path / "attempts.jsonl").read_text().splitlines()[0])["from"] == 0
+
+
+def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path):
+    for each in after("killed", "preempted"):
+        append(tmp_path, each)
+    path = tmp_path / "attempts.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+    append(tmp_path, attempt("finished", 2))
+    assert [each.reason for each in read(tmp_path)] == ["killed", "finished"]
+
+
+def test_nothing_is_recorded_of_a_run_that_never_began(tmp_path):
+    assert read(tmp_path) == []
+    assert standing(tmp_path) == (0, 0, 0)
+
+
+def test_how_far_an_attempt_has_come(tmp_path):
+    checkpoint = tmp_path / "checkpoints/00000002"
+    checkpoint.mkdir(parents=True)
+    (checkpoint.parent / "00000003").mkdir()  # without a manifest
+    manifest = {"version": 2, "key": "", "ranks": 1, "epoch": 1, "step": 40, "metrics": {}, "seconds": 0.0}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    assert standing(tmp_path) == (40, 40, 40)
+    (tmp_path / "step").write_bytes(struct.pack("<qq", 20, 47))
+    assert standing(tmp_path) == (20, 47, 40)
+
+
+@pytest.mark.parametrize(
+    ("history", "sentence"),
+    [
+        (after("code error"), "attempt 1 (code error): rank 1 was killed"),
+        (after("killed", "bad input"), "attempt 2 (bad input)"),
+        (after("diverged"), "attempt 1 (diverged)"),
+        (after("killed", "node failure"), "failed twice at step 10"),
+        (after("time limit", "time limit", start=5), "60 minutes are too short"),
+        (after(*4 * ["out of memory"]), "out of memory even after"),
+    ],
+)
+def test_a_vain_attempt_is_foreseen(history, sentence):
+    assert sentence in futile(history, 60).error
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        after("finished"),
+        after("killed"),
+        after("disk full", "disk full"),
+        after(*9 * ["preempted"], start=5),
+        after(*9 * ["time limit"]),
+        after("time limit", "preempted", start=5),
+        [attempt(reached=10), attempt(reached=11)],
+        [attempt(saved=5), attempt(saved=6)],
+        after("killed", "preempted"),
+        after(*3 * ["out of memory"]),
+        after(*4 * ["out of memory"], "finished", "killed"),
+    ],
+)
+def test_an_attempt_that_may_succeed_is_made(history):
+    assert futile(history, 60) is None
+
+
+@pytest.mark.parametrize(
+    ("history", "status"), [(after("code error"), 1), (after("bad input"), 2), (after("diverged"), 2)]
+)
+def test_it_ends_as_it_did(history, status):
+    assert futile(history, 60).status == status
+
+
+@pytest.mark.parametrize(("times", "memory"), [(0, 1000), (1, 1500), (2, 2250), (3, 3375), (7, 3375)])
+def test_memory_is_raised_by_half_for_each_want_of_it(times, memory):
+    history = after("killed", *times * ["out of memory"], "preempted")
+    assert raised(1000, history) == memory
+    assert out_of_memory([*history, attempt("finished")]) == 0
+
+
+def test_the_plan_raises_the_memory_of_one_job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {"resources": {"mem_mb": 100}}}}))
+    state = tmp_path / "results/e/r/seed-1/state"
+    state.mkdir(parents=True)
+    append(state, attempt("out of memory"))
+    assert plan.memory("r", "seed-1", 2) == 150
+    assert plan.memory("r", "seed-0", 2) == 100

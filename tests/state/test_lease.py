@@ -1,0 +1,154 @@
+"""One owner of a run folder at a time: live ones are respected, dead ones succeeded, late ones noticed."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from training import wait
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.state.claim import Claim
+from nnlo_lib.state.lease import HeldError, Lease
+from nnlo_lib.state.process import Process
+
+BEAT, PATIENCE = 0.1, 1.0
+
+
+def lease(folder):
+    return Lease(folder, BEAT, PATIENCE)
+
+
+def never():
+    return False
+
+
+def claim_of(folder, **changes):
+    """Leave the lease of somebody else behind, whom nobody sees from here."""
+    claim = replace(Claim.fresh(), **{"host": "elsewhere", **changes})
+    claim.write(folder / "lease.json")
+    return claim
+
+
+def holder(folder):
+    return Claim.parse((folder / "lease.json").read_bytes())
+
+
+@pytest.fixture
+def slurm_job(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+
+
+def test_the_first_owner_writes_its_name_and_takes_it_away_again(tmp_path):
+    own = lease(tmp_path / "state")
+    assert own.acquire(False, never) is None
+    said = json.loads((tmp_path / "state/lease.json").read_text())
+    assert (said["host"], said["pid"], said["job"]) == (socket.gethostname(), os.getpid(), None)
+    own.release()
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_a_live_owner_is_respected_by_those_who_cannot_wait(tmp_path):
+    own = lease(tmp_path)
+    own.acquire(False, never)
+    with pytest.raises(UserError, match=rf"process {os.getpid()} on {socket.gethostname()}.*wait for it"):
+        lease(tmp_path).acquire(False, never)
+    assert not own.lost.is_set()
+    own.release()
+
+
+def test_a_job_waits_until_it_may_no_longer_or_the_owner_leaves(tmp_path):
+    own, other = lease(tmp_path), lease(tmp_path)
+    own.acquire(False, never)
+    started = time.monotonic()
+    with pytest.raises(HeldError):
+        other.acquire(True, lambda: time.monotonic() > started + 2 * PATIENCE)
+    own.release()
+    assert other.acquire(True, never) is None
+    other.release()
+
+
+def test_a_dead_process_of_this_host_is_succeeded_at_once(tmp_path, capsys):
+    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
+    dead = claim_of(tmp_path, host=socket.gethostname(), pid=int(child.stdout))
+    own, started = Lease(tmp_path), time.monotonic()
+    assert own.acquire(False, never).claim == dead
+    assert time.monotonic() - started < 1
+    assert f"process {dead.pid} on" in capsys.readouterr().err
+    own.release()
+
+
+def test_a_process_with_a_dead_ones_number_is_not_that_one(tmp_path):
+    dead = claim_of(tmp_path, host=socket.gethostname(), started=Process.own().started - 1)
+    own = Lease(tmp_path)
+    assert own.acquire(False, never).claim == dead
+    own.release()
+
+
+@pytest.mark.parametrize("ahead", [-1e6, 1e6], ids=["its clock is behind", "its clock is ahead"])
+def test_silence_is_measured_by_ones_own_clock(tmp_path, ahead):
+    gone = claim_of(tmp_path)
+    os.utime(tmp_path / "lease.json", (time.time() + ahead,) * 2)
+    own, started = lease(tmp_path), time.monotonic()
+    assert own.acquire(False, never).claim == gone
+    assert PATIENCE < time.monotonic() - started < 5 * PATIENCE
+    own.release()
+
+
+def test_what_a_crash_left_of_a_lease_is_succeeded_too(tmp_path):
+    (tmp_path / "lease.json").write_text("")
+    own = lease(tmp_path)
+    assert own.acquire(False, never) is not None
+    own.release()
+
+
+def test_only_one_of_many_succeeds_a_dead_owner(tmp_path):
+    program = (
+        "import sys, time; from pathlib import Path; from nnlo_lib.state.lease import *\n"
+        f"own = Lease(Path(sys.argv[1]), {BEAT}, {PATIENCE})\n"
+        "try: own.acquire(False, lambda: False)\n"
+        "except UserError: sys.exit(2)\n"
+        "time.sleep(4); sys.exit(own.lost.is_set()); "
+    )
+    claim_of(tmp_path)
+    rivals = [subprocess.Popen([sys.executable, "-c", program, tmp_path]) for _ in range(4)]
+    assert sorted(rival.wait(30) for rival in rivals) == [0, 2, 2, 2]
+
+
+def test_a_jobs_next_run_takes_over_from_the_one_on_a_lost_node(tmp_path, slurm_job):
+    old, new = lease(tmp_path), lease(tmp_path)
+    old.acquire(True, never)
+    evicted = new.acquire(True, never)
+    assert evicted is not None
+    assert old.lost.is_set()  # before the new one may start
+    assert not new.lost.is_set()
+    old.release()
+    assert holder(tmp_path).owner != evicted.claim.owner
+    new.release()
+    assert not (tmp_path / "lease.json").exists()
+
+
+@pytest.mark.parametrize("loss", ["removed", "rewritten", "folder gone"])
+def test_a_lost_lease_is_noticed(tmp_path, loss):
+    state = tmp_path / "state"
+    own = lease(state)
+    own.acquire(False, never)
+    if loss == "rewritten":
+        claim_of(state)
+    elif loss == "removed":
+        (state / "lease.json").unlink()
+    else:
+        state.rename(tmp_path / "elsewhere")
+    wait("the loss is noticed", own.lost.is_set, 5)
+    own.release()
+    assert (state / "lease.json").exists() == (loss == "rewritten")
+
+
+def test_a_disk_that_refuses_is_named(tmp_path):
+    (tmp_path / "state").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"cannot write .*lease\.json"):
+        lease(tmp_path / "state").acquire(False, never)
