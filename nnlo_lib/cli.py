@@ -24,6 +24,7 @@ def main() -> None:
     _add_simulate(commands)
     _add_data(commands)
     _add_verify(commands)
+    _add_chaos(commands)
     _add_docs(commands)
     options = parser.parse_args()
     sys.exit(reported(lambda: options.command(options))())
@@ -83,6 +84,20 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     verify.set_defaults(command=_verify)
 
 
+def _add_chaos(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    chaos = commands.add_parser(
+        "chaos",
+        help="train undisturbed, then under random faults (kill -9, SIGTERM, torn files, full disk), and compare bits",
+    )
+    chaos.add_argument("file")
+    chaos.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    chaos.add_argument("--run", help="which of `runs:`; default: the first")
+    chaos.add_argument("--faults", type=int, default=20, help="default: %(default)s")
+    chaos.add_argument("--seed", type=int, default=0, help="of the faults; default: %(default)s")
+    chaos.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+    chaos.set_defaults(command=_chaos)
+
+
 def _add_docs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     docs = commands.add_parser(
         "docs", help="write the files that are generated from the configuration's types"
@@ -137,6 +152,17 @@ def _verify(options: argparse.Namespace) -> int:
     from nnlo_lib.verify_command import verify
 
     return verify(options.folder, options.shards)
+
+
+def _chaos(options: argparse.Namespace) -> int:
+    from nnlo_lib.chaos_command import chaos
+    from nnlo_lib.experiment_file import load
+
+    if options.faults < 1:
+        raise UserError("--faults: at least 1")
+    experiment = load(options.file, options.changes)
+    name = _runs(options, experiment)[0]
+    return chaos(experiment, name, options.seed, options.faults, options.launcher)
 
 
 def _runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:

@@ -1,7 +1,6 @@
 """The right to write in a run folder: state/lease.json, kept by a heartbeat, held by one launcher at a time."""
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +10,7 @@ from threading import Event, Thread
 from nnlo_lib.errors import UserError
 from nnlo_lib.state.claim import Claim
 from nnlo_lib.state.rival import Rival
+from nnlo_lib.state.speech import say
 
 BEAT = 5.0  # seconds
 PATIENCE = 30.0  # seconds without a beat after which an owner counts as dead
@@ -75,7 +75,7 @@ class Lease:
             if give_up():
                 raise HeldError(f"{self._path.parents[1]} still belongs to {rival.claim}")
             if not told:
-                _say(f"{self._path.parents[1]} belongs to {rival.claim}: waiting for its end, or its silence")
+                say(f"{self._path.parents[1]} belongs to {rival.claim}: waiting for its end, or its silence")
                 told = True
             time.sleep(GLANCE)
         return None
@@ -92,7 +92,7 @@ class Lease:
         finally:
             aside.unlink()
         what = "has ended without a word" if rival.is_dead else "is an earlier run of this job"
-        _say(f"warning: took {self._path.parents[1]} over from {rival.claim}, which {what}")
+        say(f"warning: took {self._path.parents[1]} over from {rival.claim}, which {what}")
         return True
 
     def _take(self) -> bool:
@@ -133,7 +133,3 @@ def _refusal(path: Path, claim: Claim) -> str:
         f"{path.parents[1]} is being written by {claim}, which lives: wait for it, or end it there "
         f"(kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "") + ") and run this again"
     )
-
-
-def _say(text: str) -> None:
-    print(f"nnlo: {text}", file=sys.stderr, flush=True)

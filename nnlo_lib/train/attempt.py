@@ -13,6 +13,7 @@ from nnlo_lib.state.obituary import obituary
 from nnlo_lib.state.outcome import Outcome
 from nnlo_lib.state.retries import futile
 from nnlo_lib.state.scheduler import Job
+from nnlo_lib.state.speech import say
 from nnlo_lib.train.launch import launch
 from nnlo_lib.train.limit import Limit
 from nnlo_lib.train.parting import Policy
@@ -89,7 +90,7 @@ def _record(task: Task, ended: Attempt) -> None:
     try:
         attempts.append(task.state, ended)
     except OSError as error:
-        print(f"nnlo: warning: attempt {ended.attempt} is not on record: {error}", file=sys.stderr)
+        say(f"warning: attempt {ended.attempt} is not on record: {error}")
 
 
 def _now() -> str:

@@ -6,19 +6,36 @@ import torch
 from torch import Tensor
 
 from nnlo_lib.algorithms.algorithm import Algorithm, Role
+from nnlo_lib.algorithms.build import roles
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Run
+from nnlo_lib.config.validity import rigid
+from nnlo_lib.errors import UserError
 from nnlo_lib.state.checkpoints import Saved
 from nnlo_lib.state.part import Part
 
 DEALT = ("sums", "ledger")  # what old ranks counted; each count goes to one new rank
 
 
-def taken_over(
+def part_for(saved: Saved, run: Run, comm: Communicator, algorithm: Algorithm) -> Part:
+    """Return what this rank goes on from: what it saved, or what it takes over if there were other ranks.
+
+    Raises UserError if the run cannot go on with other ranks.
+    """
+    if saved.ranks == comm.size:
+        return saved.part(comm.rank)
+    if reason := rigid(run):
+        raise UserError(
+            f"{saved.folder} was written by {saved.ranks} ranks and cannot go on with {comm.size}: {reason}; "
+            f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
+        )
+    return _taken_over(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
+
+
+def _taken_over(
     saved: Saved, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
 ) -> Part:
-    """Return what `rank` goes on from: its role's mean state, and its share of what the old ranks counted.
-
-    A server takes over from the old one. Parameters that are all equal stay as they are, bit for bit.
-    """
+    """Return the role's mean state, and a share of what the old ranks counted; a server takes over from the old one."""
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.part(worker) for worker in workers]
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}

@@ -30,8 +30,9 @@ Action = Literal["kill", "term", "term_all", "kill_launcher", "torn", "flipped",
 class Fault:
     """What strikes a rank when it reaches a place for the `count`-th time in an attempt.
 
-    within: places of any name after which it strikes in any case. torn, flipped: cut the rank's newest file of a
-    checkpoint, or change a bit in it, and kill the rank. full: no space left on device, where a checkpoint is written.
+    within: places of any name, from where the attempt goes on, after which it strikes in any case. torn, flipped: cut
+    the rank's newest file of a checkpoint, or change a bit in it, and kill the rank. full: no space left on device,
+    where a checkpoint is written.
     """
 
     number: int
@@ -85,24 +86,32 @@ class Saboteur:
         self._orders, self._rank, self._state = orders, rank, state
         self._waiting = list(orders.faults)
         self._count: Counter[str] = Counter()
+        self._begun: int | None = None  # places reached before the attempt went on
         self._lock = Lock()  # a checkpoint's places are reached by a thread
 
     def reached(self, place: str) -> None:
-        """Count a place; let happen what is due there."""
+        """Count a place; let happen what is due there, one fault at a time."""
         with self._lock:
+            if place == "training.resumed":
+                self._begun = self._begun or self._count.total()
             self._count[place] += 1
-            due = [fault for fault in self._waiting if self._is_due(fault, place)]
-            self._waiting = [fault for fault in self._waiting if fault not in due]
-        for fault in due:
-            self._strike(fault)
+            due = next((fault for fault in self._waiting if self._is_due(fault, place)), None)
+            if due:
+                self._waiting.remove(due)
+        if due:
+            self._strike(due)
 
     def tell_places(self) -> None:
         """Leave word of how often each place was reached."""
         (self._orders.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
 
     def _is_due(self, fault: Fault, place: str) -> bool:
-        late = fault.within is not None and self._count.total() >= fault.within
-        return late or (fault.place == place and self._count[place] >= fault.count)
+        return (fault.place == place and self._count[place] >= fault.count) or self._is_late(fault)
+
+    def _is_late(self, fault: Fault) -> bool:
+        if fault.within is None or self._begun is None:
+            return False
+        return self._count.total() - self._begun >= fault.within
 
     def _strike(self, fault: Fault) -> None:
         with (self._orders.folder / "struck").open("a") as file:

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from nnlo_lib.state.outcome import Outcome
+from nnlo_lib.state.speech import say_raw
 from nnlo_lib.train.hints import Hints
 from nnlo_lib.train.limit import Limit
 from nnlo_lib.train.oom import kernel_kills
@@ -35,10 +36,10 @@ def launch(task: Task, launcher: str, limit: Limit, signals: Signals, lost: Even
     if signals.first:
         return Outcome("preempted", f"{task.folder}: stopped before it began", signals.first)
     segments, starved = Segments(), kernel_kills()
-    process = subprocess.Popen(
-        _command(task, launcher, limit), env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        process = _start(task, launcher, limit)
+    except OSError as error:
+        return Outcome("bad input", f"cannot start the ranks by '{launcher}': {error}", usage=True)
     watch = Watch(Ranks(task.state / "ranks"), _processes(task), process, signals, lost)
     watch.start()
     told = _relay(process)
@@ -46,6 +47,13 @@ def launch(task: Task, launcher: str, limit: Limit, signals: Signals, lost: Even
     watch.join()
     segments.clear()
     return verdict(task, End(status, told, watch.first, signals.first, kernel_kills() > starved, limit))
+
+
+def _start(task: Task, launcher: str, limit: Limit) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        _command(task, launcher, limit), env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def _clear(state: Path) -> None:
@@ -99,6 +107,5 @@ def _relay(process: "subprocess.Popen[bytes]") -> dict[str, str]:
     assert process.stdout is not None
     for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):  # a progress bar ends in \r
         if hints.hear(line):
-            sys.stderr.write(line)
-            sys.stderr.flush()
+            say_raw(line)
     return hints.told

@@ -1,11 +1,11 @@
 """What a launcher does after its ranks have saved and stopped, so that the scheduler starts the job again."""
 
-import sys
 import time
 from typing import Literal, get_args
 
 from nnlo_lib.state.outcome import Outcome
 from nnlo_lib.state.scheduler import Job
+from nnlo_lib.state.speech import say
 
 Policy = Literal["wait", "requeue", "exit"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -18,7 +18,7 @@ def part(policy: Policy, job: Job, outcome: Outcome) -> None:
     Who was sent TERM needs not ask: the scheduler requeues the job, or a person has cancelled it.
     """
     if policy == "requeue" and outcome.signal != "SIGTERM" and (refused := job.requeue()):
-        print(f"nnlo: warning: job {job.number} could not be requeued: {refused}", file=sys.stderr)
+        say(f"warning: job {job.number} could not be requeued: {refused}")
     elif policy != "exit":
-        print(f"nnlo: waiting for job {job.number} to be requeued", file=sys.stderr, flush=True)
+        say(f"waiting for job {job.number} to be requeued")
         time.sleep(PATIENCE)

@@ -31,7 +31,7 @@ def _segments() -> list[Path]:
 def _is_ours(path: Path) -> bool:
     with suppress(OSError):
         status = path.stat()
-        return status.st_uid == os.getuid() and time.time() - status.st_ctime > YOUNG
+        return status.st_uid == os.getuid() and time.time() - status.st_mtime > YOUNG
     return False
 
 

@@ -12,9 +12,7 @@ from nnlo_lib.algorithms.build import roles
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated import SimulatedCommunicator
 from nnlo_lib.config import Downpour
-from nnlo_lib.config.validity import rigid
 from nnlo_lib.data.loader import Batch
-from nnlo_lib.errors import UserError
 from nnlo_lib.failpoints import failpoint
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
@@ -28,7 +26,7 @@ from nnlo_lib.train.books import Books
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.dealing import AsTheyCome, Dealing, Planned
 from nnlo_lib.train.device import device_of
-from nnlo_lib.train.elastic import taken_over
+from nnlo_lib.train.elastic import part_for
 from nnlo_lib.train.gradients import Gradients, Measured, OwnGradients
 from nnlo_lib.train.optimizers import equip
 from nnlo_lib.train.preemption import StopFlag
@@ -273,7 +271,9 @@ class Training:
     def _load(self, saved: Saved) -> dict[str, int]:
         """Go on from a checkpoint; return how many rows each table had."""
         resized = saved.ranks != self.comm.size
-        tensors, progress = self._taken_over(saved) if resized else saved.part(self.comm.rank)
+        if resized:
+            self.journal.write(f"going on with {self.comm.size} ranks where {saved.ranks} were before")
+        tensors, progress = part_for(saved, self.task.run, self.comm, self.algorithm)
         self.replica.load_state(tensors)
         self.algorithm.load_state(tensors)
         self.sums.copy_(tensors["sums"])
@@ -287,18 +287,6 @@ class Training:
             self._leave_out(tensors["before"], resized)
         rows: dict[str, int] = progress["rows"]
         return rows
-
-    def _taken_over(self, saved: Saved) -> Part:
-        """Return what this rank goes on from where another number of ranks saved. Raises UserError if it cannot."""
-        if reason := rigid(self.task.run):
-            raise UserError(
-                f"{saved.folder} was written by {saved.ranks} ranks and cannot go on with {self.comm.size}: {reason}; "
-                f"use {saved.ranks} ranks, or delete {self.task.state} to start again"
-            )
-        self.journal.write(f"going on with {self.comm.size} ranks where {saved.ranks} were before")
-        return taken_over(
-            saved, roles(self.task.run, saved.ranks), self.roles, self.comm.rank, self.algorithm
-        )
 
     def _leave_out(self, used: Tensor, resized: bool) -> None:
         """Leave out what was used of the epoch when the number of ranks changed."""

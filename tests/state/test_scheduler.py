@@ -20,7 +20,14 @@ def answers(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("told", "minutes"),
-    [("1-02:30:00", 1590), ("2:00:30", 120.5), ("9:30", 9.5), ("UNLIMITED", None), ("INVALID", None), ("", None)],
+    [
+        ("1-02:30:00", 1590),
+        ("2:00:30", 120.5),
+        ("9:30", 9.5),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+        ("", None),
+    ],
 )
 def test_the_time_that_slurm_leaves(answers, told, minutes):
     answers("squeue", told)

@@ -39,8 +39,7 @@ class Job:
 
     @state.setter
     def state(self, state: str) -> None:
-        (self.folder / "next").write_text(state + "\n")
-        (self.folder / "next").rename(self.folder / "state")
+        self._write("state", state)
 
     @property
     def log(self) -> Path:
@@ -55,7 +54,7 @@ class Job:
 
     def pass_minutes(self, minutes: float) -> None:
         """Let the job's clock, by which it is warned and ended, run ahead."""
-        (self.folder / "minutes").write_text(str(self.minutes_passed + minutes))
+        self._write("minutes", str(self.minutes_passed + minutes))
 
     def processes(self) -> list[int]:
         """Return the living processes of the job, on whatever terminal or session."""
@@ -86,10 +85,16 @@ class Job:
 
     def lose_host(self) -> None:
         """Let the job's host die: its processes are gone at once, and LSF sees that the host is."""
-        (self.folder / "host_is_dead").touch()
+        (self.folder / "host_is_dying").touch()
         while self.processes():
             self.send(signal.SIGKILL)
             time.sleep(TICK)
+        (self.folder / "host_is_dying").rename(self.folder / "host_is_dead")
+
+    def _write(self, name: str, text: str) -> None:
+        """Write a file that another process may read at any time."""
+        (self.folder / f"{name}.part").write_text(f"{text}\n")
+        (self.folder / f"{name}.part").rename(self.folder / name)
 
 
 def is_running(pid: int) -> bool:
