@@ -14,14 +14,14 @@ from nnlo_lib.train.task import Task
 SAID = "said.txt"  # in the training's folder: what all attempts printed
 
 
-class HangError(Exception):
-    """An attempt did not come to an end; the message says which."""
+class UnfinishedError(Exception):
+    """A training did not come to its end; the message says why."""
 
 
 def attempt(task: Task, launcher: str, faults: Sequence[Fault], patience: float | None) -> int:
     """Train until it ends or a fault ends it; return the exit status, negative for a signal.
 
-    Raises HangError if that takes longer than `patience` seconds; None waits for any time.
+    Raises UnfinishedError if that takes longer than `patience` seconds; None waits for any time.
     """
     task.folder.mkdir(parents=True, exist_ok=True)
     process = multiprocessing.get_context("fork").Process(target=_train, args=(task, launcher, faults))
@@ -30,7 +30,9 @@ def attempt(task: Task, launcher: str, faults: Sequence[Fault], patience: float 
     if process.exitcode is None:
         process.kill()
         process.join()
-        raise HangError(f"an attempt did not end within {patience:.0f} s, under {faults}; see {task.folder / SAID}")
+        raise UnfinishedError(
+            f"an attempt did not end within {patience:.0f} s, under {faults}; see {task.folder / SAID}"
+        )
     return process.exitcode
 
 

@@ -38,7 +38,9 @@ def _in_states(ours: list[Part], reference: list[Part]) -> Iterator[str]:
         if part is None or other is None:
             yield f"state of rank {rank}, which only one of them has"
             continue
-        yield from (f"{name} of rank {rank}" for name in POSITION if part.progress[name] != other.progress[name])
+        yield from (
+            f"{name} of rank {rank}" for name in POSITION if part.progress[name] != other.progress[name]
+        )
         yield from (f"{name} of rank {rank}" for name in _differing(part.tensors, other.tensors))
 
 

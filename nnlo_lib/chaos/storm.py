@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from nnlo_lib.chaos.attempt import SAID, attempt
+from nnlo_lib.chaos.attempt import SAID, UnfinishedError, attempt
 from nnlo_lib.chaos.draw import DEADLY, draw
-from nnlo_lib.errors import UserError
 from nnlo_lib.state.attempts import standing
 from nnlo_lib.train.faults import Fault, struck
 from nnlo_lib.train.task import Task
@@ -27,7 +26,7 @@ class Storm:
     def rage(self, faults: int, tell: Callable[[int], object]) -> None:
         """Let so many faults strike, and the training end; `tell` how many struck in each attempt.
 
-        Raises HangError if an attempt does not end, UserError if the last one does not finish.
+        Raises UnfinishedError if an attempt does not end, or the last one, without faults, does not finish.
         """
         waiting = list(range(faults))
         while waiting:
@@ -37,7 +36,9 @@ class Storm:
             self.suffered += [fault for fault in due if fault.number in hit]
             tell(len(waiting) - len(waiting := [number for number in waiting if number not in hit]))
         if attempt(self.task, self.launcher, [], self.patience):
-            raise UserError(f"{self.task.folder} cannot be finished after {faults} faults; see {SAID} in it")
+            raise UnfinishedError(
+                f"{self.task.folder} cannot be finished after {faults} faults; see {SAID} in it"
+            )
 
     def _due(self, waiting: Sequence[int]) -> list[Fault]:
         """Draw the faults of one attempt: those that it survives, and one that ends it."""

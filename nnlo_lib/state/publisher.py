@@ -44,9 +44,11 @@ class Publisher:
 
     def _await(self, unfinished: Path, rank: int, given_up: Event) -> Receipt:
         end = time.monotonic() + self.patience
+        over = False
         while (receipt := find_receipt(unfinished, rank)) is None:
-            if given_up.wait(GLANCE) or time.monotonic() > end:
+            if over:
                 raise OSError(f"nothing came from rank {rank}")
+            over = given_up.wait(GLANCE) or time.monotonic() > end
         if receipt.error:
             raise OSError(f"rank {rank}: {receipt.error}")
         return receipt

@@ -12,31 +12,26 @@ MEMORY_FACTOR = 1.5
 
 def futile(attempts: Sequence[Attempt], runtime: int) -> Outcome | None:
     """Return how the next attempt would end if that is known; runtime: minutes that each may take."""
-    if not attempts:
+    last = attempts[-1] if attempts else None
+    if last is None:
         return None
-    last = attempts[-1]
-    if why := _hopeless(attempts, runtime):
-        usage = last.reason in ("bad input", "diverged", "time limit")
-        return Outcome(last.reason if last.reason != "time limit" else "bad input", why, usage=usage)
+    if last.reason in FINAL:
+        why = f"not tried again, for it would end like attempt {last.attempt} ({last.reason}): {last.error}"
+        return Outcome(last.reason, why, usage=last.reason != "code error")
+    if _twice(attempts, CHANCE) and _same_place(*attempts[-2:]):
+        return Outcome(last.reason, f"failed twice at step {last.reached}, so not tried again: {last.error}")
+    if _twice(attempts, ("time limit",)) and all(each.saved <= each.start for each in attempts[-2:]):
+        why = f"resources.runtime: {runtime} minutes are too short to do and save a single step; raise it"
+        return Outcome("bad input", why, usage=True)
+    if last.reason == "out of memory" and out_of_memory(attempts) > MEMORY_RAISES:
+        why = f"out of memory even after resources.mem_mb was raised {MEMORY_RAISES} times: {last.error}"
+        return Outcome(last.reason, why)
     return None
 
 
 def raised(memory: int, attempts: Sequence[Attempt]) -> int:
     """Return the memory of the next attempt: half more for each time the run ran out of it, three times at most."""
     return round(memory * MEMORY_FACTOR ** min(out_of_memory(attempts), MEMORY_RAISES))
-
-
-def _hopeless(attempts: Sequence[Attempt], runtime: int) -> str:
-    last = attempts[-1]
-    if last.reason in FINAL:
-        return f"not tried again, for it would end like attempt {last.attempt} ({last.reason}): {last.error}"
-    if _twice(attempts, CHANCE) and _same_place(*attempts[-2:]):
-        return f"failed twice at step {last.reached}, so it is not tried again: {last.error}"
-    if _twice(attempts, ("time limit",)) and all(each.saved <= each.start for each in attempts[-2:]):
-        return f"resources.runtime: {runtime} minutes are too short to do and save a single step; raise it"
-    if last.reason == "out of memory" and out_of_memory(attempts) > MEMORY_RAISES:
-        return f"out of memory even after resources.mem_mb was raised {MEMORY_RAISES} times: {last.error}"
-    return ""
 
 
 def _twice(attempts: Sequence[Attempt], reasons: Sequence[str]) -> bool:

@@ -43,12 +43,21 @@ class Job:
 
     def end(self) -> Reason:
         """Ask why the job, or its last run before it was queued again, ended; `killed` if nobody knows."""
+        told = self._ends()
         if self.scheduler == "slurm":
-            told = _ask("sacct", f"--jobs={self.number}", "-D", "-X", "-n", "-P", "-o", "State")
             ends = [SLURM_ENDS[state] for state in told.split() if state in SLURM_ENDS]
             return ends[-1] if ends else "killed"
-        told = _ask("bjobs", "-a", "-noheader", "-o", "exit_reason", self.number)
         return next((reason for term, reason in LSF_ENDS.items() if told.startswith(term)), "killed")
+
+    def was_cancelled(self) -> bool:
+        """Ask whether a person ended the job."""
+        last = self._ends().rpartition("\n")[2]
+        return last.startswith("CANCELLED" if self.scheduler == "slurm" else "TERM_OWNER")
+
+    def _ends(self) -> str:
+        if self.scheduler == "slurm":
+            return _ask("sacct", f"--jobs={self.number}", "-D", "-X", "-n", "-P", "-o", "State")
+        return _ask("bjobs", "-a", "-noheader", "-o", "exit_reason", self.number)
 
     def requeue(self) -> str:
         """Put the running job back into its queue; return why that was refused, empty if it was not."""

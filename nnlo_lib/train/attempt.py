@@ -62,9 +62,22 @@ def attempt(task: Task, wishes: Wishes, place: Place) -> Outcome:
 def _foreseen(task: Task, wishes: Wishes, job: Job | None) -> Outcome | None:
     """Return how this would end if it is the same again: Snakemake's next attempt, or a requeued job."""
     before = attempts.read(task.state)
-    requeued = bool(before and job) and before[-1].job == (job and job.number)
-    again = wishes.attempt is not None and (wishes.attempt > 1 or requeued)
-    return futile(before, task.run.resources.runtime) if again else None
+    if not before or wishes.attempt is None:
+        return None
+    requeued = job is not None and job.number == before[-1].job
+    if wishes.attempt == 1 and not requeued:
+        return None
+    return futile(before, task.run.resources.runtime) or (None if requeued else _cancelled(before[-1], job))
+
+
+def _cancelled(last: Attempt, job: Job | None) -> Outcome | None:
+    """Respect that a person ended the job of the last attempt."""
+    before = Job.of(job.scheduler, last.job) if job else None
+    if before is None or not before.was_cancelled():
+        return None
+    return Outcome(
+        "killed", f"job {before.number} was cancelled: not tried again until somebody starts this again"
+    )
 
 
 def _try(task: Task, wishes: Wishes, place: Place, lease: Lease) -> Outcome:

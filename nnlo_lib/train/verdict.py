@@ -11,7 +11,13 @@ from nnlo_lib.state.reason import Reason
 from nnlo_lib.train.limit import Limit
 from nnlo_lib.train.task import Task
 
-WARNINGS = ("SIGUSR1", "SIGUSR2", "SIGURG")  # what schedulers send when time runs out, and some when they preempt
+WARNINGS = (
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGURG",
+)  # what schedulers send when time runs out, and some when they preempt
+
+TERMINATED = (15, 128 + 15)  # by TERM, which came before a rank could hear it
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ def verdict(task: Task, end: End) -> Outcome:
     failures = _notes(task.state / "failures")
     if failures:
         return _failed(min(failures.values(), key=lambda each: (not each["certain"], each["time"])), end)
-    if end.status == EXIT_PREEMPTED or end.signal:
+    if end.status in (EXIT_PREEMPTED, *TERMINATED) or end.signal:
         return _stopped(task, end)
     return _killed(task, end)
 
@@ -49,11 +55,10 @@ def _stopped(task: Task, end: End) -> Outcome:
     """A signal that came when time was running out anyway was the warning of that."""
     heard = [note["signal"] for note in _notes(task.state / "stopped").values()]
     signal = end.signal or next((each for each in heard if each not in WARNINGS), "") or "".join(heard[:1])
-    late = not signal or (signal in WARNINGS and end.limit.is_near)
-    saved = (
-        "stopped and saved" if end.status == EXIT_PREEMPTED else "stopped before there was anything to save"
-    )
-    text = f"{task.folder}: {saved}; the same command goes on from there"
+    saved = end.status == EXIT_PREEMPTED
+    late = saved and (not signal or (signal in WARNINGS and end.limit.is_near))
+    how = "stopped and saved" if saved else "stopped before there was anything to save"
+    text = f"{task.folder}: {how}; the same command goes on from there"
     return Outcome("time limit" if late else "preempted", text, signal)
 
 

@@ -2,12 +2,14 @@
 
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.jobs import Plan
 from nnlo_lib.state.attempts import Attempt, append, out_of_memory, read, standing
+from nnlo_lib.state.claim import Claim
 from nnlo_lib.state.retries import futile, raised
 
 
@@ -112,3 +114,16 @@ def test_the_plan_raises_the_memory_of_one_job(tmp_path, monkeypatch):
     append(state, attempt("out of memory"))
     assert plan.memory("r", "seed-1", 2) == 150
     assert plan.memory("r", "seed-0", 2) == 100
+
+
+def test_the_plan_counts_a_job_that_was_killed_whole_for_want_of_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "sacct").write_text("#!/bin/sh\necho OUT_OF_MEMORY\n")
+    (tmp_path / "sacct").chmod(0o755)
+    plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {"resources": {"mem_mb": 100}}}}))
+    state = tmp_path / "results/e/r/seed-1/state"
+    state.mkdir(parents=True)
+    replace(Claim.fresh(), scheduler="slurm", job="7").write(state / "lease.json")
+    assert plan.memory("r", "seed-1", 2) == 150
+    assert plan.memory("r", "seed-1", 1) == 100  # the first attempt of a Snakemake knows of no end

@@ -63,6 +63,20 @@ def test_why_lsf_ended_a_job(answers, told, reason):
     assert Job("lsf", "7").end() == reason
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "command", "told", "cancelled"),
+    [
+        ("slurm", "sacct", ["PREEMPTED", "CANCELLED by 0"], True),
+        ("slurm", "sacct", ["CANCELLED", "COMPLETED"], False),
+        ("lsf", "bjobs", ["TERM_OWNER: job killed by owner"], True),
+        ("lsf", "bjobs", ["-"], False),
+    ],
+)
+def test_whether_a_person_ended_a_job(answers, scheduler, command, told, cancelled):
+    answers(command, *told)
+    assert Job(scheduler, "7").was_cancelled() == cancelled
+
+
 def test_a_requeue_that_is_refused_says_why(answers, tmp_path):
     answers("scontrol", status=0)
     assert Job("slurm", "7").requeue() == ""

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from checkout import REPOSITORY, environment
 from training import processes_of, training, under_way, wait
 

@@ -1,0 +1,211 @@
+"""Which checkpoints are written, kept, found again and refused."""
+
+import errno
+import json
+import pickle
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnlo_lib.comm.simulated import World
+from nnlo_lib.config import Checkpoint, Run, Simulation
+from nnlo_lib.errors import UserError
+from nnlo_lib.state import part as parts
+from nnlo_lib.state import rhythm
+from nnlo_lib.state.checkpoints import Checkpoints, Moment
+from nnlo_lib.state.journal import Journal
+from nnlo_lib.state.manifest import Manifest
+from nnlo_lib.state.part import Part
+from nnlo_lib.state.retention import kept
+from nnlo_lib.state.rhythm import Rhythm
+
+RANKS = 3
+
+
+def together(folder, work, ranks=RANKS, **wish):
+    """Let ranks do `work` with the checkpoints of `folder`; return what each of them returned."""
+
+    def one(comm):
+        journal = Journal(folder, speaks=comm.rank == 0)
+        wishes = Checkpoint.model_validate(wish)
+        return work(comm.rank, Checkpoints(folder / "checkpoints", "key", wishes, comm, journal, 20))
+
+    return World(ranks, Simulation(), 0).run(one)
+
+
+def saved(rank, step):
+    return Part({"theta": torch.arange(4) + 10 * step + rank, "one": torch.tensor(step)}, {"step": step})
+
+
+def save(steps):
+    """Return work that saves at each of `steps`."""
+
+    def work(rank, checkpoints):
+        checkpoints.load()
+        for step in steps:
+            checkpoints.save(saved(rank, step), Moment(step, step, {"val_loss": abs(step - 3.0)}))
+        return checkpoints.settle()
+
+    return work
+
+
+def load(rank, checkpoints):
+    """Return what a rank goes on from."""
+    found = checkpoints.load()
+    return None if found is None else found.part(rank)
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def test_the_newest_comes_back_to_each_rank_and_old_ones_go(tmp_path):
+    assert all(together(tmp_path, save([1, 2, 3])))
+    for rank, (tensors, progress) in enumerate(together(tmp_path, load)):
+        wish = saved(rank, 3)
+        assert progress == wish.progress
+        assert all(torch.equal(tensors[name], wish.tensors[name]) for name in wish.tensors)
+    assert names(tmp_path) == ["00000002", "00000003"]
+    manifest = json.loads((tmp_path / "checkpoints/00000003/manifest.json").read_text())
+    files = (tmp_path / "checkpoints/00000003").glob("rank-*")
+    assert manifest["bytes"] == sum(path.stat().st_size for path in files)
+
+
+def test_the_copy_is_what_the_training_had_and_not_what_it_has(tmp_path):
+    def work(rank, checkpoints):
+        checkpoints.load()
+        part = saved(rank, 1)
+        checkpoints.save(part, Moment(0, 1, {}))
+        part.tensors["theta"].zero_()
+        return checkpoints.settle()
+
+    together(tmp_path, work)
+    assert torch.equal(together(tmp_path, load)[1].tensors["theta"], saved(1, 1).tensors["theta"])
+
+
+def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    disk, write = threading.Event(), parts.write
+
+    def slowly(*arguments):
+        assert disk.wait(30)
+        return write(*arguments)
+
+    monkeypatch.setattr(parts, "write", slowly)
+
+    def work(rank, checkpoints):
+        checkpoints.load()
+        checkpoints.save(saved(rank, 1), Moment(0, 1, {}))
+        under_way = not names(tmp_path) or names(tmp_path) == ["unfinished-00000001"]
+        disk.set()
+        return under_way, checkpoints.settle()
+
+    assert together(tmp_path, work, ranks=1) == [(True, True)]
+    assert names(tmp_path) == ["00000001"]
+
+
+def test_a_rank_whose_disk_is_full_costs_the_new_checkpoint_only(tmp_path, monkeypatch, capsys):
+    together(tmp_path, save([1]))
+    write = parts.write
+
+    def full(folder, rank, part):
+        if rank == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(folder, rank, part)
+
+    monkeypatch.setattr(parts, "write", full)
+    assert together(tmp_path, save([2])) == [False] * RANKS
+    said = capsys.readouterr().err
+    assert "the checkpoint at step 2 could not be written" in said
+    assert "rank 2: [Errno 28] No space left on device; training goes on" in said
+    assert "the last good one is 00000001" in said
+    assert names(tmp_path) == ["00000001"]
+    monkeypatch.undo()
+    assert all(together(tmp_path, save([3])))
+    assert together(tmp_path, load)[0].progress == {"step": 3}
+
+
+def test_another_version_is_not_thrown_away(tmp_path):
+    together(tmp_path, save([1]))
+    path = tmp_path / "checkpoints/00000001/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 1}))
+    with pytest.raises(
+        UserError, match="has format 1, this nnlo reads and writes format 2: go on with the nnlo"
+    ):
+        together(tmp_path, load)
+    assert names(tmp_path) == ["00000001"]
+
+
+class Malice:
+    """Make a file when it is unpickled."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return (open, (self._path, "w"))
+
+
+def test_loading_executes_nothing(tmp_path):
+    together(tmp_path, save([1, 2]))
+    folder = tmp_path / "checkpoints/00000002"
+    content = pickle.dumps(Malice(str(tmp_path / "executed")))
+    (folder / "rank-0.safetensors").write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    digest = {"rank-0.safetensors": parts.hashlib.sha256(content).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": manifest["sha256"] | digest}))
+    with pytest.raises(Exception, match="header"):
+        together(tmp_path, load)
+    assert not (tmp_path / "executed").exists()
+
+
+def manifest(step, loss):
+    return Manifest("key", 1, step, step, {} if loss is None else {"val_loss": loss}, 0.0)
+
+
+losses = st.lists(st.none() | st.floats(0, 10), min_size=1, max_size=30)
+
+
+@given(losses=losses, keep=st.integers(1, 5), every=st.none() | st.integers(1, 5), best=st.booleans())
+def test_what_is_kept(losses, keep, every, best):
+    wish = Checkpoint(keep=keep, keep_every=every, best="loss" if best else None)
+    stay = {}
+    for number, loss in enumerate(losses, 1):  # one after the other, as they are written
+        stay[number] = manifest(number, loss)
+        stay = {name: stay[name] for name in kept(wish, stay)}
+    everything = range(1, len(losses) + 1)
+    assert set(stay) >= set(everything[-keep:])
+    assert every is None or set(stay) >= {number for number in everything if number % every == 0}
+    known = [loss for loss in losses if loss is not None]
+    if best and known:
+        assert min(known) in [stay[number].metrics.get("val_loss") for number in stay]
+    assert len(stay) <= keep + best + (len(losses) // every if every else 0)
+
+
+def test_when_one_is_due(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(rhythm.time, "monotonic", lambda: now[0])
+    steps, epochs = (Rhythm(Checkpoint(every=every), watches=True) for every in ("10 steps", "2 epochs"))
+    time, simulated = (Rhythm(Checkpoint(every="5 min"), watches=watches) for watches in (True, False))
+    best = Rhythm(Checkpoint(every="5 min", best="loss"), watches=True)
+    assert [steps.due(step) for step in (9, 10)] == [False, True]
+    assert [epochs.due_after(epoch) for epoch in (1, 2)] == [False, True]
+    assert not epochs.due(10**9)
+    assert [time.due(1), time.due_after(1), best.due_after(1)] == [False, False, True]
+    now[0] += 301
+    assert [time.due(1), simulated.due(1), simulated.due_after(1)] == [True, False, True]
+    time.saved(1, 1)
+    assert not time.due(2)
+
+
+@pytest.mark.parametrize("every", ["5", "0 min", "5 minutes", "1.5 h", "min"])
+def test_what_is_no_interval(every):
+    with pytest.raises(ValueError, match="every"):
+        Checkpoint(every=every)
+
+
+def test_best_needs_a_metric_that_is_measured():
+    with pytest.raises(ValueError, match="top5_accuracy is not measured; add it to metrics"):
+        Run(checkpoint=Checkpoint(best="top5_accuracy"))
