@@ -1,6 +1,5 @@
 """Trainings on simulated ranks that die where a test wants them to, in processes that need not start."""
 
-import atexit
 import gc
 import multiprocessing
 import os
@@ -82,7 +81,6 @@ def _train(task: Task, orders: Orders) -> None:
         status = 0 if simulate(task, StopFlag().listen()) else EXIT_PREEMPTED
     except BaseException:
         traceback.print_exc()
-    atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(status)
 

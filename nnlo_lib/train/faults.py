@@ -1,6 +1,5 @@
 """Faults on purpose: what a test or `nnlo chaos` lets happen to a rank at a named place, ordered by NNLO_FAULTS."""
 
-import atexit
 import errno
 import json
 import os
@@ -65,7 +64,6 @@ def arm(comm: Communicator, state: Path) -> None:
         saboteur = Saboteur(Orders(Path(fields["folder"]), fields["launcher"], faults), comm.rank, state)
         _watch(type(comm))
         on_reach(saboteur.reached)
-        atexit.register(saboteur.tell_places)
 
 
 def struck(folder: Path) -> list[int]:
@@ -75,7 +73,7 @@ def struck(folder: Path) -> list[int]:
 
 
 def places(folder: Path, rank: int) -> Counter[str]:
-    """Return how often a rank reached each place in the last attempt that it survived."""
+    """Return how often a rank reached each place in the last attempt that finished."""
     return Counter(json.loads((folder / f"places-{rank}.json").read_text()))
 
 
@@ -98,12 +96,10 @@ class Saboteur:
             due = next((fault for fault in self._waiting if self._is_due(fault, place)), None)
             if due:
                 self._waiting.remove(due)
+        if place == "training.finish":
+            self._tell_places()
         if due:
             self._strike(due)
-
-    def tell_places(self) -> None:
-        """Leave word of how often each place was reached."""
-        (self._orders.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
 
     def _is_due(self, fault: Fault, place: str) -> bool:
         return (fault.place == place and self._count[place] >= fault.count) or self._is_late(fault)
@@ -112,6 +108,9 @@ class Saboteur:
         if fault.within is None or self._begun is None:
             return False
         return self._count.total() - self._begun >= fault.within
+
+    def _tell_places(self) -> None:
+        (self._orders.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
 
     def _strike(self, fault: Fault) -> None:
         with (self._orders.folder / "struck").open("a") as file:

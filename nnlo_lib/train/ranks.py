@@ -47,6 +47,10 @@ class Ranks:
         """Wait for so many seconds until all have ended, then end those that are left."""
         self.meet()
         self._wait(patience)
+        self.end()
+
+    def end(self) -> None:
+        """End all that live, and wait until they are gone."""
         self.kill()
         self._wait(DYING)
 

@@ -33,18 +33,18 @@ class Watch(Thread):
     def run(self) -> None:
         """Look until all is over, then end who is left."""
         while not self._over():
-            self._ranks.meet()
             self._tell()
             self._fence()
             ended = self._ranks.ended(GLANCE)
             self.first = self.first or ended
-        self._ranks.outlast(0)
+        self._ranks.end()
 
     def _over(self) -> bool:
+        if not self._lost.is_set():  # else those that are new are another launcher's
+            self._ranks.meet()
         if self._child.poll() is None:
             return False
         self._ended = self._ended or time.monotonic()
-        self._ranks.meet()
         return not self._ranks.live or time.monotonic() - self._ended > PATIENCE
 
     def _tell(self) -> None:

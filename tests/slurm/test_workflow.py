@@ -3,44 +3,14 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
-from checkout import Checkout, environment
+from checkout import Checkout
 from cluster import Slurm
+from runs import edit, finish, start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-
-SNAKEMAKE = Path(sys.executable).with_name("snakemake")
-
-
-def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[str]":
-    """Start Snakemake in the clone, its words going to snakemake.log."""
-    with (checkout.folder / "snakemake.log").open("w") as log:
-        return subprocess.Popen(
-            [SNAKEMAKE, "--profile", "slurm", *options], cwd=checkout.folder, stdout=log, stderr=log, text=True,
-            env=environment() | slurm.environment,
-        )  # fmt: skip
-
-
-def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float) -> None:
-    """Wait for Snakemake to end, and demand success."""
-    try:
-        slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=seconds)
-    finally:
-        process.kill()
-    assert process.returncode == 0, (checkout.folder / "snakemake.log").read_text()
-
-
-def edit(checkout: Checkout, name: str, **changes: object) -> dict[str, object]:
-    """Edit the default experiment as a user would, into another file."""
-    settings = yaml.safe_load((checkout.folder / "config/config.yaml").read_text()) | {"name": name} | changes
-    (checkout.folder / f"{name}.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    return settings
-
 
 def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -> None:
     edit(checkout, "cluster", resources={"nodes": 2, "mem_mb": 1000, "runtime": 10})
@@ -78,16 +48,6 @@ def test_a_preempted_training_resumes_and_ends_bit_for_bit_as_if_undisturbed(
     assert "resumed at epoch" in (job / "log.txt").read_text()
     assert json.loads((job / "summary.json").read_text())["restarts"] >= 1
     assert undisturbed(checkout) == (job / "model.safetensors").read_bytes()
-
-
-def undisturbed(checkout: Checkout) -> bytes:
-    """Train the same on this machine, without Slurm, and return the weights."""
-    nnlo = SNAKEMAKE.with_name("nnlo")
-    subprocess.run(
-        [nnlo, "run", "preempted.yaml", "--set", "name=undisturbed"], cwd=checkout.folder, env=environment(),
-        check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-    return (checkout.folder / "results/undisturbed/allreduce/seed-1/model.safetensors").read_bytes()
 
 
 def test_tfrecords_are_converted_by_independent_jobs(

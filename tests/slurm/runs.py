@@ -1,0 +1,143 @@
+"""Trainings that Snakemake sends to a Slurm cluster from a clone, as a user does, and what they leave behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+from checkout import Checkout, environment
+from cluster import Slurm
+
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+NNLO = SNAKEMAKE.with_name("nnlo")
+
+
+def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[str]":
+    """Start Snakemake in the clone, its words going to snakemake.log."""
+    with (checkout.folder / "snakemake.log").open("a") as log:
+        return subprocess.Popen(
+            [SNAKEMAKE, "--profile", "slurm", *options], cwd=checkout.folder, stdout=log, stderr=log, text=True,
+            env=environment() | slurm.environment,
+        )  # fmt: skip
+
+
+def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float) -> None:
+    """Wait for Snakemake to end, and demand success."""
+    try:
+        slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=seconds)
+    finally:
+        process.kill()
+    assert process.returncode == 0, (checkout.folder / "snakemake.log").read_text()
+
+
+def edit(checkout: Checkout, name: str, **changes: object) -> dict[str, object]:
+    """Edit the default experiment as a user would, into another file."""
+    settings = yaml.safe_load((checkout.folder / "config/config.yaml").read_text()) | {"name": name} | changes
+    (checkout.folder / f"{name}.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    return settings
+
+
+def undisturbed(checkout: Checkout, name: str) -> bytes:
+    """Train the same on this machine, without Slurm, and return the weights."""
+    subprocess.run(
+        [NNLO, "run", f"{name}.yaml", "--set", "name=undisturbed"], cwd=checkout.folder, env=environment(),
+        check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    return (checkout.folder / "results/undisturbed/allreduce/seed-1/model.safetensors").read_bytes()
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The training `allreduce` with seed 1 of the experiment `name`, done by a cluster."""
+
+    slurm: Slurm
+    checkout: Checkout
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.checkout.folder / f"results/{self.name}/allreduce/seed-1"
+
+    def start(self) -> "subprocess.Popen[str]":
+        """Type the command, for the training without evaluation and report."""
+        summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
+        return start(self.slurm, self.checkout, summary, "--configfile", f"{self.name}.yaml")
+
+    def finish(self, process: "subprocess.Popen[str]") -> None:
+        finish(self.slurm, self.checkout, process, seconds=400)
+
+    @contextmanager
+    def held(self, epochs: int = 2) -> Iterator[None]:
+        """Stop the ranks when they have done some epochs: what comes in between comes before the training ends."""
+        self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
+        pids = [json.loads(path.read_text())["pid"] for path in (self.folder / "state/ranks").glob("[0-9]")]
+        _signal(pids, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(pids, signal.SIGCONT)  # as Slurm does itself before it terminates a job
+
+    @property
+    def epochs_done(self) -> int:
+        return len(self.rows("history"))
+
+    @property
+    def attempts(self) -> list[dict[str, object]]:
+        return self.rows("attempts")
+
+    @property
+    def reasons(self) -> list[object]:
+        return [attempt["reason"] for attempt in self.attempts]
+
+    @property
+    def jobs(self) -> list[object]:
+        return [attempt["job"] for attempt in self.attempts]
+
+    @property
+    def job(self) -> str:
+        """Number of the job that trains."""
+        return str(self._lease["job"])
+
+    @property
+    def age(self) -> float:
+        """Seconds since the training attempt began."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self._lease["since"])).total_seconds()
+
+    @property
+    def retries(self) -> int:
+        """How often Snakemake has submitted it again."""
+        return (self.checkout.folder / "snakemake.log").read_text().count("Trying to restart job")
+
+    @property
+    def said(self) -> str:
+        """All that its jobs have written."""
+        logs = (self.checkout.folder / ".snakemake/slurm_logs").rglob("*.log")
+        return "\n".join(log.read_text(errors="replace") for log in logs)
+
+    def rows(self, name: str) -> list[dict[str, object]]:
+        path = self.folder / f"state/{name}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def cancel(self) -> None:
+        """Leave no job of it behind."""
+        queue = self.slurm.run("squeue", "--noheader", "--format=%A %Z").splitlines()
+        jobs = [line.split()[0] for line in queue if line.endswith(f" {self.checkout.folder}")]
+        if jobs:
+            self.slurm.run("scancel", *jobs)
+
+    @property
+    def _lease(self) -> dict[str, str]:
+        return json.loads((self.folder / "state/lease.json").read_text())
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
