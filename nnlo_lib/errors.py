@@ -29,5 +29,9 @@ class DivergedError(UserError):
     """Training cannot go on, for the loss is no number any more."""
 
 
+class NotSavedError(Exception):
+    """A run that had to stop could not be saved; the last good checkpoint is as it was."""
+
+
 class InvariantError(Exception):
     """An algorithm broke what it promises to keep; the message says which, by how much and when."""

@@ -20,7 +20,14 @@ from nnlo_lib.state.background import Background
 from nnlo_lib.state.journal import Journal
 from nnlo_lib.state.manifest import Manifest
 from nnlo_lib.state.part import Part, Receipt
-from nnlo_lib.state.publisher import Publisher, folder_name, next_number, numbers, unfinished_name
+from nnlo_lib.state.publisher import (
+    Publisher,
+    folder_name,
+    lease_of,
+    next_number,
+    numbers,
+    unfinished_name,
+)
 from nnlo_lib.state.snapshot import Snapshot
 
 
@@ -56,7 +63,7 @@ class Checkpoints:
         self, folder: Path, key: str, wish: Checkpoint, comm: Communicator, journal: Journal, patience: float
     ) -> None:
         self.folder, self._key, self._comm, self._journal = folder, key, comm, journal
-        self._publisher = Publisher(folder, wish, comm.size, patience)
+        self._publisher = Publisher(folder, wish, comm.size, patience, lease_of(folder))
         self._snapshot = Snapshot()
         self._own: Background | None = None
         self._all: Background | None = None

@@ -11,6 +11,7 @@ from threading import Event
 from nnlo_lib.config import Checkpoint
 from nnlo_lib.errors import UserError
 from nnlo_lib.failpoints import failpoint
+from nnlo_lib.state.lease import NAME as LEASE
 from nnlo_lib.state.manifest import Manifest
 from nnlo_lib.state.part import Receipt, drop_receipts, file_of, find_receipt
 from nnlo_lib.state.retention import kept
@@ -20,12 +21,13 @@ GLANCE = 0.02  # seconds between two looks for receipts
 
 @dataclass(frozen=True)
 class Publisher:
-    """Makes parts into a checkpoint. patience: seconds to wait for a rank's part."""
+    """Makes parts into a checkpoint. patience: seconds to wait for a rank's part; lease: what makes the run ours."""
 
     folder: Path
     wish: Checkpoint
     ranks: int
     patience: float
+    lease: bytes
 
     def publish(self, number: int, manifest: Manifest, given_up: Event) -> None:
         """Publish a checkpoint when its parts are there, and remove what is not to be kept.
@@ -59,6 +61,8 @@ class Publisher:
         drop_receipts(unfinished)
         sync(unfinished)
         failpoint("checkpoint.unnamed")
+        if lease_of(self.folder) != self.lease:
+            raise OSError("another nnlo has taken this run over")
         unfinished.rename(self.folder / folder_name(number))
         sync(self.folder)
 
@@ -69,6 +73,14 @@ class Publisher:
                 found[number] = Manifest.read(self.folder / folder_name(number))
         for number in found.keys() - kept(self.wish, found):
             remove(self.folder, number)
+
+
+def lease_of(folder: Path) -> bytes:
+    """Return what says whose run the checkpoints in `folder` belong to; nothing where no launcher minds it."""
+    try:
+        return (folder.parent / LEASE).read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def numbers(folder: Path) -> list[int]:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.data.atomic import replacing
-from nnlo_lib.errors import EXIT_USER_ERROR, DivergedError, InvariantError, UserError
+from nnlo_lib.errors import EXIT_USER_ERROR, DivergedError, InvariantError, NotSavedError, UserError
 from nnlo_lib.state.process import Process
 from nnlo_lib.state.reason import Reason
 
@@ -27,15 +28,15 @@ def announce(state: Path, rank: int) -> None:
 
 def confess(state: Path, rank: int, error: BaseException) -> int:
     """Say what went wrong in a rank; return its exit status."""
-    own = isinstance(error, UserError | PeerLostError | InvariantError)
+    own = isinstance(error, UserError | PeerLostError | InvariantError | NotSavedError)
     status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
     text = str(error) if own else "".join(traceback.format_exception(error))
     note = {"status": status, "error": text, "certain": status == EXIT_USER_ERROR or not own}
-    with contextlib.suppress(UserError):
-        _leave(
-            state / "failures" / str(rank),
-            {"rank": rank, "time": time.time(), "reason": reason_of(error), **note},
-        )
+    note |= {"rank": rank, "time": time.time(), "reason": reason_of(error)}
+    try:
+        _leave(state / "failures" / str(rank), note)
+    except UserError:  # the disk refuses; the launcher passes on what it hears
+        print(f"rank {rank}: {text}", file=sys.stderr, flush=True)
     return status
 
 
@@ -48,7 +49,7 @@ def stopped(state: Path, rank: int, signal: str) -> None:
 def reason_of(error: BaseException) -> Reason:
     """Say what an exception means, and those that it came from."""
     chain = list(_chain(error))
-    if any(isinstance(each, OSError) and each.errno in FULL for each in chain):
+    if isinstance(error, NotSavedError) or any(_tells_of_full_disk(each) for each in chain):
         return "disk full"
     if any(isinstance(each, MemoryError) or _tells_of_memory(each) for each in chain):
         return "out of memory"
@@ -57,6 +58,10 @@ def reason_of(error: BaseException) -> Reason:
     if isinstance(error, DivergedError):
         return "diverged"
     return "bad input" if isinstance(error, UserError) else "code error"
+
+
+def _tells_of_full_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _tells_of_memory(error: BaseException) -> bool:

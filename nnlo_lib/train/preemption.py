@@ -5,7 +5,6 @@ import time
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-EXIT_PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
 SAFETY = 3  # times as long as the last save: a file system at its limit is slower
 LEAD = 90  # seconds before the time limit at which a rank asks to save, half of a shorter limit
 

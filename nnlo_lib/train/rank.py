@@ -12,10 +12,11 @@ import torch
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.errors import UserError
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.faults import arm
 from nnlo_lib.train.layers import as_text, layer_table
 from nnlo_lib.train.notes import announce, confess, stopped
-from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
+from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.publish import publish
 from nnlo_lib.train.stack import Stack
 from nnlo_lib.train.task import Task

@@ -13,6 +13,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated import SimulatedCommunicator
 from nnlo_lib.config import Downpour
 from nnlo_lib.data.loader import Batch
+from nnlo_lib.errors import NotSavedError
 from nnlo_lib.failpoints import failpoint
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
@@ -108,7 +109,7 @@ class Training:
         equip(self.replica, rule)
 
     def run(self) -> bool:
-        """Train to the last epoch, or until all ranks agree to stop. Raises OSError if the stop could not be saved."""
+        """Train to the last epoch, or until all ranks agree to stop. Raises NotSavedError if a stop could not save."""
         self._resume()
         while self.epoch < self.task.run.train.epochs:
             self._train()
@@ -142,7 +143,7 @@ class Training:
 
     def _stopped(self) -> bool:
         if not self.checkpoints.settle():
-            raise OSError(f"stopped at {self._where}, and could not save; see the warning above")
+            raise NotSavedError(f"stopped in {self._where} and could not save: the warning above says why")
         self.journal.write(f"stopped at epoch {self.epoch}, step {self.index}: saved")
         return False
 

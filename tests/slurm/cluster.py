@@ -117,11 +117,7 @@ def stop(folder: Path) -> None:
     slurm = Slurm(folder.resolve())
 
     def nothing_runs() -> bool:
-        processes = _processes(slurm)
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=5)
+        _kill(processes := _processes(slurm))
         return not processes
 
     slurm.wait("nothing runs any more", nothing_runs)
@@ -175,11 +171,39 @@ def _start_accounting(slurm: Slurm) -> None:
 
 def _start_nodes(slurm: Slurm) -> None:
     """Start the controller and the nodes."""
+    start_controller(slurm)
+    for node in NODES:
+        start_node(slurm, node)
+    slurm.wait("all nodes are idle", slurm.idle)
+
+
+def start_controller(slurm: Slurm) -> None:
+    """Start slurmctld, which goes on from the state that an earlier one has saved."""
     _spawn(slurm, "slurmctld", "-D")
     slurm.wait("slurmctld answers", lambda: slurm.succeeds("scontrol", "ping"))
-    for node in NODES:
-        _spawn(slurm, "slurmd", "-D", "-N", node, log=f"slurmd.{node}")
-    slurm.wait("all nodes are idle", slurm.idle)
+
+
+def start_node(slurm: Slurm, node: str) -> None:
+    """Start the slurmd of a node."""
+    _spawn(slurm, "slurmd", "-D", "-N", node, log=f"slurmd.{node}")
+
+
+def kill_controller(slurm: Slurm) -> None:
+    """End slurmctld without a warning."""
+    _kill([process for process in _processes(slurm) if process.name() == "slurmctld"])
+
+
+def kill_slurmd(slurm: Slurm, node: str) -> None:
+    """End the slurmd of a node without a warning; what it started lives on."""
+    _kill([process for process in _processes(slurm) if process.cmdline()[-2:] == ["-N", node]])
+
+
+def kill_node(slurm: Slurm, node: str) -> None:
+    """End all processes of a node at once, as if its power failed."""
+    kill_slurmd(slurm, node)
+    tasks = [process for process in _processes(slurm) if _environ(process).get("SLURMD_NODENAME") == node]
+    steps = {parent for task in tasks for parent in task.parents() if parent.name().startswith("slurmstepd")}
+    _kill([*steps, *(child for step in steps for child in step.children(recursive=True))])
 
 
 def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
@@ -195,6 +219,14 @@ def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subpro
             stderr=out,
             start_new_session=True,
         )
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """End processes at once, the first one first."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=5)
 
 
 def _processes(slurm: Slurm) -> list[psutil.Process]:

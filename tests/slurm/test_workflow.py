@@ -12,6 +12,7 @@ from runs import edit, finish, start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
+
 def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -> None:
     edit(checkout, "cluster", resources={"nodes": 2, "mem_mb": 1000, "runtime": 10})
     finish(slurm, checkout, start(slurm, checkout, "--configfile", "cluster.yaml"), seconds=600)
@@ -28,26 +29,6 @@ def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -
     )
     steps = [line.split() for line in where.splitlines() if ".0" in line.split()[0]]
     assert sum(nodes == "2" and state == "COMPLETED" for _, nodes, state in steps) >= 6, where
-
-
-def test_a_preempted_training_resumes_and_ends_bit_for_bit_as_if_undisturbed(
-    slurm: Slurm, checkout: Checkout
-) -> None:
-    edit(
-        checkout, "preempted", seeds=[1], runs={"allreduce": {"parallel": {"ranks": 2}}},
-        train={"epochs": 150, "batch_size": 16}, resources={"nodes": 2, "mem_mb": 1000, "runtime": 10},
-    )  # fmt: skip
-    job = checkout.folder / "results/preempted/allreduce/seed-1"
-    history = job / "state/history.jsonl"
-    process = start(slurm, checkout, "--configfile", "preempted.yaml")
-    slurm.wait(
-        "two epochs are done", lambda: history.exists() and history.read_text().count("\n") >= 2, seconds=180
-    )
-    slurm.run("sbatch", "--partition=high", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=true")
-    finish(slurm, checkout, process, seconds=300)
-    assert "resumed at epoch" in (job / "log.txt").read_text()
-    assert json.loads((job / "summary.json").read_text())["restarts"] >= 1
-    assert undisturbed(checkout) == (job / "model.safetensors").read_bytes()
 
 
 def test_tfrecords_are_converted_by_independent_jobs(
