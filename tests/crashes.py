@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 import torch._dynamo  # what the first optimizer of a process imports, in a second
 
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.faults import VARIABLE, Fault, Orders, places
-from nnlo_lib.train.preemption import EXIT_PREEMPTED, StopFlag
+from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 from nnlo_lib.train.task import Task
 

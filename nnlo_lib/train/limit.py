@@ -5,6 +5,7 @@ import time
 from nnlo_lib.state.scheduler import Job
 
 NEAR = 120.0  # seconds, or half of a shorter limit
+WARNED = 180.0  # seconds: Slurm warns up to half a minute too early, and counts from when the job began, not from now
 
 
 class Limit:
@@ -24,3 +25,8 @@ class Limit:
     def is_near(self) -> bool:
         """Whether it is time to stop."""
         return self.left < min(NEAR, self.seconds / 2)
+
+    @property
+    def may_have_warned(self) -> bool:
+        """Whether a signal may be the scheduler's warning of the limit."""
+        return self.left < WARNED

@@ -36,6 +36,10 @@ def verdict(task: Task, end: End) -> Outcome:
     """Say how an attempt ended, and which rank was to blame."""
     if not end.status:
         return Outcome("finished")
+    if node := end.told.get("failed"):
+        return Outcome(
+            "node failure", f"node {node} failed; the same command goes on from the last checkpoint"
+        )
     failures = _notes(task.state / "failures")
     if failures:
         return _failed(min(failures.values(), key=lambda each: (not each["certain"], each["time"])), end)
@@ -56,7 +60,7 @@ def _stopped(task: Task, end: End) -> Outcome:
     heard = [note["signal"] for note in _notes(task.state / "stopped").values()]
     signal = end.signal or next((each for each in heard if each not in WARNINGS), "") or "".join(heard[:1])
     saved = end.status == EXIT_PREEMPTED
-    late = saved and (not signal or (signal in WARNINGS and end.limit.is_near))
+    late = saved and (not signal or (signal in WARNINGS and end.limit.may_have_warned))
     how = "stopped and saved" if saved else "stopped before there was anything to save"
     text = f"{task.folder}: {how}; the same command goes on from there"
     return Outcome("time limit" if late else "preempted", text, signal)

@@ -26,7 +26,7 @@ class Watch(Thread):
         super().__init__(daemon=True)
         self._ranks, self._expected, self._child = ranks, expected, child
         self._signals, self._lost = signals, lost
-        self._begun, self._ended, self._fenced = time.monotonic(), 0.0, 0.0
+        self._begun, self._ended = time.monotonic(), 0.0
         self._told = False
         self.first: list[str] = []
 
@@ -55,12 +55,13 @@ class Watch(Thread):
             self._told = True
 
     def _fence(self) -> None:
-        """End ranks that may not write any more, and the launcher if that does not make it end."""
+        """End ranks that may not write any more, after their launcher.
+
+        A srun that sees them end would end the step of its number, which is the next attempt's if the job was requeued.
+        """
         if self._lost.is_set():
-            self._fenced = self._fenced or time.monotonic()
+            self._child.kill()
             self._ranks.kill()
-            if time.monotonic() - self._fenced > PATIENCE / 2:
-                self._child.kill()
 
     @property
     def _age(self) -> float:

@@ -1,15 +1,17 @@
 """Trainings that Snakemake sends to a Slurm cluster from a clone, as a user does, and what they leave behind."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 from checkout import Checkout, environment
@@ -60,6 +62,8 @@ class Submitted:
     slurm: Slurm
     checkout: Checkout
     name: str
+    epochs: int
+    _snakemakes: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -68,16 +72,24 @@ class Submitted:
     def start(self) -> "subprocess.Popen[str]":
         """Type the command, for the training without evaluation and report."""
         summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
-        return start(self.slurm, self.checkout, summary, "--configfile", f"{self.name}.yaml")
+        self._snakemakes.append(
+            start(self.slurm, self.checkout, summary, "--configfile", f"{self.name}.yaml")
+        )
+        return self._snakemakes[-1]
 
     def finish(self, process: "subprocess.Popen[str]") -> None:
         finish(self.slurm, self.checkout, process, seconds=400)
 
     @contextmanager
-    def held(self, epochs: int = 2) -> Iterator[None]:
-        """Stop the ranks when they have done some epochs: what comes in between comes before the training ends."""
+    def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[None]:
+        """Stop the ranks when they have done some epochs: what comes in between comes before the training ends.
+
+        launcher: and the process that started them.
+        """
         self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
-        pids = [json.loads(path.read_text())["pid"] for path in (self.folder / "state/ranks").glob("[0-9]")]
+        ranks = (self.folder / "state/ranks").glob("[0-9]")
+        pids = [json.loads(path.read_text())["pid"] for path in ranks]
+        pids += [self._lease["pid"]] if launcher else []
         _signal(pids, signal.SIGSTOP)
         try:
             yield
@@ -86,7 +98,8 @@ class Submitted:
 
     @property
     def epochs_done(self) -> int:
-        return len(self.rows("history"))
+        history = self.folder / "state/history.jsonl"
+        return history.read_text().count("\n") if history.exists() else 0
 
     @property
     def attempts(self) -> list[dict[str, object]]:
@@ -102,13 +115,30 @@ class Submitted:
 
     @property
     def job(self) -> str:
-        """Number of the job that trains."""
-        return str(self._lease["job"])
+        """Number of the job that trains, or last did."""
+        return str(self._lease.get("job") or self.jobs[-1])
+
+    @property
+    def is_running(self) -> bool:
+        return self._asked("%T") == "RUNNING"
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the job is being preempted; with grace time it runs on for a while."""
+        return not self.is_running or "PreemptTime=None" not in self.slurm.run(
+            "scontrol", "show", "job", self.job
+        )
+
+    @property
+    def batch_host(self) -> str:
+        """Node of the job's launcher."""
+        return self._asked("%B")
 
     @property
     def age(self) -> float:
-        """Seconds since the training attempt began."""
-        return (datetime.now(UTC) - datetime.fromisoformat(self._lease["since"])).total_seconds()
+        """Seconds since the attempt that trains began; infinite if none does."""
+        since = self._lease.get("since")
+        return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else math.inf
 
     @property
     def retries(self) -> int:
@@ -125,16 +155,28 @@ class Submitted:
         path = self.folder / f"state/{name}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def cancel(self) -> None:
-        """Leave no job of it behind."""
+    def abandon(self) -> None:
+        """Leave no Snakemake and no job of it behind."""
+        for process in self._snakemakes:
+            process.kill()
+            process.wait()
         queue = self.slurm.run("squeue", "--noheader", "--format=%A %Z").splitlines()
         jobs = [line.split()[0] for line in queue if line.endswith(f" {self.checkout.folder}")]
         if jobs:
             self.slurm.run("scancel", *jobs)
 
+    def _asked(self, what: str) -> str:
+        return self.slurm.run(
+            "squeue", "--noheader", "--states=all", f"--jobs={self.job}", f"--format={what}"
+        )
+
     @property
-    def _lease(self) -> dict[str, str]:
-        return json.loads((self.folder / "state/lease.json").read_text())
+    def _lease(self) -> dict[str, Any]:
+        """What the one that trains says of itself; empty if nobody does."""
+        try:
+            return json.loads((self.folder / "state/lease.json").read_text())
+        except FileNotFoundError:
+            return {}
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:

@@ -127,6 +127,20 @@ def test_a_rank_whose_disk_is_full_costs_the_new_checkpoint_only(tmp_path, monke
     assert together(tmp_path, load)[0].progress == {"step": 3}
 
 
+def test_whoever_lost_the_lease_names_no_checkpoint(tmp_path, capsys):
+    (tmp_path / "lease.json").write_text("mine")
+
+    def work(rank, checkpoints):
+        checkpoints.load()
+        (tmp_path / "lease.json").write_text("another's")
+        checkpoints.save(saved(rank, 1), Moment(0, 1, {}))
+        return checkpoints.settle()
+
+    assert together(tmp_path, work, ranks=1) == [False]
+    assert "another nnlo has taken this run over" in capsys.readouterr().err
+    assert names(tmp_path) == []
+
+
 def test_another_version_is_not_thrown_away(tmp_path):
     together(tmp_path, save([1]))
     path = tmp_path / "checkpoints/00000001/manifest.json"

@@ -10,8 +10,8 @@ from crashes import forge, said
 from train.test_every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, UNEQUAL, manifest, rows, task
 
 from nnlo_lib.chaos.comparison import differences
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.faults import Fault, struck
-from nnlo_lib.train.preemption import EXIT_PREEMPTED
 
 __all__ = ["manifest"]
 ACTIONS = {"kill": -SIGKILL, "term": EXIT_PREEMPTED}  # and the exit status after it

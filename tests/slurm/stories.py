@@ -1,0 +1,114 @@
+"""What may happen to a training on a real Slurm; each story ends when Snakemake has."""
+
+import signal
+
+from cluster import kill_controller, kill_node, kill_slurmd, start_controller, start_node
+from runs import Submitted, start
+
+URGENT = ("sbatch", "--partition=high", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=true")
+
+
+def time_limit(run: Submitted) -> None:
+    """Three minutes are too short; half of so short a limit is kept for saving, unless Slurm warns before."""
+    process = run.start()
+    with run.held():
+        run.slurm.wait("it is time to save", lambda: run.age > 92, seconds=120)
+    run.finish(process)
+    assert run.reasons == ["time limit", "finished"]
+    assert len(set(run.jobs)) == 1, "the job asks to be requeued, and keeps its number"
+    assert run.retries == 0
+
+
+def snakemake_is_killed(run: Submitted) -> None:
+    """A new job, of a new Snakemake, waits for the one that still trains."""
+    first = run.start()
+    with run.held():
+        first.kill()
+        first.wait()
+        job = run.job
+        assert start(run.slurm, run.checkout, "--unlock").wait(60) == 0
+        second = run.start()
+        run.slurm.wait("the new job waits", lambda: "waiting for its end" in run.said, seconds=240)
+        assert run.job == job
+    run.finish(second)
+    assert run.reasons == ["finished", "finished"]
+    assert run.jobs[0] == job != run.jobs[1]
+    assert run.attempts[1]["from"] == run.attempts[0]["reached"], "nothing was trained again"
+
+
+def scancel(run: Submitted) -> None:
+    """Snakemake tries in vain until a person ends it, for nobody is to undo what a person did."""
+    process = run.start()
+    with run.held():
+        run.slurm.run("scancel", run.job)
+    run.slurm.wait("Snakemake tries again", lambda: "was cancelled: not tried again" in run.said, seconds=240)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert run.reasons == ["preempted"]
+    run.finish(run.start())
+    assert run.reasons == ["preempted", "finished"]
+
+
+def scontrol_requeue(run: Submitted) -> None:
+    process = run.start()
+    with run.held():
+        run.slurm.run("scontrol", "requeue", run.job)
+    run.finish(process)
+    assert run.reasons == ["preempted", "finished"]
+    assert len(set(run.jobs)) == 1
+    assert run.retries == 0
+
+
+def preemption(run: Submitted) -> None:
+    process = run.start()
+    with run.held():
+        run.slurm.run(*URGENT)
+        run.slurm.wait("the job gives way", lambda: run.gives_way)
+    run.finish(process)
+    assert set(run.reasons[:-1]) == {"preempted"}
+    assert len(set(run.jobs)) == 1
+    assert run.retries == 0
+
+
+def preemption_with_grace_time(run: Submitted) -> None:
+    """Slurm 22.05 may take a job that waits out its grace time for one whose time is up, and not requeue it."""
+    process = run.start()
+    with run.held():
+        run.slurm.run(*URGENT)
+        run.slurm.wait("the job gives way", lambda: run.gives_way)
+    run.finish(process)
+    assert set(run.reasons[:-1]) == {"preempted"}
+    assert run.retries == len(set(run.jobs)) - 1
+
+
+def node_failure(run: Submitted) -> None:
+    """A slurmd dies while all that it started hangs, and wakes up later; then a node dies with all that runs on it."""
+    process = run.start()
+    with run.held(launcher=True):
+        lost, before = run.batch_host, run.epochs_done
+        kill_slurmd(run.slurm, lost)
+        # SlurmdTimeout says after how long at the earliest; three or four times that was seen.
+        run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
+        run.slurm.wait("the next attempt trains", lambda: run.epochs_done > before, seconds=240)
+    with run.held(epochs=before + 2):
+        start_node(run.slurm, lost)
+        dead = run.batch_host
+        assert dead != lost
+        kill_node(run.slurm, dead)
+        run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
+    run.finish(process)
+    start_node(run.slurm, dead)
+    assert run.reasons == ["node failure", "node failure", "finished"]
+    assert len(set(run.jobs)) == 1
+    assert run.retries == 0
+
+
+def slurmctld_restarts(run: Submitted) -> None:
+    process = run.start()
+    with run.held():
+        kill_controller(run.slurm)
+    run.slurm.wait("the training is over", lambda: run.epochs_done == run.epochs)
+    start_controller(run.slurm)
+    run.finish(process)
+    assert run.reasons == ["finished"]
+    assert run.retries == 0
