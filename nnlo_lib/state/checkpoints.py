@@ -108,10 +108,10 @@ class Checkpoints:
         unfinished.mkdir(exist_ok=True)
         try:
             receipt = parts.write(unfinished, self._comm.rank, part)
+            failpoint("checkpoint.written")
         except OSError as error:
             parts.leave_receipt(unfinished, self._comm.rank, Receipt(error=str(error)))
             raise
-        failpoint("checkpoint.written")
         parts.leave_receipt(unfinished, self._comm.rank, receipt)
 
     def _publish(self, number: int, manifest: Manifest, moment: Moment, started: float) -> None:

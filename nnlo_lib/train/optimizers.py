@@ -1,5 +1,6 @@
 """Update rules: torch's own, applied to one flat vector."""
 
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -11,7 +12,13 @@ from nnlo_lib.train.replica import Replica
 def equip(replica: Replica, rule: config.Optimizer) -> None:
     """Give `replica` the optimizer that the experiment describes."""
     kind, options = _describe(rule)
-    replica.use(kind, lr=rule.lr, weight_decay=rule.weight_decay, **options)
+    replica.use(_uncompiled(kind), lr=rule.lr, weight_decay=rule.weight_decay, **options)
+
+
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """Take off the wrappers for torch.compile, whose import costs each rank a second; the steps are the same."""
+    plain = {"add_param_group": unwrap(kind.add_param_group), "step": torch.no_grad()(unwrap(kind.step))}
+    return type(kind.__name__, (kind,), plain)
 
 
 def _describe(rule: config.Optimizer) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:

@@ -120,5 +120,14 @@ def _explained(finished: bool, task: Task, rank: int, stop: StopFlag) -> bool:
     return finished
 
 
+def _leave(status: int) -> None:
+    """End without taking the interpreter apart, for which torch needs a second."""
+    if (MPI := sys.modules.get("mpi4py.MPI")) and MPI.Is_initialized():  # noqa: N806
+        MPI.Finalize()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -7,7 +7,7 @@ from signal import SIGKILL
 
 import pytest
 from crashes import forge, said
-from train.test_every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, UNEQUAL, manifest, rows, task
+from every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, UNEQUAL, manifest, rows, task
 
 from nnlo_lib.chaos.comparison import differences
 from nnlo_lib.state.outcome import EXIT_PREEMPTED

@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 
 import pytest
+from every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, manifest, rows
 from train.test_crash_matrix import check_uses, job
-from train.test_every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, manifest, rows
 
 from nnlo_lib.chaos.attempt import SAID, attempt
 from nnlo_lib.chaos.comparison import differences

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from every_algorithm import manifest
 from safetensors.torch import load_file
 from training import StopAfter
 
@@ -15,13 +16,13 @@ from nnlo_lib.data.split import Split
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan
 from nnlo_lib.models.build import build
-from nnlo_lib.single import prepare
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.tensors import Tensors
 
+__all__ = ["manifest"]
 BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5
 UNEQUAL = {"speeds": {1: 0.6}, "jitter": 0.3}
 ELASTIC = {
@@ -33,14 +34,6 @@ ELASTIC = {
     "easgd": {"sync_every": 2},
     "easgd, synchronous": {"synchronous": True, "sync_every": 2},
 }
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    """Return the embedded digits, converted."""
-    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
-    prepare(Experiment().data, path.parent)
-    return path
 
 
 def task(folder, manifest, ranks, name, **settings):

@@ -4,90 +4,16 @@ import json
 
 import pytest
 import torch
+from every_algorithm import ASYNCHRONOUS, EPOCHS, ROUNDS, STEPS, SYNCHRONOUS, UNEQUAL, manifest, rows, task
 from safetensors import safe_open
 from training import TIMINGS, StopAfter
 
-from nnlo_lib.config import Experiment
 from nnlo_lib.config.validity import MATRIX
-from nnlo_lib.jobs import Plan
-from nnlo_lib.single import prepare
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.task import Task
 
-NETWORK = """
-from torch import nn
-
-def normalised(shape, classes):
-    channels, height, width = shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2),
-        nn.Flatten(), nn.Linear(height * width, classes),
-    )
-"""
-DATA = {"validation": 0.5}  # leaves 721 samples, in 6 steps an epoch, the last one smaller
-BATCH = {2: 61, 3: 41, 4: 31}  # by the number of workers
-STEPS, EPOCHS = 6, 2
-ROUND, MEETING = (
-    3,
-    5,
-)  # steps of a round, which runs on over epochs, and from meeting to meeting, which does not
+__all__ = ["manifest"]
 CALLS = 10  # of the flag, by all ranks together, before it asks to stop
-CYCLE, LAZY = {"name": "cycle"}, {"name": "cycle", "weights": "lazy_metropolis"}
-PAIRS = {"parallel": {"processes_per_worker": 2}}
-FIVE = {"parallel": {"ranks": 5}}
-
-
-def served(name, **settings):
-    """Return a synchronous server algorithm."""
-    return {"algorithm": {"name": name, "synchronous": True, **settings}}
-
-
-SYNCHRONOUS = {
-    "allreduce": {},
-    "allreduce, buckets": {"algorithm": {"name": "allreduce", "bucket_mb": 0.001}},
-    "allreduce, sign": {"compression": {"name": "sign"}},
-    "allreduce, powersgd": {"compression": {"name": "powersgd"}},
-    "average": {"algorithm": {"name": "average", "sync_every": MEETING}},
-    "average, groups": {"algorithm": {"name": "average", "sync_every": MEETING}, **PAIRS},
-    "diloco": {"algorithm": {"name": "diloco", "sync_every": MEETING}},
-    "diloco, random_k": {
-        "algorithm": {"name": "diloco", "sync_every": MEETING},
-        "compression": {"name": "random_k", "fraction": 0.1},
-    },
-    "individual": {},
-    "downpour, synchronous": served("downpour", sync_every=2),
-    "downpour, masters": {**served("downpour", masters=2), **FIVE},
-    "downpour, unequal parts": {**served("downpour"), "data": {"partition": {"name": "by_class"}}},
-    "easgd, synchronous": served("easgd", sync_every=2),
-    "easgd, masters": {**served("easgd", sync_every=1, masters=2), **FIVE},
-    "gosgd, synchronous": served("gosgd", probability=0.4),
-    "sgp": {"topology": {"name": "one_peer_exponential"}},
-    "sgp, random graphs": {"topology": {"name": "erdos_renyi", "p": 0.5, "redraw_every": 1}},
-    "dsgd": {"topology": {"name": "complete", "drop": 0.3}},
-    "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
-    "dsgt": {},
-    "d2": {"topology": LAZY},
-    "dinno": {"algorithm": {"name": "dinno", "primal_iterations": ROUND, "rho_scaling": 1.1}},
-    "dinno, persistent": {
-        "algorithm": {"name": "dinno", "primal_iterations": ROUND, "persistent_optimizer": True},
-        "train": {"optimizer": {"name": "adam", "lr": 0.002}},
-    },
-    "prox_pda": {},
-    "next": {"algorithm": {"name": "next", "inner_steps": ROUND, "step": 0.9, "step_decay": 0.1}},
-    "choco_sgd": {"compression": {"name": "random_k", "fraction": 0.1}},
-    "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
-}
-ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}  # stopped in the middle, too
-ASYNCHRONOUS = {
-    "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
-    "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},
-    "easgd": {"algorithm": {"name": "easgd", "sync_every": 2}},
-    "gem": {"algorithm": {"name": "gem", "sync_every": 2}},
-    "gosgd": {"algorithm": {"name": "gosgd", "probability": 0.4}},
-    "adpsgd": {},
-}
-UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # of ranks that need not wait for each other
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,30 +23,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    """Return the embedded digits, converted."""
-    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
-    prepare(Experiment().data, path.parent)
-    return path
-
-
-def task(folder, manifest, case, settings, **simulation):
-    """Return a training of a case in `folder`."""
-    (folder.parent / "network.py").write_text(NETWORK)
-    name = case.partition(",")[0]
-    parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})
-    servers = settings.get("algorithm", {}).get("masters", 1) if MATRIX[name].masters else 0
-    train = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}} | settings.get("train", {})
-    train |= {"epochs": EPOCHS, "batch_size": BATCH[parallel["ranks"] - servers]}
-    run = {
-        "algorithm": {"name": name}, "topology": CYCLE, **settings, "data": DATA | settings.get("data", {}),
-        "model": {"name": f"{folder.parent / 'network.py'}:normalised"}, "train": train, "parallel": parallel,
-    }  # fmt: skip
-    run = Plan.of(Experiment.model_validate(run)).run(name)
-    return Task("t", folder.name, run, 0, None, 1, manifest, folder)
 
 
 def interrupt(job):
@@ -145,12 +47,6 @@ def first_steps(job):
         steps.append(progress["index"])
     servers = getattr(job.run.algorithm, "masters", 0)
     return steps[servers:]
-
-
-def rows(job):
-    """Return what was measured after each epoch."""
-    lines = (job.state / "history.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def measured(job):
