@@ -89,7 +89,7 @@ class Submitted:
         self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
         ranks = (self.folder / "state/ranks").glob("[0-9]")
         pids = [json.loads(path.read_text())["pid"] for path in ranks]
-        pids += [self._lease["pid"]] if launcher else []
+        pids += [self.launcher] if launcher else []
         _signal(pids, signal.SIGSTOP)
         try:
             yield
@@ -117,6 +117,11 @@ class Submitted:
     def job(self) -> str:
         """Number of the job that trains, or last did."""
         return str(self._lease.get("job") or self.jobs[-1])
+
+    @property
+    def launcher(self) -> int:
+        """Process that started the ranks."""
+        return int(self._lease["pid"])
 
     @property
     def is_running(self) -> bool:

@@ -2,6 +2,7 @@
 
 import signal
 
+import psutil
 from cluster import kill_controller, kill_node, kill_slurmd, start_controller, start_node
 from runs import Submitted, start
 
@@ -85,7 +86,7 @@ def node_failure(run: Submitted) -> None:
     """A slurmd dies while all that it started hangs, and wakes up later; then a node dies with all that runs on it."""
     process = run.start()
     with run.held(launcher=True):
-        lost, before = run.batch_host, run.epochs_done
+        lost, earlier, before = run.batch_host, run.launcher, run.epochs_done
         kill_slurmd(run.slurm, lost)
         # SlurmdTimeout says after how long at the earliest; three or four times that was seen.
         run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
@@ -98,6 +99,7 @@ def node_failure(run: Submitted) -> None:
         run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
     run.finish(process)
     start_node(run.slurm, dead)
+    assert not psutil.pid_exists(earlier), "shut out of the folder, it ends itself"
     assert run.reasons == ["node failure", "node failure", "finished"]
     assert len(set(run.jobs)) == 1
     assert run.retries == 0
