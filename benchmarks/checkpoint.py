@@ -39,11 +39,11 @@ def rank(pairs: int) -> None:
     """Be one rank; rank 0 prints what was measured."""
     import torch
 
+    from nnlo_lib.checkpoint.checkpoints import Checkpoints, Moment
+    from nnlo_lib.checkpoint.part import Part
     from nnlo_lib.comm.mpi import MPICommunicator
     from nnlo_lib.config import Checkpoint
-    from nnlo_lib.state.checkpoints import Checkpoints, Moment
     from nnlo_lib.state.journal import Journal
-    from nnlo_lib.state.part import Part
 
     torch.set_num_threads(1)
     comm, (step, state) = MPICommunicator(timeout=300), _training()

@@ -16,8 +16,8 @@ from nnlo_lib.chaos.storm import Storm
 from nnlo_lib.config import Experiment, Job
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan
+from nnlo_lib.launch.standing import standing
 from nnlo_lib.single import prepare
-from nnlo_lib.state.attempts import standing
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.faults import places
 from nnlo_lib.train.task import Task

@@ -12,7 +12,7 @@ from typing import Any
 from nnlo_lib.config import Data, Experiment, Job, Run
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.errors import UserError
-from nnlo_lib.state.obituary import known
+from nnlo_lib.launch.obituary import known
 from nnlo_lib.state.retries import raised
 
 SITE_RESOURCES: dict[str, Callable[[Run], int | str]] = {

@@ -10,8 +10,8 @@ from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.fetch import fetch
 from nnlo_lib.data.store import convert
 from nnlo_lib.jobs import Plan
-from nnlo_lib.train.attempt import Wishes
-from nnlo_lib.train.command import train
+from nnlo_lib.launch.attempt import Wishes
+from nnlo_lib.launch.command import train
 from nnlo_lib.train.task import Task
 
 

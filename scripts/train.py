@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nnlo_lib.config import Run
 from nnlo_lib.errors import reported
-from nnlo_lib.train.attempt import Wishes
-from nnlo_lib.train.command import train
-from nnlo_lib.train.parting import POLICIES
+from nnlo_lib.launch.attempt import Wishes
+from nnlo_lib.launch.command import train
+from nnlo_lib.launch.parting import POLICIES
 from nnlo_lib.train.task import Task
 
 

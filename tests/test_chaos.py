@@ -15,10 +15,10 @@ from nnlo_lib.chaos import storm
 from nnlo_lib.chaos.draw import ON_DISK, WEIGHTS, draw
 from nnlo_lib.chaos.report import NAMES
 from nnlo_lib.chaos_command import chaos
+from nnlo_lib.checkpoint import part as parts
+from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.publisher import folder_name, numbers
 from nnlo_lib.config import Experiment
-from nnlo_lib.state import part as parts
-from nnlo_lib.state.manifest import Manifest
-from nnlo_lib.state.publisher import folder_name, numbers
 
 FAULTS, SEED = 8, 240  # which draws each kind
 SMALL = {"model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}}

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from nnlo_lib.errors import reported
-from nnlo_lib.train.attempt import Wishes
-from nnlo_lib.train.command import train
+from nnlo_lib.launch.attempt import Wishes
+from nnlo_lib.launch.command import train
 from nnlo_lib.train.faults import VARIABLE, Fault, Orders
 from nnlo_lib.train.task import Task
 

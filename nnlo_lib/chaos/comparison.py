@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from nnlo_lib.state import part as parts
-from nnlo_lib.state.manifest import Manifest
-from nnlo_lib.state.part import Part
-from nnlo_lib.state.publisher import folder_name, numbers
+from nnlo_lib.checkpoint import part as parts
+from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.part import Part
+from nnlo_lib.checkpoint.publisher import folder_name, numbers
 
 TIMINGS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the start's broadcast
 POSITION = ("epoch", "index", "steps", "samples")

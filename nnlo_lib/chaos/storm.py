@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from nnlo_lib.chaos.attempt import SAID, UnfinishedError, attempt
 from nnlo_lib.chaos.draw import DEADLY, draw
-from nnlo_lib.state.attempts import standing
+from nnlo_lib.launch.standing import standing
 from nnlo_lib.train.faults import Fault, struck
 from nnlo_lib.train.task import Task
 

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.state.manifest import Manifest
 from nnlo_lib.state.reason import Reason
-from nnlo_lib.state.steps import read_steps
 
 NAME = "attempts.jsonl"
 
@@ -49,13 +46,6 @@ def append(state: Path, attempt: Attempt) -> None:
         file.write((b"\n" if torn else b"") + json.dumps(fields).encode() + b"\n")
 
 
-def standing(state: Path) -> tuple[int, int, int]:
-    """Return the step that the last attempt began at, the last one that it did, and that of the newest checkpoint."""
-    saved = _saved(state / "checkpoints")
-    start, reached = read_steps(state) if (state / "step").exists() else (saved, saved)
-    return start, reached, saved
-
-
 def out_of_memory(attempts: Sequence[Attempt]) -> int:
     """Count how often the run has run out of memory since it last finished."""
     reasons = [attempt.reason for attempt in attempts]
@@ -72,12 +62,3 @@ def _parse(line: str) -> Attempt | None:
         return Attempt(**{"start": fields.pop("from"), **fields})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def _saved(checkpoints: Path) -> int:
-    for folder in sorted(checkpoints.glob("[0-9]" * 8), reverse=True):
-        try:
-            return Manifest.read(folder).step
-        except (OSError, ValueError, UserError):
-            continue
-    return 0

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from nnlo_lib.algorithms.algorithm import Algorithm, Role
 from nnlo_lib.algorithms.build import roles
+from nnlo_lib.checkpoint.checkpoints import Saved
+from nnlo_lib.checkpoint.part import Part
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
 from nnlo_lib.config.validity import rigid
 from nnlo_lib.errors import UserError
-from nnlo_lib.state.checkpoints import Saved
-from nnlo_lib.state.part import Part
 
 DEALT = ("sums", "ledger")  # what old ranks counted; each count goes to one new rank
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+from nnlo_lib.checkpoint.part import file_of
 from nnlo_lib.comm.communicator import Communicator, Request
 from nnlo_lib.failpoints import failpoint, on_reach
-from nnlo_lib.state.part import file_of
 
 VARIABLE = "NNLO_FAULTS"
 EXCHANGES = (

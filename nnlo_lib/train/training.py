@@ -9,6 +9,9 @@ from torch import Tensor, from_numpy
 from nnlo_lib.algorithms.algorithm import Share
 from nnlo_lib.algorithms.build import build as build_algorithm
 from nnlo_lib.algorithms.build import roles
+from nnlo_lib.checkpoint.checkpoints import Checkpoints, Moment, Saved
+from nnlo_lib.checkpoint.part import Part
+from nnlo_lib.checkpoint.rhythm import Rhythm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated import SimulatedCommunicator
 from nnlo_lib.config import Downpour
@@ -17,9 +20,6 @@ from nnlo_lib.errors import NotSavedError
 from nnlo_lib.failpoints import failpoint
 from nnlo_lib.models.build import build as build_model
 from nnlo_lib.problems.classification import Classification
-from nnlo_lib.state.checkpoints import Checkpoints, Moment, Saved
-from nnlo_lib.state.part import Part
-from nnlo_lib.state.rhythm import Rhythm
 from nnlo_lib.state.steps import Steps
 from nnlo_lib.streams import stream
 from nnlo_lib.train.agreement import agreement

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from nnlo_lib.checkpoint.manifest import Manifest as Checkpoint
 from nnlo_lib.data.manifest import Manifest, sha256
 from nnlo_lib.errors import UserError
-from nnlo_lib.state.manifest import Manifest as Checkpoint
 from nnlo_lib.verify.finding import Finding, failed, note, ok
 from nnlo_lib.verify.finished import Finished
 

@@ -8,7 +8,8 @@ import pytest
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.jobs import Plan
-from nnlo_lib.state.attempts import Attempt, append, out_of_memory, read, standing
+from nnlo_lib.launch.standing import standing
+from nnlo_lib.state.attempts import Attempt, append, out_of_memory, read
 from nnlo_lib.state.claim import Claim
 from nnlo_lib.state.retries import futile, raised
 

@@ -1,12 +1,12 @@
 """Train as a command does: results in files, mistakes in sentences, the outcome in the exit status."""
 
+from nnlo_lib.launch.attempt import Place, Wishes, attempt
+from nnlo_lib.launch.limit import Limit
+from nnlo_lib.launch.parting import part
+from nnlo_lib.launch.signals import Signals
 from nnlo_lib.state.reason import YIELDED
 from nnlo_lib.state.scheduler import Job
 from nnlo_lib.state.speech import say
-from nnlo_lib.train.attempt import Place, Wishes, attempt
-from nnlo_lib.train.limit import Limit
-from nnlo_lib.train.parting import part
-from nnlo_lib.train.signals import Signals
 from nnlo_lib.train.task import Task
 
 

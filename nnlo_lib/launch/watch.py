@@ -5,8 +5,8 @@ import subprocess
 import time
 from threading import Event, Thread
 
-from nnlo_lib.train.ranks import Ranks
-from nnlo_lib.train.signals import Signals
+from nnlo_lib.launch.ranks import Ranks
+from nnlo_lib.launch.signals import Signals
 
 GLANCE = 0.1  # seconds between two looks
 PATIENCE = 10.0  # seconds that ranks may outlive their launcher

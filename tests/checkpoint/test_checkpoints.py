@@ -10,17 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnlo_lib.checkpoint import part as parts
+from nnlo_lib.checkpoint import rhythm
+from nnlo_lib.checkpoint.checkpoints import Checkpoints, Moment
+from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.part import Part
+from nnlo_lib.checkpoint.retention import kept
+from nnlo_lib.checkpoint.rhythm import Rhythm
 from nnlo_lib.comm.simulated import World
 from nnlo_lib.config import Checkpoint, Run, Simulation
 from nnlo_lib.errors import UserError
-from nnlo_lib.state import part as parts
-from nnlo_lib.state import rhythm
-from nnlo_lib.state.checkpoints import Checkpoints, Moment
 from nnlo_lib.state.journal import Journal
-from nnlo_lib.state.manifest import Manifest
-from nnlo_lib.state.part import Part
-from nnlo_lib.state.retention import kept
-from nnlo_lib.state.rhythm import Rhythm
 
 RANKS = 3
 

@@ -12,17 +12,17 @@ import sys
 from pathlib import Path
 from threading import Event
 
+from nnlo_lib.launch.hints import Hints
+from nnlo_lib.launch.limit import Limit
+from nnlo_lib.launch.oom import kernel_kills
+from nnlo_lib.launch.ranks import Ranks
+from nnlo_lib.launch.segments import Segments
+from nnlo_lib.launch.signals import Signals
+from nnlo_lib.launch.verdict import End, verdict
+from nnlo_lib.launch.watch import PATIENCE, Watch
 from nnlo_lib.state.outcome import Outcome
 from nnlo_lib.state.speech import say_raw
-from nnlo_lib.train.hints import Hints
-from nnlo_lib.train.limit import Limit
-from nnlo_lib.train.oom import kernel_kills
-from nnlo_lib.train.ranks import Ranks
-from nnlo_lib.train.segments import Segments
-from nnlo_lib.train.signals import Signals
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.verdict import End, verdict
-from nnlo_lib.train.watch import PATIENCE, Watch
 
 NOTES = ("ranks", "failures", "stopped")  # folders of what ranks leave for their launcher
 

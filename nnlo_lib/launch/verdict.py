@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.errors import EXIT_USER_ERROR
+from nnlo_lib.launch.limit import Limit
 from nnlo_lib.state.outcome import EXIT_PREEMPTED, Outcome
 from nnlo_lib.state.reason import Reason
-from nnlo_lib.train.limit import Limit
 from nnlo_lib.train.task import Task
 
 WARNINGS = (

@@ -4,7 +4,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nnlo_lib.state.attempts import Attempt, read, standing
+from nnlo_lib.launch.standing import standing
+from nnlo_lib.state.attempts import Attempt, read
 from nnlo_lib.state.lease import NAME
 from nnlo_lib.state.rival import Rival
 from nnlo_lib.state.scheduler import Job

@@ -12,15 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 
-from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.config import Checkpoint
-from nnlo_lib.failpoints import failpoint
-from nnlo_lib.state import part as parts
-from nnlo_lib.state.background import Background
-from nnlo_lib.state.journal import Journal
-from nnlo_lib.state.manifest import Manifest
-from nnlo_lib.state.part import Part, Receipt
-from nnlo_lib.state.publisher import (
+from nnlo_lib.checkpoint import part as parts
+from nnlo_lib.checkpoint.background import Background
+from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.part import Part, Receipt
+from nnlo_lib.checkpoint.publisher import (
     Publisher,
     folder_name,
     lease_of,
@@ -28,7 +24,11 @@ from nnlo_lib.state.publisher import (
     numbers,
     unfinished_name,
 )
-from nnlo_lib.state.snapshot import Snapshot
+from nnlo_lib.checkpoint.snapshot import Snapshot
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Checkpoint
+from nnlo_lib.failpoints import failpoint
+from nnlo_lib.state.journal import Journal
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,19 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from nnlo_lib.launch.launch import launch
+from nnlo_lib.launch.limit import Limit
+from nnlo_lib.launch.obituary import obituary
+from nnlo_lib.launch.parting import Policy
+from nnlo_lib.launch.signals import Signals
+from nnlo_lib.launch.standing import standing
 from nnlo_lib.state import attempts
 from nnlo_lib.state.attempts import Attempt
 from nnlo_lib.state.lease import HeldError, Lease
-from nnlo_lib.state.obituary import obituary
 from nnlo_lib.state.outcome import Outcome
 from nnlo_lib.state.retries import futile
 from nnlo_lib.state.scheduler import Job
 from nnlo_lib.state.speech import say
-from nnlo_lib.train.launch import launch
-from nnlo_lib.train.limit import Limit
-from nnlo_lib.train.parting import Policy
-from nnlo_lib.train.signals import Signals
 from nnlo_lib.train.task import Task
 
 
@@ -86,7 +87,7 @@ def _try(task: Task, wishes: Wishes, place: Place, lease: Lease) -> Outcome:
     if lease.lost.is_set():
         text = f"{task.folder} is gone, or another nnlo took it over while this one was away; ended all ranks"
         return Outcome("killed", text)
-    start, reached, saved = attempts.standing(task.state)
+    start, reached, saved = standing(task.state)
     seconds = round(time.monotonic() - clock, 3)
     _record(
         task,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.part import Receipt, drop_receipts, file_of, find_receipt
+from nnlo_lib.checkpoint.retention import kept
 from nnlo_lib.config import Checkpoint
 from nnlo_lib.errors import UserError
 from nnlo_lib.failpoints import failpoint
 from nnlo_lib.state.lease import NAME as LEASE
-from nnlo_lib.state.manifest import Manifest
-from nnlo_lib.state.part import Receipt, drop_receipts, file_of, find_receipt
-from nnlo_lib.state.retention import kept
 
 GLANCE = 0.02  # seconds between two looks for receipts
 

@@ -1,7 +1,7 @@
 """Which checkpoints stay."""
 
+from nnlo_lib.checkpoint.manifest import Manifest
 from nnlo_lib.config import Checkpoint
-from nnlo_lib.state.manifest import Manifest
 
 
 def kept(wish: Checkpoint, checkpoints: dict[int, Manifest]) -> set[int]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from checkout import REPOSITORY, environment
 from training import processes_of, training, under_way, wait
 
+from nnlo_lib.launch.segments import Segments
 from nnlo_lib.state.attempts import read
 from nnlo_lib.state.claim import Claim
-from nnlo_lib.train.segments import Segments
 
 LONG = {"train": {"epochs": 400}}
 SIMULATED = {"parallel": {"transport": "simulated"}}
