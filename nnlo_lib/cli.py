@@ -3,12 +3,15 @@
 import argparse
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from nnlo_lib.errors import UserError, reported
 
 if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main() -> None:
@@ -30,51 +33,50 @@ def main() -> None:
     sys.exit(reported(lambda: options.command(options))())
 
 
-def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    check = commands.add_parser("check", help="check an experiment file, without running anything")
-    check.add_argument("file")
-    check.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
-    check.set_defaults(command=_check)
+def _for_experiment(
+    commands: Commands, command: Callable[[argparse.Namespace], int | None], name: str, text: str
+) -> argparse.ArgumentParser:
+    """Add a sub-command that reads an experiment file."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    parser.add_argument("file")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    parser.set_defaults(command=command)
+    return parser
 
 
-def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    run = commands.add_parser("run", help="do one training of an experiment, through MPI, without Snakemake")
-    run.add_argument("file")
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+def _add_check(commands: Commands) -> None:
+    _for_experiment(commands, _check, "check", "check an experiment file, without running anything")
+
+
+def _add_run(commands: Commands) -> None:
+    text = "do one training of an experiment, through MPI, without Snakemake"
+    run = _for_experiment(commands, _run, "run", text)
     run.add_argument("--run", help="which of `runs:`; default: the first")
     run.add_argument("--seed", type=int, help="default: the first of `seeds:`")
     run.add_argument("--fold", type=int, help="default: 0 if there are folds")
     run.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
-    run.set_defaults(command=_run)
 
 
-def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    simulate = commands.add_parser(
-        "simulate",
-        help="run an experiment on the virtual machine of parallel.simulation: time to accuracy and bytes",
-    )
-    simulate.add_argument("file")
-    simulate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+def _add_simulate(commands: Commands) -> None:
+    text = "run an experiment on the virtual machine of parallel.simulation: time to accuracy and bytes"
+    simulate = _for_experiment(commands, _simulate, "simulate", text)
     simulate.add_argument("--run", help="which of `runs:`; default: all")
     simulate.add_argument("--seed", type=int, help="default: the first of `seeds:`")
     simulate.add_argument(
         "--target", type=float, help="validation accuracy to reach; default: the best that all runs reach"
     )
-    simulate.set_defaults(command=_simulate)
 
 
-def _add_data(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    data = commands.add_parser("data", help="show what the data sets of an experiment hold, once converted")
-    data.add_argument("file")
-    data.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+def _add_data(commands: Commands) -> None:
+    text = "show what the data sets of an experiment hold, once converted"
+    data = _for_experiment(commands, _data, "data", text)
     data.add_argument("--run", help="which of `runs:`; default: all")
     data.add_argument(
         "--seed", type=int, help="of the division among workers; default: the first of `seeds:`"
     )
-    data.set_defaults(command=_data)
 
 
-def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_verify(commands: Commands) -> None:
     verify = commands.add_parser(
         "verify",
         help="check a finished run: checksums, each sample of each epoch used once, reproducible or not",
@@ -84,21 +86,16 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     verify.set_defaults(command=_verify)
 
 
-def _add_chaos(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    chaos = commands.add_parser(
-        "chaos",
-        help="train undisturbed, then under random faults (kill -9, SIGTERM, torn files, full disk), and compare bits",
-    )
-    chaos.add_argument("file")
-    chaos.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+def _add_chaos(commands: Commands) -> None:
+    text = "train undisturbed, then under random faults (kill -9, SIGTERM, torn files, full disk), and compare bits"
+    chaos = _for_experiment(commands, _chaos, "chaos", text)
     chaos.add_argument("--run", help="which of `runs:`; default: the first")
     chaos.add_argument("--faults", type=int, default=20, help="default: %(default)s")
     chaos.add_argument("--seed", type=int, default=0, help="of the faults; default: %(default)s")
     chaos.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
-    chaos.set_defaults(command=_chaos)
 
 
-def _add_docs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_docs(commands: Commands) -> None:
     docs = commands.add_parser(
         "docs", help="write the files that are generated from the configuration's types"
     )

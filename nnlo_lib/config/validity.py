@@ -19,8 +19,9 @@ class Needs:
 
     graph: what the topology must be, empty where there is none; compression: of what is exchanged (cast: fp16 and
     bf16 only); groups: workers of several processes; masters: servers below a server; schedule: of the learning
-    rate; asynchronous: unless said to be synchronous, no worker waits for another; one_model: all ranks hold one model after an epoch, so that a run could go on with other ranks; elastic: whether one does;
-    buffers: batch-norm statistics are averaged when replicas are, or each node's own.
+    rate; asynchronous: unless said to be synchronous, no worker waits for another; one_model: all ranks hold one model
+    after an epoch; elastic: a run goes on with another number of ranks; buffers: batch-norm statistics are averaged
+    when replicas are, or each node's own.
     """
 
     graph: tuple[Graph, ...] = ()

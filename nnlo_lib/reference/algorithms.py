@@ -10,7 +10,7 @@ from nnlo_lib.reference.page import MARKER
 
 CLASSES = Path(__file__).parents[1] / "algorithms"
 HEADINGS = (
-    "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "ranks",
+    "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "ranks",
 )  # fmt: skip
 
 
@@ -27,7 +27,8 @@ def _matrix() -> Iterator[str]:
     for name, row in MATRIX.items():
         cells = (
             f"[`{name}`](#{name})", ", ".join(row.graph) or "-", row.compression, row.buffers, _yes(row.groups),
-            _yes(row.masters), _yes(row.schedule), _yes(row.asynchronous), _yes(row.one_model), f"{row.ranks}+",
+            _yes(row.masters), _yes(row.schedule), _yes(row.asynchronous), _yes(row.one_model), _yes(row.elastic),
+            f"{row.ranks}+",
         )  # fmt: skip
         yield f"| {' | '.join(cells)} |"
 

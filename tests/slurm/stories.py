@@ -50,6 +50,16 @@ def scancel(run: Submitted) -> None:
     assert run.reasons == ["preempted", "finished"]
 
 
+def give_way(run: Submitted) -> None:
+    """Let an urgent job take the nodes while the training goes on."""
+    process = run.start()
+    with run.held():
+        run.slurm.run(*URGENT)
+        run.slurm.wait("the job gives way", lambda: run.gives_way)
+    run.finish(process)
+    assert set(run.reasons[:-1]) == {"preempted"}
+
+
 def scontrol_requeue(run: Submitted) -> None:
     process = run.start()
     with run.held():
@@ -61,24 +71,14 @@ def scontrol_requeue(run: Submitted) -> None:
 
 
 def preemption(run: Submitted) -> None:
-    process = run.start()
-    with run.held():
-        run.slurm.run(*URGENT)
-        run.slurm.wait("the job gives way", lambda: run.gives_way)
-    run.finish(process)
-    assert set(run.reasons[:-1]) == {"preempted"}
+    give_way(run)
     assert len(set(run.jobs)) == 1
     assert run.retries == 0
 
 
 def preemption_with_grace_time(run: Submitted) -> None:
     """Slurm 22.05 may take a job that waits out its grace time for one whose time is up, and not requeue it."""
-    process = run.start()
-    with run.held():
-        run.slurm.run(*URGENT)
-        run.slurm.wait("the job gives way", lambda: run.gives_way)
-    run.finish(process)
-    assert set(run.reasons[:-1]) == {"preempted"}
+    give_way(run)
     assert run.retries == len(set(run.jobs)) - 1
 
 
