@@ -117,8 +117,10 @@ def node_failure(run: Submitted) -> None:
 
 
 def slurmctld_restarts(run: Submitted) -> None:
+    """A controller saves what changed after five seconds; killed before, it starts a job that runs a second time."""
     process = run.start()
     with run.held():
+        run.slurm.wait("the controller has saved that the job runs", lambda: run.age > 12)
         kill_controller(run.slurm)
     run.slurm.wait("the training is over", lambda: run.epochs_done == run.epochs)
     start_controller(run.slurm)
