@@ -34,7 +34,7 @@ def mistakes(*arguments: object) -> list[str]:
 
 
 ONE_MISTAKE = {
-    "misspelt key": ("name: x\nepocs: 3", "2: epocs: unknown key 'epocs'; known: algorithm, compression, data"),
+    "misspelt key": ("name: x\nepocs: 3", "2: epocs: unknown key 'epocs'; known: algorithm, checkpoint, compression, data"),
     "misspelt block": ("trian: {}", "1: trian: unknown key 'trian'; did you mean 'train'?"),
     "misspelt nested key": ("train:\n  epoch: 3", "2: train.epoch: unknown key 'epoch'; did you mean 'epochs'?"),
     "misspelt key of a union": (
@@ -210,8 +210,8 @@ def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
         "mine.yaml:2: runs.served.parallel.ranks: downpour needs at least 2 ranks: one server and one worker",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
         "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: lr, momentum, name, nesterov, weight_decay",
-        "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, compression, data, loss, metrics, model, parallel, "
-        "problem, resources, topology, train",
+        "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, metrics, model, "
+        "parallel, problem, resources, topology, train",
     ]  # fmt: skip
 
 
