@@ -28,11 +28,13 @@ def announce(state: Path, rank: int) -> None:
 
 def confess(state: Path, rank: int, error: BaseException) -> int:
     """Say what went wrong in a rank; return its exit status."""
-    own = isinstance(error, UserError | PeerLostError | InvariantError | NotSavedError)
-    status = EXIT_USER_ERROR if isinstance(error, UserError) else 1
+    reason = reason_of(error)
+    consequence = isinstance(error, PeerLostError | InvariantError | NotSavedError)
+    status = EXIT_USER_ERROR if isinstance(error, UserError) and reason != "disk full" else 1
+    own = consequence or isinstance(error, UserError)
     text = str(error) if own else "".join(traceback.format_exception(error))
-    note = {"status": status, "error": text, "certain": status == EXIT_USER_ERROR or not own}
-    note |= {"rank": rank, "time": time.time(), "reason": reason_of(error)}
+    note = {"status": status, "error": text, "certain": not consequence}
+    note |= {"rank": rank, "time": time.time(), "reason": reason}
     try:
         _leave(state / "failures" / str(rank), note)
     except UserError:  # the disk refuses; the launcher passes on what it hears

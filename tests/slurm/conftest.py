@@ -10,6 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib adds n
 from absent import absent
 from cluster import Slurm, cluster, missing
 
+pytest.register_assert_rewrite("stories")
+
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:

@@ -34,9 +34,19 @@ def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", s
     """Wait for Snakemake to end, and demand success."""
     try:
         slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=seconds)
+    except TimeoutError as error:
+        error.add_note(
+            slurm.run("sinfo", "-N", "-l") + slurm.run("squeue", "-a", "-l") + last_words(checkout)
+        )
+        raise
     finally:
         process.kill()
-    assert process.returncode == 0, (checkout.folder / "snakemake.log").read_text()
+    assert process.returncode == 0, last_words(checkout)
+
+
+def last_words(checkout: Checkout) -> str:
+    """Return what Snakemake said last."""
+    return (checkout.folder / "snakemake.log").read_text()[-3000:]
 
 
 def edit(checkout: Checkout, name: str, **changes: object) -> dict[str, object]:

@@ -111,7 +111,12 @@ def node_failure(run: Submitted) -> None:
     run.finish(process)
     start_node(run.slurm, dead)
     assert not psutil.pid_exists(earlier), "shut out of the folder, it ends itself"
-    assert run.reasons == ["node failure", "node failure", "finished"]
+    *failures, last = run.reasons
+    assert failures[:2] == ["node failure", "node failure"]
+    assert set(failures) == {"node failure"}, (
+        "more than two: on a slow machine a slurmd is silent for too long"
+    )
+    assert last == "finished"
     assert len(set(run.jobs)) == 1
     assert run.retries == 0
 

@@ -10,7 +10,13 @@ from checkout import Checkout
 from cluster import Slurm
 from runs import edit, finish, start
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def _nodes_are_free(slurm: Slurm) -> None:
+    """Begin when what other tests left is gone."""
+    slurm.wait("all nodes are idle", slurm.idle, seconds=120)
 
 
 def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -> None:
