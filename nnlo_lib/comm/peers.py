@@ -50,15 +50,15 @@ class Peers:
             if recently > LOOK:
                 waited += 0 if self._suspended() else recently
                 recently = 0.0
-                self._check(waited, what, whom)
+                self._check(done, waited, what, whom)
         return napped
 
     def _suspended(self) -> bool:
         return any(_state(pid) in ("T", "t") for pid in self.excuses)
 
-    def _check(self, waited: float, what: str, whom: Sequence[int]) -> None:
+    def _check(self, done: Callable[[], bool], waited: float, what: str, whom: Sequence[int]) -> None:
         dead = [peer for peer in whom if self._is_dead(peer)]
-        if dead or waited > self._timeout:
+        if (dead or waited > self._timeout) and not done():  # a peer may have done its part and left since
             state = "died" if dead else f"stayed silent for {waited:.0f} s"
             names = ", ".join(self._name(peer) for peer in dead or whom)
             raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
