@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.run import Job, Run
+from nnlo_lib.config.search import Search
 from nnlo_lib.config.strict import NAME, merge, refuse
 
 
@@ -26,7 +27,7 @@ class Experiment(Run):
     runs: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
         {}, description="Named variants: each overrides keys of the base above. Empty: the base itself."
     )
-    optimize: None = Field(None, description="Room for the hyper-parameter search, which is not there yet.")
+    search: Search | None = Field(None, description="Hyper-parameter search over the base above; null: none.")
 
     @model_validator(mode="after")
     def _vary_sensibly(self) -> Self:
