@@ -24,6 +24,7 @@ def main() -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_check(commands)
     _add_run(commands)
+    _add_search(commands)
     _add_simulate(commands)
     _add_data(commands)
     _add_verify(commands)
@@ -55,6 +56,12 @@ def _add_run(commands: Commands) -> None:
     run.add_argument("--seed", type=int, help="default: the first of `seeds:`")
     run.add_argument("--fold", type=int, help="default: 0 if there are folds")
     run.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+
+
+def _add_search(commands: Commands) -> None:
+    text = "do the hyper-parameter search of an experiment, without Snakemake"
+    search = _for_experiment(commands, _search, "search", text)
+    search.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
 
 
 def _add_simulate(commands: Commands) -> None:
@@ -123,6 +130,13 @@ def _run(options: argparse.Namespace) -> int:
     experiment = load(options.file, options.changes)
     name = _runs(options, experiment)[0]
     return run_one(experiment, name, _seed(options, experiment), options.fold, options.launcher)
+
+
+def _search(options: argparse.Namespace) -> int:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.tune.command import search
+
+    return search(load(options.file, options.changes), options.launcher)
 
 
 def _simulate(options: argparse.Namespace) -> int:

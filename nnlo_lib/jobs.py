@@ -87,7 +87,7 @@ class Plan:
 
     def manifest(self, name: str) -> str:
         """Return the manifest of a run's data."""
-        return f"data/{_store(self.runs[name].data)}/manifest.json"
+        return manifest_of(self.runs[name])
 
     def fetch_options(self, dataset: str) -> str:
         """Return the options that say where a data set comes from."""
@@ -125,6 +125,11 @@ class Plan:
     def job_options(self, job: str) -> str:
         """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""
         return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))
+
+
+def manifest_of(run: Run) -> str:
+    """Return the manifest of a run's data."""
+    return f"data/{_store(run.data)}/manifest.json"
 
 
 def reader_of(data: Data) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_serializer, model_validator
 
 from nnlo_lib.config.strict import Strict, refuse
 
@@ -39,6 +39,10 @@ class Dimension(Strict):
         """Lower and upper end of a range."""
         ends: tuple[float, float] = getattr(self, self.kind)
         return ends
+
+    @model_serializer
+    def _as_given(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in sorted(self.model_fields_set)}
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

@@ -68,7 +68,7 @@ def _command(task: Task, launcher: str, limit: Limit) -> list[str]:
     fields = {
         "experiment": task.experiment, "name": task.name, "run": task.run.model_dump(mode="json"),
         "seed": task.seed, "fold": task.fold, "folds": task.folds,
-        "manifest": str(task.manifest), "folder": str(task.folder),
+        "manifest": str(task.manifest), "folder": str(task.folder), "until": task.until,
     }  # fmt: skip
     rank = [sys.executable, "-m", "nnlo_lib.train.rank", json.dumps(fields)]
     rank += ["--minutes", str(limit.left / 60)] if limit.left < float("inf") else []

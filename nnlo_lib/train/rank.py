@@ -25,16 +25,16 @@ from nnlo_lib.train.tuning import tune_process
 
 
 def one_rank(task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> bool:
-    """Train; True when finished and published, False when stopped and saved."""
+    """Train; True when done, and published if the run is finished; False when stopped and saved."""
     arm(comm, task.state)
     started = _now()
     training = Training(task, comm, stop, stack)
     if comm.rank == 0:
         training.journal.write(_headline(training))
-    finished = training.run()
-    if finished:
+    done = training.run()
+    if done and training.is_finished:
         publish(training, started, _now())
-    return finished
+    return done
 
 
 def simulate(task: Task, stop: StopFlag) -> bool:

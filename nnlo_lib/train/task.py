@@ -10,7 +10,10 @@ from nnlo_lib.config import Linear, Log, Run
 
 @dataclass(frozen=True)
 class Task:
-    """One job of the DAG. manifest: of the data store; folder: where results and `state/` go."""
+    """One job of the DAG. manifest: of the data store; folder: where results and `state/` go.
+
+    until: the epoch at which it pauses, saved, as the trials of a search do; None: it is trained to the end.
+    """
 
     experiment: str
     name: str
@@ -20,6 +23,12 @@ class Task:
     folds: int
     manifest: Path
     folder: Path
+    until: int | None = None
+
+    @property
+    def ends_at(self) -> int:
+        """The epoch with which the task is done."""
+        return min(self.until or self.run.train.epochs, self.run.train.epochs)
 
     @property
     def state(self) -> Path:
