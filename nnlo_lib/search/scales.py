@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +91,9 @@ class Integer:
 
     def rank(self, value: Scalar) -> int | None:
         """Return how many values are smaller; None if it is none of them."""
-        whole = _is_number(value) and value == int(value) and self.low <= value <= self.high
-        return int(value) - self.low if whole else None  # type: ignore[arg-type]
+        if not _is_number(value) or not self.low <= value <= self.high or value != int(value):
+            return None
+        return int(value) - self.low
 
     def locate(self, value: Scalar) -> float:
         rank = self.rank(value)
@@ -139,7 +140,11 @@ class Listed:
 
     def rank(self, value: Scalar) -> int | None:
         """Return the place in the list; None if it is not there."""
-        return next((i for i, each in enumerate(self.values) if _same(each, value)), None)
+        exactly = [repr(each) == repr(value) for each in self.values]
+        if True in exactly:
+            return exactly.index(True)
+        equal = [_is_number(each) and _is_number(value) and each == value for each in self.values]
+        return equal.index(True) if True in equal else None
 
     def locate(self, value: Scalar) -> float:
         rank = self.rank(value)
@@ -170,9 +175,5 @@ def scale(dimension: Dimension) -> Scale:
     return Real(*dimension.ends, log=log)
 
 
-def _is_number(value: Scalar) -> bool:
+def _is_number(value: Scalar) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _same(one: Scalar, other: Scalar) -> bool:
-    return repr(one) == repr(other) or (_is_number(one) and _is_number(other) and one == other)

@@ -38,7 +38,8 @@ class Local:
         """Return when a process has ended; after a signal when all have, False."""
         while not self._signals.first:
             if ended := [leaf for leaf, process in self._running.items() if process.poll() is not None]:
-                return all([self._bury(leaf) for leaf in ended])
+                buried = [self._bury(leaf) for leaf in ended]
+                return all(buried)
             time.sleep(GLANCE)
         return self.stop()
 
