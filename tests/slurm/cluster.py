@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import getpass
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -249,12 +250,22 @@ def _environ(process: psutil.Process) -> dict[str, str]:
 
 
 def _free_ports(*names: str) -> dict[str, int]:
-    """Reserve nothing, but name ports that nobody listens on; clusters side by side get different ones."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in names]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {f"{name}_port": each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
+    """Name ports that nobody listens on, drawn from below those that the kernel lends to outgoing connections.
+
+    One of those may be taken at any time, by an MPI rank say, between now and the start of a daemon.
+    """
+    lent = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    draws = random.SystemRandom().sample(range(10_000, max(lent, 20_000)), 1000)
+    return {f"{name}_port": port for name, port in zip(names, filter(_is_free, draws), strict=False)}
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _write_private(path: Path, content: bytes) -> None:
