@@ -34,6 +34,9 @@ class End:
 
 def verdict(task: Task, end: End) -> Outcome:
     """Say how an attempt ended, and which rank was to blame."""
+    notes = _notes(task.state / "stopped")
+    if notes:
+        return _stopped(task, end, notes)
     if not end.status:
         return Outcome("finished")
     if node := end.told.get("failed"):
@@ -44,7 +47,7 @@ def verdict(task: Task, end: End) -> Outcome:
     if failures:
         return _failed(min(failures.values(), key=lambda each: (not each["certain"], each["time"])), end)
     if end.status in (EXIT_PREEMPTED, *TERMINATED) or end.signal:
-        return _stopped(task, end)
+        return _stopped(task, end, notes)
     return _killed(task, end)
 
 
@@ -55,11 +58,11 @@ def _failed(first: dict[str, Any], end: End) -> Outcome:
     return Outcome(reason, f"rank {first['rank']} failed: {first['error']}")
 
 
-def _stopped(task: Task, end: End) -> Outcome:
+def _stopped(task: Task, end: End, notes: dict[str, dict[str, Any]]) -> Outcome:
     """A signal that came when time was running out anyway was the warning of that."""
-    heard = [note["signal"] for note in _notes(task.state / "stopped").values()]
+    heard = [note["signal"] for note in notes.values() if note["signal"]]
     signal = end.signal or next((each for each in heard if each not in WARNINGS), "") or "".join(heard[:1])
-    saved = end.status == EXIT_PREEMPTED
+    saved = bool(notes) or end.status == EXIT_PREEMPTED
     late = saved and (not signal or (signal in WARNINGS and end.limit.may_have_warned))
     how = "stopped and saved" if saved else "stopped before there was anything to save"
     text = f"{task.folder}: {how}; the same command goes on from there"

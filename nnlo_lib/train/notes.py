@@ -1,6 +1,5 @@
 """What ranks leave in `state/` for their launcher, a file each: who they are, what went wrong, why they stopped."""
 
-import contextlib
 import errno
 import json
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.errors import EXIT_USER_ERROR, DivergedError, InvariantError, NotSavedError, UserError
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.process import Process
 from nnlo_lib.state.reason import Reason
 
@@ -42,10 +42,16 @@ def confess(state: Path, rank: int, error: BaseException) -> int:
     return status
 
 
-def stopped(state: Path, rank: int, signal: str) -> None:
-    """Say which signal made a rank wish to stop."""
-    with contextlib.suppress(UserError):
+def stopped(state: Path, rank: int, signal: str | None) -> int:
+    """Say that a rank has stopped, saved, and which signal it had heard, if one; return its exit status.
+
+    That is 0: MPI's launchers kill all other ranks, which may not have left yet, when one ends with another.
+    """
+    try:
         _leave(state / "stopped" / str(rank), {"signal": signal})
+    except UserError:  # the disk refuses
+        return EXIT_PREEMPTED
+    return 0
 
 
 def reason_of(error: BaseException) -> Reason:

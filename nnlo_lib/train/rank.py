@@ -12,7 +12,6 @@ import torch
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.errors import UserError
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.faults import arm
 from nnlo_lib.train.layers import as_text, layer_table
 from nnlo_lib.train.notes import announce, confess, stopped
@@ -46,7 +45,7 @@ def simulate(task: Task, stop: StopFlag) -> bool:
     return all(World(ranks, machine, task.seed).run(lambda comm: one_rank(task, comm, stop, stack)))
 
 
-def train_with_mpi(task: Task, stop: StopFlag) -> bool:
+def train_with_mpi(task: Task, stop: StopFlag) -> int:
     """Train as one rank of MPI's world; a failure is written to state/failures and ends every rank."""
     from mpi4py import MPI
 
@@ -61,8 +60,8 @@ def train_with_mpi(task: Task, stop: StopFlag) -> bool:
                 f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
                 "does the launcher belong to the MPI that mpi4py uses?"
             )
-        finished = one_rank(task, MPICommunicator(world, reduction, task.run.parallel.peer_timeout), stop)
-        return _explained(finished, task, world.Get_rank(), stop)
+        done = one_rank(task, MPICommunicator(world, reduction, task.run.parallel.peer_timeout), stop)
+        return 0 if done else stopped(task.state, world.Get_rank(), stop.signal)
     except BaseException as error:
         status = confess(task.state, world.Get_rank(), error)
         world.Abort(status)
@@ -90,7 +89,7 @@ def _task(text: str) -> Task:
 
 
 def main() -> int:
-    """Train the task given as JSON; exit 0 finished, 75 saved and stopped, 2 the user's mistake, 1 anything else."""
+    """Train the task given as JSON; exit 0 done, or stopped and saved, 2 the user's mistake, 1 anything else."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", type=_task)
     parser.add_argument(
@@ -102,22 +101,15 @@ def main() -> int:
     tune_process()
     torch.set_num_threads(task.run.parallel.threads_per_rank)
     train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
-    return 0 if train(task, stop) else EXIT_PREEMPTED
+    return train(task, stop)
 
 
-def _simulate_safely(task: Task, stop: StopFlag) -> bool:
+def _simulate_safely(task: Task, stop: StopFlag) -> int:
     announce(task.state, 0)
     try:
-        return _explained(simulate(task, stop), task, 0, stop)
+        return 0 if simulate(task, stop) else stopped(task.state, 0, stop.signal)
     except BaseException as error:
-        sys.exit(confess(task.state, 0, error))
-
-
-def _explained(finished: bool, task: Task, rank: int, stop: StopFlag) -> bool:
-    """Leave word of the signal that made a rank stop."""
-    if not finished and stop.signal:
-        stopped(task.state, rank, stop.signal)
-    return finished
+        return confess(task.state, 0, error)
 
 
 def _leave(status: int) -> None:
