@@ -80,7 +80,15 @@ ONE_MISTAKE = {
     "name that is no folder": ("name: a/b", "1: name: must be letters, digits, '_', '.' or '-', not \"a/b\""),
     "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must be letters, digits, '_', '.' or '-'"),
     "empty run": ("runs:\n  a:", "2: runs.a: must be a block of keys like {key: value}, not null"),
-    "what is not there yet": ("optimize: {}", "1: optimize: is not there yet"),
+    "search of nothing": ("search: {}", "1: search.space: holds no key"),
+    "unknown searcher": (
+        "search:\n  method: {name: baysian}",
+        "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol",
+    ),
+    "two kinds of a dimension": (
+        "search:\n  space:\n    train.batch_size: {integer: [1, 2],\n      uniform: [1, 2]}",
+        "3: search.space.train.batch_size: give one of uniform, log_uniform",
+    ),
     "argument that no file can hold": ("model:\n  args: {x: !!set {a}}", "2: model.args.x: input was not a valid JSON"),
     "server without worker": (
         "algorithm: {name: downpour}\nparallel:\n  ranks: 1",

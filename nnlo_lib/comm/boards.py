@@ -41,12 +41,18 @@ class Boards:
         self._signals, self._rank, self._size = signals, signals.Get_rank(), signals.Get_size()
         self._mine: list[Board] = []
         self._mapped: dict[tuple[int, ...], Bytes] = {}
+        self._addresses: NDArray[np.int64] | None = None  # into which MPI writes
+
+    def close(self) -> None:
+        """Let go of all."""
+        for board in self._mine:
+            board.box.close()
 
     def sum(self, array: Array) -> Callable[[Wait], None]:
         """Show `array` (P,) to all; return what overwrites it by the sum over ranks, given how to wait."""
         board = self._free(array.nbytes)
         board.box.memory[: array.nbytes] = array.view(np.uint8)
-        addresses = np.empty((self._size, board.box.address.size), np.int64)
+        self._addresses = addresses = np.empty((self._size, board.box.address.size), np.int64)
         shown = self._signals.Iallgather(board.box.address, addresses)
 
         def finish(wait: Wait) -> None:

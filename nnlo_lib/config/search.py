@@ -136,13 +136,32 @@ class Budget(Strict):
     gpu_hours: float | None = Field(None, gt=0, description="GPUs times hours of all trainings.")
 
 
+class Blocks(Strict):
+    """How one MPI allocation is cut up by `nnlo search --executor mpi`: rank 0 coordinates, blocks of ranks train."""
+
+    size: int | None = Field(
+        None, ge=1, description="Ranks of a block; null: parallel.ranks, which is this where it is not given."
+    )
+    ahead: int = Field(
+        1, ge=0, description="Trainings decided before a block is free, so that none waits for a proposal; each knows "
+        "so many results less. Not with order: fixed.",
+    )  # fmt: skip
+    deaths: int = Field(2, ge=1, description="A training that so many blocks died of has failed.")
+    silence: float = Field(
+        60.0,
+        gt=0,
+        description="Seconds without a sign of life after which a block on other hosts counts as dead.",
+    )
+
+
 class Search(Strict):
     """A hyper-parameter search over the experiment around it."""
 
     space: Space = Field(
-        min_length=1,
+        {},
         description="Keys of the experiment by their path, and what they may be: "
-        "`train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`.",
+        "`train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`; also what the function of the model has as its "
+        "`parameter_range`.",
     )
     method: Method = Field(Forest(), description="Who proposes: forest, gp, genetic, random, sobol or grid.")
     trials: int = Field(20, ge=1, description="Candidates; may be raised later, and all trials are kept.")
@@ -159,3 +178,4 @@ class Search(Strict):
         Full(), description="How long a trial is trained: full, asha, hyperband or median."
     )
     budget: Budget = Field(Budget(), description="When no new trial is begun.")
+    blocks: Blocks = Field(Blocks(), description="How one MPI allocation is cut up.")

@@ -23,5 +23,5 @@ def attempted(task: Task, wishes: Wishes) -> Outcome:
     if outcome.error:
         say(outcome.error if outcome.reason in YIELDED else f"error: {outcome.error}")
     if job and outcome.reason in YIELDED:
-        part(wishes.on_preemption, job, outcome)
+        part(wishes.on_preemption, wishes.requeue, job, outcome)
     return outcome

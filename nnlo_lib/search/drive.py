@@ -17,13 +17,16 @@ class Executor(Protocol):
 
 
 def drive(study: Study, executor: Executor) -> bool:
-    """Train until nothing is left to decide; False if the executor stopped before."""
-    for unfinished in study.unfinished:
-        executor.start(unfinished.leaf)
+    """Train until nothing is left to decide, `study.parallel` leaves at a time; False if the executor stopped before."""
+    started: set[Leaf] = set()
     while True:
         study.refresh()
-        while decision := study.decide():
-            executor.start(decision.leaf)
+        for decision in study.unfinished[: study.parallel]:
+            if decision.leaf not in started:
+                started.add(decision.leaf)
+                executor.start(decision.leaf)
+        if study.decide():
+            continue
         if not study.unfinished:
             return True
         if not executor.wait():

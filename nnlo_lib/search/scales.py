@@ -30,8 +30,11 @@ class Scale(Protocol):
     def coordinates(self, quantiles: Array) -> Array:
         """Return (n, width) coordinates in [0, 1] for a model; not a number stays none."""
 
-    def levels(self, most: int) -> Sequence[Scalar]:
-        """Return values for a grid: all that are listed, so many at most of a range, both ends among them."""
+    def levels(self, most: int | None) -> Sequence[Scalar]:
+        """Return values for a grid: all that are listed, so many at most of a range, both ends among them.
+
+        None: every value; `ValueError` where there is no end of them.
+        """
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,9 @@ class Real:
     def coordinates(self, quantiles: Array) -> Array:
         return quantiles[:, None]
 
-    def levels(self, most: int) -> list[float]:
+    def levels(self, most: int | None) -> list[float]:
+        if most is None:
+            raise ValueError("real numbers cannot be listed")
         return [self.at(each) for each in np.linspace(0, 1, most)]
 
 
@@ -102,9 +107,9 @@ class Integer:
     def coordinates(self, quantiles: Array) -> Array:
         return self._middles(self.ranks(quantiles))[:, None]
 
-    def levels(self, most: int) -> list[int]:
-        if most >= self.count:
-            return list(range(self.low, self.high + 1))
+    def levels(self, most: int | None) -> Sequence[int]:
+        if most is None or most >= self.count:
+            return range(self.low, self.high + 1)
         spaced = np.geomspace if self.log else np.linspace
         return sorted({round(each) for each in spaced(self.low, self.high, most)})
 
@@ -158,7 +163,7 @@ class Listed:
             np.isnan(ranks)[:, None], math.nan, (ranks[:, None] == np.arange(self.count)).astype(float)
         )
 
-    def levels(self, most: int) -> tuple[Scalar, ...]:
+    def levels(self, most: int | None) -> tuple[Scalar, ...]:
         return self.values
 
 
@@ -171,8 +176,8 @@ def scale(dimension: Dimension) -> Scale:
         return Listed((dimension.constant,))
     log = dimension.kind.startswith("log")
     if dimension.kind.endswith("integer"):
-        return Integer(*map(int, dimension.ends), log=log)
-    return Real(*dimension.ends, log=log)
+        return Integer(int(dimension.ends[0]), int(dimension.ends[1]), log)
+    return Real(*dimension.ends, log)
 
 
 def _is_number(value: Scalar) -> TypeGuard[int | float]:

@@ -1,5 +1,6 @@
 """One training to be done: which run of which experiment, on which data, written where."""
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
@@ -24,6 +25,19 @@ class Task:
     manifest: Path
     folder: Path
     until: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Task":
+        """Read what `text` is."""
+        fields = json.loads(text)
+        paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
+        return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
+
+    @property
+    def text(self) -> str:
+        """The task as JSON."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return json.dumps(fields | {"run": self.run.model_dump(mode="json")}, default=str)
 
     @property
     def ends_at(self) -> int:

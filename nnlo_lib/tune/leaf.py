@@ -28,7 +28,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     leaf = Leaf(options.trial, options.fold, options.epochs)
-    wishes = Wishes(options.launcher, options.minutes, options.attempt, options.on_preemption)
+    wishes = Wishes(options.launcher, options.minutes, options.attempt, options.on_preemption, patient=True)
     return train_leaf(read_setting(options.folder), options.folder, leaf, wishes)
 
 

@@ -1,14 +1,13 @@
 """The training that a point stands for."""
 
-from functools import reduce
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from nnlo_lib.config import Experiment, Run, merge
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import manifest_of
+from nnlo_lib.search.nested import nested
 from nnlo_lib.search.trial import Leaf, Point
 from nnlo_lib.train.task import Task
 
@@ -23,15 +22,6 @@ def trial_run(experiment: Experiment, point: Point) -> Run:
             str(detail.get("ctx", {}).get("message", detail["msg"])) for detail in error.errors()
         )
         raise UserError(f"search.space: {shown(point)} makes no training: {what}") from error
-
-
-def nested(point: Point) -> dict[str, Any]:
-    """Turn `{a.b: 1}` into `{a: {b: 1}}`."""
-    return reduce(merge, (_nested(key.split("."), value) for key, value in point.items()), {})
-
-
-def _nested(path: list[str], value: Any) -> Any:
-    return {path[0]: _nested(path[1:], value)} if path else value
 
 
 def shown(point: Point) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.tune.trial_run import task_of, trial_run
 
 TRIES = 3  # of a leaf that chance ended
+Attempted = Callable[[Task, Wishes], Outcome]
 
 
-def train_leaf(experiment: Experiment, folder: Path, leaf: Leaf, wishes: Wishes) -> int:
+def train_leaf(
+    experiment: Experiment, folder: Path, leaf: Leaf, wishes: Wishes, attempted: Attempted = attempted
+) -> int:
     """Train until the leaf is done; return 0 with its result on disk, 75 saved and stopped, 1 try again, 2 the disk.
 
     folder: of the search. A failure that would come again is a result. Raises UserError if somebody else trains it.
@@ -35,13 +39,13 @@ def train_leaf(experiment: Experiment, folder: Path, leaf: Leaf, wishes: Wishes)
     if too_large := _too_large(experiment, run):
         return _publish(folder, Result(leaf, "unwanted", error=too_large))
     task, started = task_of(experiment, folder, leaf, point), time.time()
-    outcome = _tried(task, wishes)
+    outcome = _tried(task, wishes, attempted)
     if outcome.reason in (*YIELDED, "disk full") or _may_get_more_memory(task, outcome, wishes):
         return outcome.status
     return _publish(folder, replace(_result(task, leaf, outcome), started=started, ended=time.time()))
 
 
-def _tried(task: Task, wishes: Wishes) -> Outcome:
+def _tried(task: Task, wishes: Wishes, attempted: Attempted) -> Outcome:
     """Try again what chance ended."""
     outcome = attempted(task, wishes)
     for _ in range(TRIES - 1):

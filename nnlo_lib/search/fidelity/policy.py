@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-from nnlo_lib.config.search import Full
 from nnlo_lib.search.knowledge import Knowledge
 
 
@@ -26,9 +25,3 @@ class EveryEpoch:
     def promote(self, known: Knowledge) -> tuple[int, int] | None:
         """Nobody stops before the end."""
         return None
-
-
-def policy(settings: object) -> Policy:
-    """Return the policy of `search.fidelity`."""
-    assert isinstance(settings, Full)
-    return EveryEpoch()
