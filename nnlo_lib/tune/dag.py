@@ -45,6 +45,7 @@ class Agenda:
     def __init__(self, experiment: Experiment, folder: Path, executing: Asked, pretending: Asked) -> None:
         self._experiment, self._folder = experiment, folder
         self._executing, self._pretending = executing, pretending
+        self._lease = Lease(folder / "state")
         self._leaves: dict[Leaf, str] = {}
         self._known = -1
         self._ended = False
@@ -70,6 +71,8 @@ class Agenda:
     def _next(self) -> list[Leaf]:
         """Decide on all that can be decided now; return what is to be trained."""
         study = self._study
+        if self._lease.lost.is_set():
+            raise UserError(f"{self._folder}: another nnlo took the search over while this one was away")
         study.refresh()
         while study.decide():
             pass
@@ -87,10 +90,10 @@ class Agenda:
         """The search, which nobody else drives until this process ends. Raises UserError if somebody does."""
         from nnlo_lib.search.proposers.build import proposer
 
-        lease, search = Lease(self._folder / "state"), self._experiment.search
+        search = self._experiment.search
         assert search is not None
-        lease.acquire(False, lambda: False)
-        atexit.register(lease.release)
+        self._lease.acquire(False, lambda: False)
+        atexit.register(self._lease.release)
         agree(self._folder, self._experiment)
         write_setting(self._experiment)
         return Study(self._folder, search, self._experiment.train.epochs, proposer(search), search.parallel)

@@ -69,13 +69,15 @@ class Trials:
         (folder / "t.yaml").write_text(yaml.safe_dump(BASE | changes | {"search": search}))
         self.root, self.folder = folder, folder / "results/t/search"
 
-    def start(self, ranks: int) -> "subprocess.Popen[str]":
+    def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
+        """Start it in blocks, or, if of no ranks, as processes of their own."""
+        blocks = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
         return subprocess.Popen(
-            [NNLO, "search", "t.yaml", "--executor", "mpi", "--ranks", str(ranks)],
-            cwd=self.root, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [NNLO, "search", "t.yaml", *blocks], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
-    def finish(self, ranks: int) -> str:
+    def finish(self, ranks: int | None = None) -> str:
         process = self.start(ranks)
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0, said
@@ -155,7 +157,7 @@ def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(t
 
 
 def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
-    """All at once by kill -9, then a rank of a block, then SIGTERM: what each had saved is gone on with."""
+    """All at once by kill -9, then a rank of a block, then SIGTERM: what was saved is gone on with, without blocks, too."""
     trials = Trials(
         tmp_path, {"train.optimizer.lr": [0.01, 0.02, 0.03]}, 2, train={"epochs": 25, "batch_size": 32}
     )
@@ -172,7 +174,7 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
         assert process.returncode == 75, said
         assert "lost block" in said
     wait("no process is left", lambda: not processes_of(tmp_path), 30)
-    trials.finish(5)
+    trials.finish()
     assert [each.status for each in trials.results().values()] == ["finished"] * 3
     for number in range(3):
         history = (Leaf(number, 0, 0).folder(trials.folder) / "state/history.jsonl").read_text().splitlines()

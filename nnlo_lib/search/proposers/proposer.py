@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -45,8 +44,3 @@ def anywhere(space: Space, random: np.random.Generator) -> Iterator[Point]:
     yield from (space.sample(random) for _ in range(DRAWS))
     if space.size is not None:
         yield from space.points()
-
-
-def first_unseen(points: Iterator[Point], observed: Observations, most: int) -> list[Point]:
-    """Return the first so many that no trial has."""
-    return list(islice((point for point in points if identity(point) not in observed.seen), most))

@@ -18,7 +18,6 @@ from nnlo_lib.tune.blocks.pulse import Silence
 from nnlo_lib.tune.blocks.tally import Tally
 from nnlo_lib.tune.blocks.world import LOOK, NAP, World
 
-
 PATIENCE = 900.0  # seconds for all to save and stop; the launcher ends who does not
 
 
