@@ -24,7 +24,7 @@ class Board:
 
     def __init__(self, size: int) -> None:
         self.box = Mailbox(size, 0)
-        self.addresses = np.empty(0, np.int64)  # of everyone's, which MPI writes
+        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)  # of everyone's, which MPI writes
         self.read = MPI.REQUEST_NULL  # until every rank has copied the sum
 
     def fits(self, size: int) -> bool:

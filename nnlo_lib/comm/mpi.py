@@ -25,9 +25,7 @@ Array = NDArray[Any]
 STRANGER = 0.0  # seconds of busy polling for a message that may be long in coming
 IN_STEP = 1e-3  # for peers that do the same work as we do
 MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
-WRECKS: list[
-    object
-] = []  # communicators that ranks left in the middle of a call; MPI.Finalize would wait for them
+WRECKS: list[object] = []  # of communicators left in the middle of a call; MPI.Finalize would wait for them
 
 
 class MPICommunicator(Communicator):
@@ -76,10 +74,7 @@ class MPICommunicator(Communicator):
         return copy
 
     def free(self) -> None:
-        """Give back what MPI and the kernel hold; all call it, once all are done with it.
-
-        After a failure in the middle of a call it must be kept instead, in WRECKS: MPI may still write into its memory.
-        """
+        """Give back what MPI and the kernel hold; all call it, once all are done with it."""
         for part in self._parts:
             part.free()
         self._mailboxes.close()
@@ -88,6 +83,13 @@ class MPICommunicator(Communicator):
             self._tickets.close()
         for comm in (*self._own, self._comm):
             comm.Free()
+
+    def abandon(self) -> None:
+        """Give back what can be, as a rank left it in the middle of a call: MPI may still write into the rest."""
+        for part in self._parts:
+            part.abandon()
+        self._mailboxes.close()
+        WRECKS.append((self._comm, self._own, self._open, self._outbox, self._boards.close()))
 
     def now(self) -> float:
         return time.perf_counter()

@@ -1,7 +1,9 @@
 """Drive a search to its end, whoever trains."""
 
+from threading import Event
 from typing import Protocol
 
+from nnlo_lib.errors import UserError
 from nnlo_lib.search.study import Study
 from nnlo_lib.search.trial import Leaf
 
@@ -16,10 +18,15 @@ class Executor(Protocol):
         """Return when something may have ended, within seconds; False: nothing more is trained, as a stop is wished."""
 
 
-def drive(study: Study, executor: Executor) -> bool:
-    """Train until nothing is left to decide, `study.parallel` leaves at a time; False if the executor stopped before."""
+def drive(study: Study, executor: Executor, lost: Event | None = None) -> bool:
+    """Train until nothing is left to decide, `study.parallel` leaves at a time; False if the executor stopped before.
+
+    lost: set when another driver has taken the search over. Raises UserError then.
+    """
     started: set[Leaf] = set()
     while True:
+        if lost and lost.is_set():
+            raise UserError("another nnlo has taken this search over while this one was away; it goes on there")
         study.refresh()
         for decision in study.unfinished[: study.parallel]:
             if decision.leaf not in started:

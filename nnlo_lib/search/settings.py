@@ -22,8 +22,8 @@ FREE: dict[str, Any] = {
 def agree(folder: Path, experiment: Experiment) -> None:
     """Write down what determines the trials of the search in a folder; at later starts, hold the experiment to it.
 
-    Only `trials`, `parallel`, `blocks`, `budget`, `objective.target` and the run's `resources` and `checkpoint` may change. Raises
-    UserError naming the keys that differ, or the file if it is damaged.
+    Only what is FREE and the run's `resources` and `checkpoint` may change. Raises UserError naming the keys that
+    differ, or the file if it is damaged.
     """
     path, now = folder / NAME, settings(experiment)
     if not path.exists():

@@ -7,16 +7,17 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import manifest_of
 from nnlo_lib.launch.signals import Signals
-from nnlo_lib.search.drive import drive
+from nnlo_lib.search.drive import Executor, drive
 from nnlo_lib.search.proposers.build import proposer
 from nnlo_lib.search.record import read_record
+from nnlo_lib.search.settings import agree
 from nnlo_lib.search.study import Study
 from nnlo_lib.single import prepare
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.speech import say
 from nnlo_lib.tune.ending import tell_outcome
-from nnlo_lib.tune.executors import EXECUTORS, Make
+from nnlo_lib.tune.executors import EXECUTORS
 from nnlo_lib.tune.progress import Told
 from nnlo_lib.tune.setting import folder_of, write_setting
 
@@ -32,23 +33,24 @@ def search(experiment: Experiment, launcher: str, executor: str = "local", ranks
     lease = Lease(folder / "state")
     lease.acquire(False, lambda: bool(signals.first))
     try:
+        agree(folder, experiment)
         _prepare(experiment)
         write_setting(experiment)
         if executor == "mpi":
             status = _in_blocks(experiment, folder, launcher, ranks, signals, lease.lost)
         else:
-            status = _search(experiment, folder, EXECUTORS[executor], launcher, signals)
+            status = _search(experiment, folder, EXECUTORS[executor](folder, launcher, signals), lease.lost)
         return _told(folder, status)
     finally:
         lease.release()
 
 
-def _search(experiment: Experiment, folder: Path, executor: Make, launcher: str, signals: Signals) -> int:
+def _search(experiment: Experiment, folder: Path, executor: Executor, lost: Event) -> int:
     assert experiment.search is not None
     study = Study(
         folder, experiment.search, experiment.train.epochs, proposer(experiment.search), experiment.search.parallel
     )  # fmt: skip
-    done = drive(study, Told(executor(folder, launcher, signals), read_record(folder)))
+    done = drive(study, Told(executor, read_record(folder)), lost)
     return 0 if done else EXIT_PREEMPTED
 
 

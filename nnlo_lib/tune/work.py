@@ -40,6 +40,8 @@ def train_leaf(
         return _publish(folder, Result(leaf, "unwanted", error=too_large))
     task, started = task_of(experiment, folder, leaf, point), time.time()
     outcome = _tried(task, wishes, attempted)
+    if read_result(folder, leaf):  # of another job, that was waited for
+        return 0
     if outcome.reason in (*YIELDED, "disk full") or _may_get_more_memory(task, outcome, wishes):
         return outcome.status
     return _publish(folder, replace(_result(task, leaf, outcome), started=started, ended=time.time()))

@@ -42,10 +42,10 @@ class Crew:
         with words_into(task.folder / LOG):
             status, comm, failed = self._try(task, ranks)
         endings = self._meeting.gather([status, failed])
-        if comm and not any(failed for _, failed in endings):
+        if any(failed for _, failed in endings):
+            comm.abandon() if comm else WRECKS.append(ranks)
+        elif comm:
             comm.free()
-        else:
-            WRECKS.append(comm or ranks)
         gc.collect()
         return [status for status, _ in endings]
 
