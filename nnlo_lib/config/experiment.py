@@ -30,7 +30,9 @@ class Experiment(Run):
     search: Search | None = Field(
         None,
         description="Hyper-parameter search over the base above, docs/search.md; null: none.",
-        examples=[{"space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}}, "trials": 20, "parallel": 4}],
+        examples=[
+            {"space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}}, "trials": 20, "parallel": 4}
+        ],
     )
 
     @model_validator(mode="before")

@@ -67,4 +67,7 @@ def _spelled_out(value: Any) -> Any:
     return value if isinstance(value, dict | Dimension) else {"constant": value}
 
 
-Space = dict[str, Annotated[Dimension, BeforeValidator(_spelled_out, json_schema_input_type=Dimension | Choices | Scalar)]]
+Space = dict[
+    str,
+    Annotated[Dimension, BeforeValidator(_spelled_out, json_schema_input_type=Dimension | Choices | Scalar)],
+]

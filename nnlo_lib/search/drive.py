@@ -26,7 +26,9 @@ def drive(study: Study, executor: Executor, lost: Event | None = None) -> bool:
     started: set[Leaf] = set()
     while True:
         if lost and lost.is_set():
-            raise UserError("another nnlo has taken this search over while this one was away; it goes on there")
+            raise UserError(
+                "another nnlo has taken this search over while this one was away; it goes on there"
+            )
         study.refresh()
         for decision in study.unfinished[: study.parallel]:
             if decision.leaf not in started:
