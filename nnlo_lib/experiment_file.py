@@ -40,7 +40,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
 
 
 def _apply(settings: dict[str, Any], change: str) -> Key:
-    """Set one `key.subkey=value` and return its key."""
+    """Set one `key.subkey=value` and return its key; a new `name` starts its block afresh, as in `runs`."""
     name, equals, value = change.partition("=")
     *path, last = key = _key(name)
     if not (equals and all(key)):
@@ -51,7 +51,10 @@ def _apply(settings: dict[str, Any], change: str) -> Key:
         if not isinstance(inner, dict | None):
             raise UserError(f"--set {change}: '{part}' is {_shown(inner)}, not a block of keys")
         block[part] = block = dict(inner or {})
-    block[last], _ = parse(value, lambda line: f"--set {change}")
+    given, _ = parse(value, lambda line: f"--set {change}")
+    if path and last == "name" and block.get("name", given) != given:
+        block.clear()
+    block[last] = given
     return key
 
 

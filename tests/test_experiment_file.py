@@ -292,6 +292,13 @@ def test_changes_are_applied_in_turn(write):
     assert experiment.model.args == {"hidden": 3}
 
 
+def test_a_new_name_starts_its_block_afresh(write):
+    path = write("algorithm: {name: average, sync_every: 7}\n")
+    assert load(path, ["algorithm.name=allreduce"]).algorithm.name == "allreduce"
+    assert load(path, ["algorithm.name=average"]).algorithm.sync_every == 7
+    assert load(path, ["algorithm.name=easgd", "algorithm.sync_every=3"]).algorithm.sync_every == 3
+
+
 def test_change_of_a_shared_block_changes_one_place(write):
     path = write("""\
         train: {optimizer: &o {name: adam}}
