@@ -21,9 +21,10 @@ from nnlo_lib.launch.signals import Heard
 from nnlo_lib.launch.verdict import End, verdict
 from nnlo_lib.launch.watch import PATIENCE, Watch
 from nnlo_lib.state.outcome import Outcome
-from nnlo_lib.state.speech import say_raw
+from nnlo_lib.state.speech import say, say_raw
 from nnlo_lib.train.task import Task
 
+STARTS = 3  # tries to bring ranks up: MPI may fail to connect them on a busy machine
 NOTES = ("ranks", "failures", "stopped")  # folders of what ranks leave for their launcher
 
 
@@ -32,6 +33,21 @@ def launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event)
 
     No rank of this host is left then, nor what it had in shared memory. lost: ends all at once.
     """
+    for start in range(STARTS):
+        if start:
+            say("no rank came up; starting them again")
+        outcome = _launch(task, launcher, limit, signals, lost)
+        if signals.first or lost.is_set() or not _never_came_up(task, outcome):
+            return outcome
+    return Outcome("killed", f"no rank came up, {STARTS} times; what '{launcher}' said is above")
+
+
+def _never_came_up(task: Task, outcome: Outcome) -> bool:
+    """Tell whether all ranks ended before MPI had connected them; MPICH's status is then that of a TERM, 15."""
+    return outcome.reason in ("killed", "preempted") and not any((task.state / "ranks").glob("[0-9]*"))
+
+
+def _launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event) -> Outcome:
     clear(task.state)
     if signals.first:
         return Outcome("preempted", f"{task.folder}: stopped before it began", signals.first)
