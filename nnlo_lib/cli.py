@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from nnlo_lib.errors import UserError, reported
 
 if TYPE_CHECKING:
-    from nnlo_lib.config import Experiment
+    from nnlo_lib.config import Experiment, Search
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -23,7 +23,9 @@ def main() -> None:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_check(commands)
+    _add_plan(commands)
     _add_run(commands)
+    _add_search(commands)
     _add_simulate(commands)
     _add_data(commands)
     _add_verify(commands)
@@ -48,6 +50,11 @@ def _add_check(commands: Commands) -> None:
     _for_experiment(commands, _check, "check", "check an experiment file, without running anything")
 
 
+def _add_plan(commands: Commands) -> None:
+    text = "say what an experiment will cost, jobs, ranks and hours, before anything is submitted"
+    _for_experiment(commands, _plan, "plan", text)
+
+
 def _add_run(commands: Commands) -> None:
     text = "do one training of an experiment, through MPI, without Snakemake"
     run = _for_experiment(commands, _run, "run", text)
@@ -55,6 +62,18 @@ def _add_run(commands: Commands) -> None:
     run.add_argument("--seed", type=int, help="default: the first of `seeds:`")
     run.add_argument("--fold", type=int, help="default: 0 if there are folds")
     run.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+
+
+def _add_search(commands: Commands) -> None:
+    text = "do the hyper-parameter search of an experiment, without Snakemake"
+    search = _for_experiment(commands, _search, "search", text)
+    search.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+    search.add_argument(
+        "--executor", default="local", choices=["local", "mpi", "submitit"],
+        help="local: processes of this machine; mpi: one allocation, rank 0 coordinates, blocks of ranks train; "
+        "submitit: jobs of Slurm; default: %(default)s",
+    )  # fmt: skip
+    search.add_argument("--ranks", type=int, help="of mpi's allocation; default: as search.parallel needs")
 
 
 def _add_simulate(commands: Commands) -> None:
@@ -107,13 +126,31 @@ def _check(options: argparse.Namespace) -> None:
     from nnlo_lib.experiment_file import load
     from nnlo_lib.jobs import Plan
 
-    plan = Plan.of(load(options.file, options.changes))
-    runs = ", ".join(
-        f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
-    )
+    experiment = load(options.file, options.changes)
+    plan = Plan.of(experiment)
+    told = [_search_line(experiment.search)] if experiment.search else []
+    if plan.jobs:
+        runs = (
+            f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
+        )
+        told.append(f"{len(plan.jobs)} trainings of {', '.join(runs)}")
     shards = sum(map(len, plan.shards.values()))
     conversions = f", after {shards:,} conversions" if shards else ""
-    print(f"{options.file} is fine: {len(plan.jobs)} trainings of {runs}{conversions}")
+    print(f"{options.file} is fine: {'; '.join(told)}{conversions}")
+
+
+def _search_line(search: "Search") -> str:
+    folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
+    rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
+    keys = ", ".join(search.space)
+    return f"a search by {search.method.name}{rungs} of {search.trials} trials{folds} over {keys}"
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.tune.plan_command import plan
+
+    print(plan(load(options.file, options.changes)))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -123,6 +160,13 @@ def _run(options: argparse.Namespace) -> int:
     experiment = load(options.file, options.changes)
     name = _runs(options, experiment)[0]
     return run_one(experiment, name, _seed(options, experiment), options.fold, options.launcher)
+
+
+def _search(options: argparse.Namespace) -> int:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.tune.command import search
+
+    return search(load(options.file, options.changes), options.launcher, options.executor, options.ranks)
 
 
 def _simulate(options: argparse.Namespace) -> int:

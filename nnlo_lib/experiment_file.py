@@ -30,18 +30,19 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
     mistakes = list(_mistakes(Experiment, settings)) or list(_run_mistakes(settings))
     mistakes = mistakes or list(_data_mistakes(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_graph_mistakes(Experiment.model_validate(settings)))
+    mistakes = mistakes or list(_search_mistakes(_ranged(Experiment.model_validate(settings))))
     if mistakes:
         order = list(origins)
         mistakes.sort(key=lambda mistake: order.index(_written(mistake[0], origins)))
         lines = (f"{origins[_written(key, origins)]}: {'.'.join(key)}: {what}" for key, what in mistakes)
         raise UserError("\n  ".join(["the experiment cannot run", *lines]))
-    return Experiment.model_validate(settings)
+    return _ranged(Experiment.model_validate(settings))
 
 
 def _apply(settings: dict[str, Any], change: str) -> Key:
-    """Set one `key.subkey=value` and return its key."""
+    """Set one `key.subkey=value` and return its key; a new `name` starts its block afresh, as in `runs`."""
     name, equals, value = change.partition("=")
-    *path, last = key = tuple(name.split("."))
+    *path, last = key = _key(name)
     if not (equals and all(key)):
         raise UserError(f"--set {change}: write it as key=value, like train.epochs=3")
     block = settings
@@ -50,8 +51,36 @@ def _apply(settings: dict[str, Any], change: str) -> Key:
         if not isinstance(inner, dict | None):
             raise UserError(f"--set {change}: '{part}' is {_shown(inner)}, not a block of keys")
         block[part] = block = dict(inner or {})
-    block[last], _ = parse(value, lambda line: f"--set {change}")
+    given, _ = parse(value, lambda line: f"--set {change}")
+    if path and last == "name" and block.get("name", given) != given:
+        block.clear()
+    block[last] = given
     return key
+
+
+def _key(name: str) -> Key:
+    """Split a dotted name; a key of `search.space` has dots of its own."""
+    inside = name.removeprefix("search.space.")
+    return ("search", "space", inside) if inside != name else tuple(name.split("."))
+
+
+def _ranged(experiment: Experiment) -> Experiment:
+    """Add to the space what the model's function says of its arguments."""
+    if experiment.search is None:
+        return experiment
+    from nnlo_lib.search.parameter_range import parameter_range
+
+    space = parameter_range(experiment.model) | experiment.search.space
+    return experiment.model_copy(update={"search": experiment.search.model_copy(update={"space": space})})
+
+
+def _search_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
+    """Find what a search may try that no training can be."""
+    if experiment.search is None:
+        return iter(())
+    from nnlo_lib.search.check import mistakes
+
+    return mistakes(experiment, lambda run: _mistakes(Run, run))
 
 
 def _mistakes(model: type[Strict], settings: Any) -> Iterator[tuple[Key, str]]:
@@ -107,9 +136,11 @@ def _follow(model: type[Strict], location: Iterable[str | int]) -> tuple[Key, se
     Below a union pydantic names the member, which is not written there; likewise `[key]`.
     """
     key: Key = ()
-    inside, known, untagged = [model], set[str](), False
+    inside, known, untagged, keyed = [model], set[str](), False, False
     for part in location:
-        if len(inside) > 1:
+        if keyed:
+            key, keyed = (*key, str(part)), False
+        elif len(inside) > 1:
             inside = [block for block in inside if block.model_fields["name"].default == part]
         elif untagged:
             untagged = False
@@ -117,6 +148,7 @@ def _follow(model: type[Strict], location: Iterable[str | int]) -> tuple[Key, se
             fields = {name: field for block in inside for name, field in block.model_fields.items()}
             annotation = fields[str(part)].annotation if part in fields else None
             inside, untagged = list(blocks(annotation)), _is_untagged(annotation)
+            keyed = get_origin(annotation) is dict
             key, known = (*key, str(part)), set(fields)
     return key, known
 

@@ -23,6 +23,7 @@ SITE_RESOURCES: dict[str, Callable[[Run], int | str]] = {
     "gpu": lambda run: run.parallel.gpus_per_rank * run.parallel.ranks,
     "tasks_per_gpu": lambda run: run.parallel.gpus_per_rank,  # else the plugin starts ranks anew for each GPU
 }
+BEST = "best"  # the run that a search ends with
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,21 @@ class Plan:
     @classmethod
     def of(cls, experiment: Experiment) -> "Plan":
         """Plan an experiment."""
-        runs = experiment.variants
-        return cls(experiment, runs, {_store(run.data): run.data for run in runs.values()})
+        alone = experiment.search is not None and not experiment.runs  # then only what is searched is trained
+        runs = {} if alone else experiment.variants
+        trained = [experiment, *runs.values()] if experiment.search else runs.values()
+        return cls(experiment, runs, {_store(run.data): run.data for run in trained})
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """Every training."""
-        return list(self.experiment.jobs())
+        """Every training that is known before the search."""
+        return [job for job in self.experiment.jobs() if job.run in self.runs]
+
+    @property
+    def folders(self) -> list[str]:
+        """Folders of all trainings that are evaluated, below the experiment's; of a search, the best."""
+        best = [Job(run=BEST, seed=seed) for seed in self.experiment.seeds if self.experiment.search]
+        return [job.path for job in [*self.jobs, *best]]
 
     @cached_property
     def job_pattern(self) -> str:
@@ -52,12 +61,12 @@ class Plan:
     @property
     def parallel_runs(self) -> list[str]:
         """Runs that start several processes."""
-        return [name for name, run in self.runs.items() if _processes(run) > 1]
+        return [name for name, run in self.runs.items() if processes(run) > 1]
 
     @property
     def single_runs(self) -> list[str]:
         """Runs of one process."""
-        return [name for name, run in self.runs.items() if _processes(run) == 1]
+        return [name for name, run in self.runs.items() if processes(run) == 1]
 
     def run(self, name: str) -> Run:
         """Return the run called `name`."""
@@ -65,7 +74,7 @@ class Plan:
 
     def threads(self, name: str) -> int:
         """Return the cores that a training keeps busy."""
-        return _processes(self.runs[name]) * self.runs[name].parallel.threads_per_rank
+        return processes(self.runs[name]) * self.runs[name].parallel.threads_per_rank
 
     @property
     def site_resources(self) -> dict[str, Callable[[Any], int | str]]:
@@ -87,7 +96,7 @@ class Plan:
 
     def manifest(self, name: str) -> str:
         """Return the manifest of a run's data."""
-        return f"data/{_store(self.runs[name].data)}/manifest.json"
+        return manifest_of(self.runs[name])
 
     def fetch_options(self, dataset: str) -> str:
         """Return the options that say where a data set comes from."""
@@ -127,6 +136,11 @@ class Plan:
         return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))
 
 
+def manifest_of(run: Run) -> str:
+    """Return the manifest of a run's data."""
+    return f"data/{_store(run.data)}/manifest.json"
+
+
 def reader_of(data: Data) -> str:
     """Return the name of the reader of a data set."""
     return data.reader.name if data.reader else CATALOG[data.dataset].reader
@@ -159,5 +173,6 @@ def _store(data: Data) -> str:
     return f"{data.dataset}/{data.format}"
 
 
-def _processes(run: Run) -> int:
+def processes(run: Run) -> int:
+    """Return how many processes a run starts."""
     return run.parallel.ranks if run.parallel.transport == "mpi" else 1

@@ -80,7 +80,15 @@ ONE_MISTAKE = {
     "name that is no folder": ("name: a/b", "1: name: must be letters, digits, '_', '.' or '-', not \"a/b\""),
     "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must be letters, digits, '_', '.' or '-'"),
     "empty run": ("runs:\n  a:", "2: runs.a: must be a block of keys like {key: value}, not null"),
-    "what is not there yet": ("optimize: {}", "1: optimize: is not there yet"),
+    "search of nothing": ("search: {}", "1: search.space: holds no key"),
+    "unknown searcher": (
+        "search:\n  method: {name: baysian}",
+        "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol",
+    ),
+    "two kinds of a dimension": (
+        "search:\n  space:\n    train.batch_size: {integer: [1, 2],\n      uniform: [1, 2]}",
+        "3: search.space.train.batch_size: give one of uniform, log_uniform",
+    ),
     "argument that no file can hold": ("model:\n  args: {x: !!set {a}}", "2: model.args.x: input was not a valid JSON"),
     "server without worker": (
         "algorithm: {name: downpour}\nparallel:\n  ranks: 1",
@@ -282,6 +290,13 @@ def test_changes_are_applied_in_turn(write):
     assert experiment.variants["x"].parallel.ranks == 4
     assert experiment.seeds == (7, 8)
     assert experiment.model.args == {"hidden": 3}
+
+
+def test_a_new_name_starts_its_block_afresh(write):
+    path = write("algorithm: {name: average, sync_every: 7}\n")
+    assert load(path, ["algorithm.name=allreduce"]).algorithm.name == "allreduce"
+    assert load(path, ["algorithm.name=average"]).algorithm.sync_every == 7
+    assert load(path, ["algorithm.name=easgd", "algorithm.sync_every=3"]).algorithm.sync_every == 3
 
 
 def test_change_of_a_shared_block_changes_one_place(write):

@@ -21,13 +21,15 @@ COMMANDS = [
 
 
 def test_its_experiment_runs(tmp_path, monkeypatch):
-    (example,) = re.findall(r"```yaml\n(.*?)```", README, re.S)
+    example, searched = re.findall(r"```yaml\n(.*?)```", README, re.S)
     (tmp_path / "mine.yaml").write_text(example)
     (tmp_path / "my_model.py").touch()
     monkeypatch.chdir(tmp_path)
     plan = Plan.of(load("mine.yaml"))
     assert {name: run.parallel.ranks for name, run in plan.runs.items()} == {"one": 1, "four": 4, "server": 5}
     assert len(plan.jobs) == 9
+    Path("tuned.yaml").write_text(searched)
+    assert len(load("tuned.yaml").search.space) == 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

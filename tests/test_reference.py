@@ -139,6 +139,10 @@ def test_schema_and_loader_accept_the_files_of_the_repository(path):
         {"model": {"name": "nets/mine.py:build"}},
         {"runs": {"a": {"train": {"optimizer": {"lr": 0.1}}}, "b": {"algorithm": {"sync_every": 2}}}},
         {"algorithm": {"name": "downpour", "optimizer": None}},
+        {"search": None},
+        {"search": {"space": {"a": [1, "b"], "b": 3, "c": None, "d": {"log_uniform": [1e-4, 1]}}}},
+        {"search": {"space": {"a": {"choice": [1, 2], "when": {"algorithm.name": "easgd", "b": [1, 2]}}}}},
+        {"search": {"method": {"name": "gp"}, "fidelity": {"name": "asha", "factor": 4}}},
     ],
 )
 def test_schema_accepts(settings):
@@ -164,6 +168,11 @@ def test_schema_accepts(settings):
         {"runs": {"a": {"train": {"epoch": 3}}}},
         {"runs": {"a": {"train": {"optimizer": {"lr": 0}}}}},
         {"runs": {"a": {"algorithm": {"name": "downpour", "reduction": "fastest"}}}},
+        {"search": {"trails": 3}},
+        {"search": {"space": {"a": []}}},
+        {"search": {"space": {"a": {"unifrm": [0, 1]}}}},
+        {"search": {"space": {"a": {"uniform": [0]}}}},
+        {"search": {"method": {"trees": 3}}},
     ],
 )
 def test_schema_refuses(settings):

@@ -40,9 +40,9 @@ class Training:
     def command(self) -> list[str]:
         return [str(Path(sys.executable).with_name("nnlo")), "run", "t.yaml"]
 
-    def start(self) -> "subprocess.Popen[str]":
+    def start(self, *options: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            self.command,
+            [*self.command, *options],
             cwd=self.folder,
             env=environment(),
             stdout=subprocess.PIPE,
@@ -50,8 +50,8 @@ class Training:
             text=True,
         )
 
-    def finish(self, expect: int = 0) -> str:
-        done = self.start()
+    def finish(self, *options: str, expect: int = 0) -> str:
+        done = self.start(*options)
         said, _ = done.communicate(timeout=200)
         assert done.returncode == expect, said
         return said

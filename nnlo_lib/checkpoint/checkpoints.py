@@ -90,6 +90,12 @@ class Checkpoints:
             )
             self._all = Background(lambda: self._publish(number, manifest, moment, started))
 
+    def give_up(self) -> None:
+        """Leave the checkpoint under way, if there is one, as other ranks have failed; return when nothing writes."""
+        self._given_up.set()
+        for writer in filter(None, (self._own, self._all)):
+            writer.join()
+
     def settle(self) -> bool:
         """Wait for the checkpoint under way, if there is one; say, on all ranks, whether it is on disk and whole."""
         if self._own is None:

@@ -24,6 +24,7 @@ class Board:
 
     def __init__(self, size: int) -> None:
         self.box = Mailbox(size, 0)
+        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)  # of everyone's, which MPI writes
         self.read = MPI.REQUEST_NULL  # until every rank has copied the sum
 
     def fits(self, size: int) -> bool:
@@ -42,11 +43,17 @@ class Boards:
         self._mine: list[Board] = []
         self._mapped: dict[tuple[int, ...], Bytes] = {}
 
+    def close(self) -> list[NDArray[np.int64]]:
+        """Let go of all but what MPI may still write into, if a sum is under way."""
+        for board in self._mine:
+            board.box.close()
+        return [board.addresses for board in self._mine]
+
     def sum(self, array: Array) -> Callable[[Wait], None]:
         """Show `array` (P,) to all; return what overwrites it by the sum over ranks, given how to wait."""
         board = self._free(array.nbytes)
         board.box.memory[: array.nbytes] = array.view(np.uint8)
-        addresses = np.empty((self._size, board.box.address.size), np.int64)
+        board.addresses = addresses = np.empty((self._size, board.box.address.size), np.int64)
         shown = self._signals.Iallgather(board.box.address, addresses)
 
         def finish(wait: Wait) -> None:

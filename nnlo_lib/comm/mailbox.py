@@ -38,6 +38,10 @@ class Mailbox:
         self.address = np.array([os.getpid(), self._file, size, number], np.int64)
         self.receipt = MPI.REQUEST_NULL
 
+    def close(self) -> None:
+        """Let go of the memory."""
+        os.close(self._file)
+
     def fits(self, size: int) -> bool:
         """Say whether it has room for `size` bytes, and what it held was fetched."""
         return self.memory.size >= size and self.receipt.Test()
@@ -58,6 +62,12 @@ class Mailboxes:
         self._receipts = receipts
         self._mine: defaultdict[int, list[Mailbox]] = defaultdict(list)
         self._visited: dict[tuple[int, ...], Bytes] = {}
+
+    def close(self) -> None:
+        """Let go of all."""
+        for pool in self._mine.values():
+            for mailbox in pool:
+                mailbox.close()
 
     def deposit(self, array: NDArray[Any], to: int) -> Address:
         """Put `array` into a free mailbox to `to`, a new one if there is none; return its address."""

@@ -25,35 +25,71 @@ Array = NDArray[Any]
 STRANGER = 0.0  # seconds of busy polling for a message that may be long in coming
 IN_STEP = 1e-3  # for peers that do the same work as we do
 MOVING = 1.0  # for bytes on their way: large messages move only while both sides poll
+WRECKS: list[object] = []  # of communicators left in the middle of a call; MPI.Finalize would wait for them
 
 
 class MPICommunicator(Communicator):
     """Ranks of an MPI communicator.
 
     reduction: `reproducible` adds in rank order, the same bits whatever the library and network; `fastest` calls
-    MPI_Allreduce. timeout: seconds a silent peer is waited for.
+    MPI_Allreduce. timeout: seconds a silent peer is waited for. given_up: says why not to wait any more, if so.
     """
 
     def __init__(
-        self, comm: MPI.Comm | None = None, reduction: str = "reproducible", timeout: float = 600
+        self,
+        comm: MPI.Comm | None = None,
+        reduction: str = "reproducible",
+        timeout: float = 600,
+        given_up: Callable[[], str] = str,
     ) -> None:
         self._comm = comm or MPI.COMM_WORLD
         super().__init__(self._comm.Get_rank(), self._comm.Get_size())
-        self._reduction, self._timeout = reduction, timeout
+        self._reduction, self._timeout, self._given_up = reduction, timeout, given_up
         self._outbox: list[MPI.Request] = []
+        self._open: list[MPI.Request] = []  # with the memory that they write into
         here = (socket.gethostname(), os.getpid(), neighbourhood())
-        self._peers = Peers(self.rank, [here[:2]] * self.size, timeout)  # until all have said theirs
+        self._peers = Peers(
+            self.rank, [here[:2]] * self.size, timeout, given_up
+        )  # until all have said theirs
         everyone = self.gather(here)
-        self._peers = Peers(self.rank, [(host, pid) for host, pid, _ in everyone], timeout)
+        self._peers = Peers(self.rank, [(host, pid) for host, pid, _ in everyone], timeout, given_up)
         self._neighbours = [near == here[2] for _, _, near in everyone]
-        self._mailboxes = Mailboxes(self._comm.Dup())
-        self._boards = Boards(self._comm.Dup())
+        self._own = [self.duplicate(), self.duplicate()]
+        self._mailboxes, self._boards = Mailboxes(self._own[0]), Boards(self._own[1])
         self._tickets: Tickets | None = None
+        self._parts: list[MPICommunicator] = []
 
     def split(self, color: int) -> "MPICommunicator":
-        part = MPICommunicator(self._comm.Split(color, self.rank), self._reduction, self._timeout)
+        part = MPICommunicator(
+            self._comm.Split(color, self.rank), self._reduction, self._timeout, self._given_up
+        )
         part._peers.excuses = self._peers.excuses  # a peer may itself be waiting for a rank of another part
+        self._parts.append(part)
         return part._counting_into(self, part.gather(self.rank))
+
+    def duplicate(self) -> MPI.Intracomm:
+        """Return an MPI communicator of the same ranks; all call it."""
+        copy, request = MPI.Intracomm(self._comm).Idup()
+        self._wait([request], "a copy of the communicator", patience=IN_STEP)
+        return copy
+
+    def free(self) -> None:
+        """Give back what MPI and the kernel hold; all call it, once all are done with it."""
+        for part in self._parts:
+            part.free()
+        self._mailboxes.close()
+        self._boards.close()
+        if self._tickets is not None:
+            self._tickets.close()
+        for comm in (*self._own, self._comm):
+            comm.Free()
+
+    def abandon(self) -> None:
+        """Give back what can be, as a rank left it in the middle of a call: MPI may still write into the rest."""
+        for part in self._parts:
+            part.abandon()
+        self._mailboxes.close()
+        WRECKS.append((self._comm, self._own, self._open, self._outbox, self._boards.close()))
 
     def now(self) -> float:
         return time.perf_counter()
@@ -84,7 +120,7 @@ class MPICommunicator(Communicator):
     def _library_sum(self, vector: Tensor, purpose: str) -> Request:
         self.traffic.ring(vector.nbytes, self.size, purpose)
         array = vector.cpu().numpy()
-        request = self._comm.Iallreduce(MPI.IN_PLACE, array)
+        request = self._begun(self._comm.Iallreduce(MPI.IN_PLACE, array))
 
         def finish() -> None:
             with self._timed():
@@ -98,7 +134,7 @@ class MPICommunicator(Communicator):
         """Give every rank every vector; each adds them in rank order."""
         array = vector.cpu().numpy()
         everyones = np.empty((self.size, array.size), array.dtype)
-        request = self._comm.Iallgather(array, everyones)
+        request = self._begun(self._comm.Iallgather(array, everyones))
 
         def finish() -> None:
             with self._timed():
@@ -127,7 +163,7 @@ class MPICommunicator(Communicator):
         counts = [chunk.size for chunk in chunks]
         mine = chunks[self.rank]
         parts = np.empty((self.size, mine.size), array.dtype)
-        request = self._comm.Ialltoallv([array, counts], [parts, [mine.size] * self.size])
+        request = self._begun(self._comm.Ialltoallv([array, counts], [parts, [mine.size] * self.size]))
 
         def finish() -> None:
             with self._timed():
@@ -233,7 +269,14 @@ class MPICommunicator(Communicator):
         self, requests: Sequence[MPI.Request], what: str, whom: Whom = None, patience: float = MOVING
     ) -> None:
         """Drive transfers to their end."""
+        self._open += requests
         self._poll(lambda: MPI.Request.Testall(requests), what, patience, whom)
+        self._open = [request for request in self._open if request]
+
+    def _begun(self, request: MPI.Request) -> MPI.Request:
+        """Note a transfer that is under way."""
+        self._open.append(request)
+        return request
 
     def _poll(self, done: Callable[[], bool], what: str, patience: float, whom: Whom = None) -> None:
         """Poll `done`; naps count as waiting."""

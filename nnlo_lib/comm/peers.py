@@ -22,10 +22,14 @@ class Peers:
     timeout: seconds a silent peer is waited for. A scheduler may stop (suspend) a job for hours: seconds in which
     this process was stopped do not count, nor those in which one of `excuses` is, the processes of this host. What
     is stopped on another host cannot be seen from here: where hosts are suspended one by one, it counts as silent.
+    given_up: says why there is nothing to wait for any more, if a peer that lives has told.
     """
 
-    def __init__(self, rank: int, processes: Sequence[tuple[str, int]], timeout: float) -> None:
+    def __init__(
+        self, rank: int, processes: Sequence[tuple[str, int]], timeout: float, given_up: Callable[[], str]
+    ) -> None:
         self._rank, self._processes, self._timeout = rank, processes, timeout
+        self.given_up = given_up
         self._here = socket.gethostname()
         self.excuses = [pid for host, pid in processes if host == self._here]
 
@@ -62,6 +66,8 @@ class Peers:
             state = "died" if dead else f"stayed silent for {waited:.0f} s"
             names = ", ".join(self._name(peer) for peer in dead or whom)
             raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
+        if (why := self.given_up()) and not done():
+            raise PeerLostError(f"rank {self._rank} waited for {what}, but {why}")
 
     def _is_dead(self, peer: int) -> bool:
         host, pid = self._processes[peer]

@@ -11,6 +11,10 @@ class Tickets:
         self._one = np.ones(1, np.int64)
         self._window = MPI.Win.Allocate(self._one.nbytes, self._one.nbytes, comm=MPI.Intracomm(comm))
 
+    def close(self) -> None:
+        """Free the window."""
+        self._window.Free()
+
     def restart(self, start: int) -> None:
         """Count from `start`."""
         self._count(np.array([start]), MPI.REPLACE)

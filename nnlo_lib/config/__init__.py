@@ -28,7 +28,9 @@ from nnlo_lib.config.parallel import Parallel, Resources, Simulation
 from nnlo_lib.config.reader import Arrays, Cifar, Folder, Idx, Reader, TFRecord
 from nnlo_lib.config.run import Job, Run
 from nnlo_lib.config.schedule import Constant, Diminishing, Linear, Log, Schedule
+from nnlo_lib.config.search import Search
 from nnlo_lib.config.server import EASGD, GEM, Downpour, Server
+from nnlo_lib.config.space import Dimension
 from nnlo_lib.config.strict import NAME, Strict, blocks, merge, nearest, refuse
 from nnlo_lib.config.topology import (
     Complete,
@@ -93,6 +95,7 @@ __all__ = [
     "Data",
     "DiLoCo",
     "DiNNO",
+    "Dimension",
     "Diminishing",
     "DirectedEdges",
     "Dirichlet",
@@ -135,6 +138,7 @@ __all__ = [
     "Resources",
     "Run",
     "Schedule",
+    "Search",
     "Sequence",
     "Served",
     "Server",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.run import Job, Run
+from nnlo_lib.config.search import Search
 from nnlo_lib.config.strict import NAME, merge, refuse
 
 
@@ -26,12 +27,36 @@ class Experiment(Run):
     runs: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
         {}, description="Named variants: each overrides keys of the base above. Empty: the base itself."
     )
-    optimize: None = Field(None, description="Room for the hyper-parameter search, which is not there yet.")
+    search: Search | None = Field(
+        None,
+        description="Hyper-parameter search over the base above, docs/search.md; null: none.",
+        examples=[
+            {"space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}}, "trials": 20, "parallel": 4}
+        ],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ranks_of_blocks(cls, values: Any) -> Any:
+        """Train with as many ranks as a block has, where nothing else is said."""
+        size = _within(values, "search", "blocks", "size")
+        said = _within(values, "parallel", "ranks") is not None
+        return values if size is None or said else merge(values, {"parallel": {"ranks": size}})
 
     @model_validator(mode="after")
     def _vary_sensibly(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
             refuse("a seed is listed twice", "seeds")
+        size, ranks = self.search and self.search.blocks.size, self.parallel.ranks
+        if size not in (None, ranks):
+            refuse(
+                f"a block of {size} cannot train on {ranks} ranks (parallel.ranks)",
+                "search",
+                "blocks",
+                "size",
+            )
+        if self.search and (taken := {"best", "search"} & self.runs.keys()):
+            refuse("is the name of a folder of the search; give the run another", "runs", min(taken))
         return self
 
     @property
@@ -48,3 +73,10 @@ class Experiment(Run):
             for seed in self.seeds:
                 for fold in folds:
                     yield Job(run=run, seed=seed, fold=fold)
+
+
+def _within(values: Any, *path: str) -> Any:
+    """Return what lies below nested keys, if there is something."""
+    for key in path:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values

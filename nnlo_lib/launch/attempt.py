@@ -3,14 +3,16 @@
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Event
 
 from nnlo_lib.launch.launch import launch
 from nnlo_lib.launch.limit import Limit
 from nnlo_lib.launch.obituary import obituary
 from nnlo_lib.launch.parting import Policy
-from nnlo_lib.launch.signals import Signals
+from nnlo_lib.launch.signals import Heard
 from nnlo_lib.launch.standing import standing
 from nnlo_lib.state import attempts
 from nnlo_lib.state.attempts import Attempt
@@ -21,15 +23,22 @@ from nnlo_lib.state.scheduler import Job
 from nnlo_lib.state.speech import say
 from nnlo_lib.train.task import Task
 
+Launch = Callable[[Task, str, Limit, Heard, Event], Outcome]
+
 
 @dataclass(frozen=True)
 class Wishes:
-    """How to train. minutes: the time limit of the scheduler's job; attempt: which one Snakemake makes, if it does."""
+    """How to train. minutes: the time limit of the scheduler's job; attempt: which one Snakemake makes, if it does.
+
+    requeue: puts the job back into its queue, or says why not; patient: waits for whoever else is in the folder.
+    """
 
     launcher: str = "mpiexec"
     minutes: float | None = None
     attempt: int | None = None
     on_preemption: Policy = "exit"
+    requeue: Callable[[Job], str] = Job.requeue
+    patient: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,24 +47,24 @@ class Place:
 
     job: Job | None
     limit: Limit
-    signals: Signals
+    signals: Heard
 
 
-def attempt(task: Task, wishes: Wishes, place: Place) -> Outcome:
+def attempt(task: Task, wishes: Wishes, place: Place, launch: Launch = launch) -> Outcome:
     """Train as the only one in the task's folder; its record is on disk, and the folder free, when this returns.
 
     Raises UserError if somebody else is in the folder or it cannot be written.
     """
     lease, signals = Lease(task.state), place.signals
-    batch = place.job is not None and not sys.stderr.isatty()
+    patient = wishes.patient or (place.job is not None and not sys.stderr.isatty())
     try:
-        dead = lease.acquire(batch, lambda: bool(signals.first) or place.limit.is_near)
+        dead = lease.acquire(patient, lambda: bool(signals.first) or place.limit.is_near)
     except HeldError as error:
         return Outcome("preempted", str(error), signals.first)
     try:
         if dead:
             _record(task, obituary(task.state, dead, task.run.parallel.ranks))
-        return _foreseen(task, wishes, place.job) or _try(task, wishes, place, lease)
+        return _foreseen(task, wishes, place.job) or _try(task, wishes, place, lease, launch)
     finally:
         lease.release()
 
@@ -81,7 +90,7 @@ def _cancelled(last: Attempt, job: Job | None) -> Outcome | None:
     )
 
 
-def _try(task: Task, wishes: Wishes, place: Place, lease: Lease) -> Outcome:
+def _try(task: Task, wishes: Wishes, place: Place, lease: Lease, launch: Launch) -> Outcome:
     started, clock = _now(), time.monotonic()
     outcome = launch(task, wishes.launcher, place.limit, place.signals, lease.lost)
     if lease.lost.is_set():

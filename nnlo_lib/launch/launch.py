@@ -2,7 +2,6 @@
 
 import ctypes
 import io
-import json
 import os
 import shlex
 import shutil
@@ -12,27 +11,44 @@ import sys
 from pathlib import Path
 from threading import Event
 
+from nnlo_lib.config import Parallel
 from nnlo_lib.launch.hints import Hints
 from nnlo_lib.launch.limit import Limit
 from nnlo_lib.launch.oom import kernel_kills
 from nnlo_lib.launch.ranks import Ranks
 from nnlo_lib.launch.segments import Segments
-from nnlo_lib.launch.signals import Signals
+from nnlo_lib.launch.signals import Heard
 from nnlo_lib.launch.verdict import End, verdict
 from nnlo_lib.launch.watch import PATIENCE, Watch
 from nnlo_lib.state.outcome import Outcome
-from nnlo_lib.state.speech import say_raw
+from nnlo_lib.state.speech import say, say_raw
 from nnlo_lib.train.task import Task
 
+STARTS = 3  # tries to bring ranks up: MPI may fail to connect them on a busy machine
 NOTES = ("ranks", "failures", "stopped")  # folders of what ranks leave for their launcher
 
 
-def launch(task: Task, launcher: str, limit: Limit, signals: Signals, lost: Event) -> Outcome:
+def launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event) -> Outcome:
     """Run the task to its end, or until a signal or the limit makes the ranks save and stop; say how it ended.
 
     No rank of this host is left then, nor what it had in shared memory. lost: ends all at once.
     """
-    _clear(task.state)
+    for start in range(STARTS):
+        if start:
+            say("no rank came up; starting them again")
+        outcome = _launch(task, launcher, limit, signals, lost)
+        if signals.first or lost.is_set() or not _never_came_up(task, outcome):
+            return outcome
+    return Outcome("killed", f"no rank came up, {STARTS} times; what '{launcher}' said is above")
+
+
+def _never_came_up(task: Task, outcome: Outcome) -> bool:
+    """Tell whether all ranks ended before MPI had connected them; MPICH's status is then that of a TERM, 15."""
+    return outcome.reason in ("killed", "preempted") and not any((task.state / "ranks").glob("[0-9]*"))
+
+
+def _launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event) -> Outcome:
+    clear(task.state)
     if signals.first:
         return Outcome("preempted", f"{task.folder}: stopped before it began", signals.first)
     segments, starved = Segments(), kernel_kills()
@@ -42,7 +58,7 @@ def launch(task: Task, launcher: str, limit: Limit, signals: Signals, lost: Even
         return Outcome("bad input", f"cannot start the ranks by '{launcher}': {error}", usage=True)
     watch = Watch(Ranks(task.state / "ranks"), _processes(task), process, signals, lost)
     watch.start()
-    told = _relay(process)
+    told = relay(process)
     status = process.wait()
     watch.join()
     segments.clear()
@@ -51,12 +67,12 @@ def launch(task: Task, launcher: str, limit: Limit, signals: Signals, lost: Even
 
 def _start(task: Task, launcher: str, limit: Limit) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        _command(task, launcher, limit), env=_environment(task), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL,
+        _command(task, launcher, limit), env=environment(task.run.parallel), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
-def _clear(state: Path) -> None:
+def clear(state: Path) -> None:
     """Forget the attempt before; ranks of it that its launcher left behind on this host are waited for, and ended."""
     Ranks(state / "ranks").outlast(PATIENCE)
     for folder in NOTES:
@@ -65,12 +81,7 @@ def _clear(state: Path) -> None:
 
 
 def _command(task: Task, launcher: str, limit: Limit) -> list[str]:
-    fields = {
-        "experiment": task.experiment, "name": task.name, "run": task.run.model_dump(mode="json"),
-        "seed": task.seed, "fold": task.fold, "folds": task.folds,
-        "manifest": str(task.manifest), "folder": str(task.folder),
-    }  # fmt: skip
-    rank = [sys.executable, "-m", "nnlo_lib.train.rank", json.dumps(fields)]
+    rank = [sys.executable, "-m", "nnlo_lib.train.rank", task.text]
     rank += ["--minutes", str(limit.left / 60)] if limit.left < float("inf") else []
     processes, slurm = _processes(task), "srun" in launcher
     if slurm:  # srun inside a job forgets the cores that the job asked for
@@ -83,9 +94,9 @@ def _processes(task: Task) -> int:
     return 1 if parallel.transport == "simulated" else parallel.ranks
 
 
-def _environment(task: Task) -> dict[str, str]:
+def environment(parallel: Parallel) -> dict[str, str]:
     """Bound the threads; find the mpiexec beside this python; keep UCX off devices that are not there."""
-    threads = str(task.run.parallel.threads_per_rank)
+    threads = str(parallel.threads_per_rank)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
     if not Path("/sys/class/infiniband").exists():
@@ -95,13 +106,13 @@ def _environment(task: Task) -> dict[str, str]:
     return environment
 
 
-def _die_with_parent() -> None:
-    """Let the kernel end the launcher when this process is killed (Linux)."""
+def die_with_parent(by: int = signal.SIGTERM) -> None:
+    """Let the kernel end a child, politely, when the process that started it is killed (Linux)."""
     set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(set_parent_death_signal, by)
 
 
-def _relay(process: "subprocess.Popen[bytes]") -> dict[str, str]:
+def relay(process: "subprocess.Popen[bytes]") -> dict[str, str]:
     """Pass the ranks' words on as they come; keep back the launcher's, and return what they tell."""
     hints = Hints()
     assert process.stdout is not None

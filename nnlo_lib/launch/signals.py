@@ -2,8 +2,16 @@
 
 import signal
 from types import FrameType
+from typing import Protocol
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+
+
+class Heard(Protocol):
+    """first: the name of the first signal that came, empty if none did."""
+
+    @property
+    def first(self) -> str: ...
 
 
 class Signals:

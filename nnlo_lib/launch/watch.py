@@ -6,7 +6,7 @@ import time
 from threading import Event, Thread
 
 from nnlo_lib.launch.ranks import Ranks
-from nnlo_lib.launch.signals import Signals
+from nnlo_lib.launch.signals import Heard
 
 GLANCE = 0.1  # seconds between two looks
 PATIENCE = 10.0  # seconds that ranks may outlive their launcher
@@ -21,7 +21,7 @@ class Watch(Thread):
     """
 
     def __init__(
-        self, ranks: Ranks, expected: int, child: "subprocess.Popen[bytes]", signals: Signals, lost: Event
+        self, ranks: Ranks, expected: int, child: "subprocess.Popen[bytes]", signals: Heard, lost: Event
     ) -> None:
         super().__init__(daemon=True)
         self._ranks, self._expected, self._child = ranks, expected, child

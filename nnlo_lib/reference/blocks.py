@@ -17,11 +17,14 @@ def fields(block: Schema) -> Schema:
 
 
 def members(field: Schema) -> list[Schema]:
-    """Return the blocks that a key may hold, itself or in a list: none, one, or those of a tagged union."""
+    """Return the blocks that a key may hold, itself, in a list or in a mapping: none, one, or those of a tagged union."""
     if "$ref" in field:
-        return [EXPERIMENT["$defs"][field["$ref"].rpartition("/")[2]]]
+        block = EXPERIMENT["$defs"][field["$ref"].rpartition("/")[2]]
+        return [block] if "properties" in block else []
     if "$ref" in field.get("items", {}):
         return members(field["items"])
+    if isinstance(field.get("additionalProperties"), dict):
+        return members(field["additionalProperties"])
     return [member for part in field.get("anyOf", []) + field.get("oneOf", []) for member in members(part)]
 
 

@@ -65,6 +65,7 @@ def _setting(
         yield from (f"{inside}{name}: {flow(changes)}" for name, changes in value.items())
     else:
         yield from _commented(f"{start} {flow(value)}", meaning(field))
+        yield from (f"{inside}# or {flow(shown)}" for shown in field.get("examples", ()) if value is None)
 
 
 def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The reference page: an introduction written by hand, then a table for each block."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from nnlo_lib.reference.blocks import EXPERIMENT, Schema, defaults, fields, flow, meaning, members, tag
@@ -25,9 +26,31 @@ def _sections(block: Schema) -> Iterator[tuple[str, str]]:
         if len(choices) > 1:
             yield key, f"\n## `{key}`\n\n{meaning(field)}"
         for member in choices:
-            name, level = tag(member) or key, "##" if len(choices) == 1 else "###"
+            name, level = _names()[id(member)], "##" if len(choices) == 1 else "###"
             yield name, "\n".join([f"\n{level} `{name}`\n", member["description"], "", *_table(member)])
             yield from _sections(member)
+
+
+@cache
+def _names() -> dict[int, str]:
+    """Name every block: after what chooses it, else its key; with its key where another has that name."""
+    named: dict[int, str] = {}
+    for key, member in _members(EXPERIMENT):
+        name = tag(member) or key
+        if id(member) not in named:
+            named[id(member)] = f"{key}: {name}" if name in named.values() else name
+    return named
+
+
+def _members(block: Schema) -> Iterator[tuple[str, Schema]]:
+    for key, field in fields(block).items():
+        for member in members(field):
+            yield key, member
+            yield from _members(member)
+
+
+def _link(text: str, member: Schema) -> str:
+    return f"[{text}](#{_names()[id(member)].replace(': ', '-')})"
 
 
 def _table(block: Schema) -> Iterator[str]:
@@ -48,16 +71,20 @@ def _kind(key: str, field: Schema) -> str:
     """Say in words what a key may hold."""
     match field:
         case {"$ref": _}:
-            name = tag(members(field)[0])
-            return f"[{name or 'block'}](#{name or key})"
+            (member,) = members(field)
+            return _link(tag(member) or "block", member)
         case {"anyOf": choices} | {"oneOf": choices}:
-            return " or ".join(_kind(key, choice) for choice in choices)
+            return " or ".join(dict.fromkeys(_kind(key, choice) for choice in choices))
         case {"enum": names}:
             return " or ".join(f"`{name}`" for name in names)
         case {"const": name}:
             return f"`{name}`"
         case {"type": "array", "items": items}:
             return f"{'non-empty ' * field.get('minItems', 0)}list of: {_kind(key, items)}"
+        case {"type": "array", "prefixItems": items}:
+            return f"list of {len(items)}: {_kind(key, items[0])}"
+        case {"type": "object", "additionalProperties": {"anyOf": [{"$ref": _} as inner, *_]}}:
+            return f"mapping to {_kind(key, inner)}, list or value"
         case {"type": "object"}:
             return "mapping"
         case {"type": kind}:

@@ -1,7 +1,7 @@
 """An axis: where a value goes, and which values are written beside it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
@@ -99,3 +99,12 @@ def _axis(
         if not kept or abs(place - kept[-1][0]) >= GAP:
             kept.append((place, label(value)))
     return Axis(low, high, start, end, scale, tuple(kept))
+
+
+def listed(labels: Sequence[str], start: float, end: float) -> Axis:
+    """Lay names evenly, the first at 0."""
+    last = max(len(labels) - 1, 1)
+    edge = 0.35 if len(labels) > 1 else 1.0
+    empty = Axis(-edge, last + edge, start, end, float, ())
+    places = [(empty.place(number), label) for number, label in enumerate(labels)]
+    return Axis(-edge, last + edge, start, end, float, tuple(places))

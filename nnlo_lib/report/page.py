@@ -22,26 +22,45 @@ from nnlo_lib.report import (
 )
 from nnlo_lib.report.clock import Clock, clock
 from nnlo_lib.report.job import Job, by_run, load_jobs, read_text
+from nnlo_lib.report.search_section import search_section
 from nnlo_lib.report.tables import read_summary
 
 HERE = Path(__file__).parent
 
 
-def write_page(output: Path, experiment_file: Path, summary: Path, folders: Sequence[Path]) -> None:
-    """Write the report of an experiment. Raises UserError naming an input that cannot be used."""
+def write_page(
+    output: Path, experiment_file: Path, summary: Path, folders: Sequence[Path], search: Path | None = None
+) -> None:
+    """Write the report of an experiment. Raises UserError naming an input that cannot be used.
+
+    search: the folder of its search, if it has one.
+    """
     jobs = load_jobs(folders)
-    text = render(jobs, summary, experiment_file)
+    text = render(jobs, summary, experiment_file, search)
     with replacing(output) as part:
         part.write_text(text, encoding="utf-8")
 
 
-def render(jobs: Sequence[Job], summary: Path, experiment_file: Path) -> str:
+def write_search_page(output: Path, search: Path) -> None:
+    """Write the report of a search alone. Raises UserError naming an input that cannot be used."""
+    found = search_section(search)
+    text = (
+        _environment()
+        .get_template("search_page.html")
+        .render(css=_css(), search=found, drawing=plots, words=words)
+    )
+    with replacing(output) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def render(jobs: Sequence[Job], summary: Path, experiment_file: Path, search: Path | None = None) -> str:
     """Return the page; the same inputs give the same bytes."""
     timed_by = clock(jobs)
     panels = plots.panels(jobs, timed_by)
     template = _environment().get_template("page.html")
     return template.render(
-        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        css=_css(),
+        search=search_section(search) if search else None,
         experiment_file=experiment_file,
         experiment=read_text(experiment_file),
         runs=list(by_run(jobs)),
@@ -58,6 +77,10 @@ def render(jobs: Sequence[Job], summary: Path, experiment_file: Path) -> str:
         **_attempts(jobs),
         **_provenance(jobs, experiment_file),
     )
+
+
+def _css() -> Markup:
+    return Markup((HERE / "page.css").read_text(encoding="utf-8"))
 
 
 def _environment() -> Environment:

@@ -62,7 +62,7 @@ def _panel(jobs: Sequence[Job], metric: str, against: str, clock: Clock) -> Pane
     if not lines:
         return None
     known = pd.concat(lines)
-    y, note, say = _vertical(metric, known["value"])
+    y, note, say = vertical(metric, known["value"])
     pen = Pen(_horizontal(against, known[against]), y, against, say, clock)
     curves = tuple(pen.curve(place, run, runs[run]) for place, run in enumerate(runs) if runs[run])
     return Panel(_title(metric), note, _name(against, clock), pen.x, y, curves)
@@ -95,7 +95,8 @@ def _horizontal(against: str, values: "pd.Series[float]") -> Axis:
     return axis.linear([0.0, *values], LEFT, RIGHT - INSET)
 
 
-def _vertical(metric: str, values: "pd.Series[float]") -> tuple[Axis, str, Callable[[float], str]]:
+def vertical(metric: str, values: "pd.Series[float]") -> tuple[Axis, str, Callable[[float], str]]:
+    """Return an axis for values of a metric, a note on its scale, and what writes a value."""
     low, high, ends = values.min(), values.max(), (BOTTOM - INSET, TOP + INSET)
     if metric.endswith("accuracy") and low >= 0 and high <= 1:
         return axis.accuracy(values, *ends), "log scale of the error", percent

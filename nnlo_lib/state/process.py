@@ -18,7 +18,12 @@ class Process:
     @classmethod
     def own(cls) -> "Process":
         """Return this process."""
-        return cls(socket.gethostname(), _room(), os.getpid(), _started(os.getpid()))
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> "Process":
+        """Return the process that has a number here now."""
+        return cls(socket.gethostname(), _room(), pid, _started(pid))
 
     @property
     def is_here(self) -> bool:

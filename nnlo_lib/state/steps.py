@@ -2,6 +2,7 @@
 
 import os
 import struct
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ class Steps:
         self._file: int | None = None
         if leads:
             self._file = os.open(folder / "step", os.O_RDWR | os.O_CREAT, 0o666)
+            weakref.finalize(self, os.close, self._file)
         self.reached(begun)
 
     def reached(self, step: int) -> None:

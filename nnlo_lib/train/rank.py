@@ -1,11 +1,9 @@
 """One process of a training: `python -m nnlo_lib.train.rank TASK`, started by the launcher."""
 
 import argparse
-import json
 import os
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 
@@ -24,16 +22,20 @@ from nnlo_lib.train.tuning import tune_process
 
 
 def one_rank(task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> bool:
-    """Train; True when finished and published, False when stopped and saved."""
+    """Train; True when done, and published if the run is finished; False when stopped and saved."""
     arm(comm, task.state)
     started = _now()
     training = Training(task, comm, stop, stack)
     if comm.rank == 0:
         training.journal.write(_headline(training))
-    finished = training.run()
-    if finished:
+    try:
+        done = training.run()
+    except BaseException:
+        training.checkpoints.give_up()
+        raise
+    if done and training.is_finished:
         publish(training, started, _now())
-    return finished
+    return done
 
 
 def simulate(task: Task, stop: StopFlag) -> bool:
@@ -51,8 +53,7 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
 
     from nnlo_lib.comm.mpi import MPICommunicator
 
-    world, algorithm = MPI.COMM_WORLD, task.run.algorithm
-    reduction = algorithm.reduction if isinstance(algorithm, AllReduce) else "reproducible"
+    world = MPI.COMM_WORLD
     announce(task.state, world.Get_rank())
     try:
         if world.Get_size() != task.run.parallel.ranks:
@@ -60,12 +61,19 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
                 f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
                 "does the launcher belong to the MPI that mpi4py uses?"
             )
-        done = one_rank(task, MPICommunicator(world, reduction, task.run.parallel.peer_timeout), stop)
+        done = one_rank(
+            task, MPICommunicator(world, reduction_of(task.run), task.run.parallel.peer_timeout), stop
+        )
         return 0 if done else stopped(task.state, world.Get_rank(), stop.signal)
     except BaseException as error:
         status = confess(task.state, world.Get_rank(), error)
         world.Abort(status)
         os._exit(status)  # the launcher speaks for all ranks; a traceback here would only drown it
+
+
+def reduction_of(run: Run) -> str:
+    """Return how a run's communicator adds."""
+    return run.algorithm.reduction if isinstance(run.algorithm, AllReduce) else "reproducible"
 
 
 def _headline(training: Training) -> str:
@@ -82,16 +90,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _task(text: str) -> Task:
-    fields = json.loads(text)
-    paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
-    return Task(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
-
-
 def main() -> int:
     """Train the task given as JSON; exit 0 done, or stopped and saved, 2 the user's mistake, 1 anything else."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", type=_task)
+    parser.add_argument("task", type=Task.parse)
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="until the scheduler ends the job"
     )

@@ -1,5 +1,6 @@
 """One training to be done: which run of which experiment, on which data, written where."""
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from nnlo_lib.config import Linear, Log, Run
 
 @dataclass(frozen=True)
 class Task:
-    """One job of the DAG. manifest: of the data store; folder: where results and `state/` go."""
+    """One job of the DAG. manifest: of the data store; folder: where results and `state/` go.
+
+    until: the epoch at which it pauses, saved, as the trials of a search do; None: it is trained to the end.
+    """
 
     experiment: str
     name: str
@@ -20,6 +24,25 @@ class Task:
     folds: int
     manifest: Path
     folder: Path
+    until: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Task":
+        """Read what `text` is."""
+        fields = json.loads(text)
+        paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
+        return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
+
+    @property
+    def text(self) -> str:
+        """The task as JSON."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return json.dumps(fields | {"run": self.run.model_dump(mode="json")}, default=str)
+
+    @property
+    def ends_at(self) -> int:
+        """The epoch with which the task is done."""
+        return min(self.until or self.run.train.epochs, self.run.train.epochs)
 
     @property
     def state(self) -> Path:

@@ -47,7 +47,7 @@ NOTHING = torch.empty(0, dtype=torch.bool)  # of the running epoch was used befo
 class Training:
     """One rank's part of a training, resumable at any step.
 
-    `run` returns True when the last epoch is done, False when it was asked to stop and has saved.
+    `run` returns True when the task is done, False when it was asked to stop and has saved.
     """
 
     def __init__(self, task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> None:
@@ -69,6 +69,11 @@ class Training:
         self.epoch = self.index = self.steps = self.samples = self.restarts = 0
         self.before = NOTHING
         self.sums = torch.zeros(1 + len(self.problem.names), dtype=torch.float64)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run's last epoch is done; a task may end before."""
+        return self.epoch == self.task.run.train.epochs
 
     @property
     def is_worker(self) -> bool:
@@ -109,18 +114,21 @@ class Training:
         equip(self.replica, rule)
 
     def run(self) -> bool:
-        """Train to the last epoch, or until all ranks agree to stop. Raises NotSavedError if a stop could not save."""
+        """Train to the task's last epoch, or until all ranks agree to stop. Raises NotSavedError if a stop could not save."""
         self._resume()
-        while self.epoch < self.task.run.train.epochs:
+        while self.epoch < self.task.ends_at:
             self._train()
             stop, due = map(any, zip(*self.comm.gather([self.stop(), self._due()]), strict=True))
-            ended = self.epoch == self.task.run.train.epochs
+            ended = self.epoch == self.task.ends_at
             if stop or due or ended:
                 self._save()
             if stop and not ended:
                 return self._stopped()
-        self.checkpoints.settle()
-        self.algorithm.on_finish(self.replica)
+        saved = self.checkpoints.settle()
+        if self.is_finished:
+            self.algorithm.on_finish(self.replica)
+        elif not saved:
+            raise NotSavedError(f"paused before {self._where} and could not save: the warning above says why")
         failpoint("training.finish")
         return True
 

@@ -26,8 +26,13 @@ def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[
     with (checkout.folder / "snakemake.log").open("a") as log:
         return subprocess.Popen(
             [SNAKEMAKE, "--profile", "slurm", *options], cwd=checkout.folder, stdout=log, stderr=log, text=True,
-            env=environment() | slurm.environment,
+            env=environment() | slurm.environment, preexec_fn=_hear_ctrl_c,
         )  # fmt: skip
+
+
+def _hear_ctrl_c() -> None:
+    """Do not inherit that SIGINT is ignored, as it is in what a shell starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float) -> None:

@@ -112,7 +112,6 @@ def node_failure(run: Submitted) -> None:
     start_node(run.slurm, dead)
     assert not psutil.pid_exists(earlier), "shut out of the folder, it ends itself"
     *failures, last = run.reasons
-    assert failures[:2] == ["node failure", "node failure"]
     assert set(failures) == {"node failure"}, (
         "more than two: on a slow machine a slurmd is silent for too long"
     )

@@ -24,8 +24,8 @@ rule evaluate:
 
 rule aggregate:
     input:
-        evaluations=[f"{RESULTS}/{job.path}/evaluation.json" for job in PLAN.jobs],
-        summaries=[f"{RESULTS}/{job.path}/summary.json" for job in PLAN.jobs],
+        evaluations=[f"{RESULTS}/{job}/evaluation.json" for job in PLAN.folders],
+        summaries=[f"{RESULTS}/{job}/summary.json" for job in PLAN.folders],
     output:
         report(
             f"{RESULTS}/summary.csv",
@@ -37,7 +37,7 @@ rule aggregate:
     conda:
         "../envs/nnlo.yaml"
     params:
-        folders=[f"{RESULTS}/{job.path}" for job in PLAN.jobs],
+        folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
     message:
         "aggregate {RESULTS}"
     shell:

@@ -1,1 +1,149 @@
-# Hyper-parameter search: room for it (the key `optimize` of the experiment is refused until it is there).
+# Hyper-parameter search: each fold of each trial is a job; what comes next is decided as soon as one has ended.
+from snakemake.io import flag
+
+from nnlo_lib.jobs import manifest_of
+from nnlo_lib.tune.dag import Agenda
+
+BEST = f"{SEARCH.best}/seed-{{seed}}"
+
+
+# Taken by Snakemake for the queue of a from_queue(), but asked only when a leaf has ended.
+AGENDA = Agenda(
+    EXPERIMENT,
+    SEARCH.folder,
+    executing=lambda: workflow.scheduler is not None,
+    pretending=lambda: workflow.dryrun or workflow.touch,
+)
+
+
+# A search that has ended has no rule, and nothing touches it.
+if not SEARCH.has_ended:
+
+    rule search:
+        input:
+            (
+                flag(AGENDA.consume, "from_queue", AGENDA)
+                if workflow.is_main_process
+                else []
+            ),
+        output:
+            f"{SEARCH.folder}/ended.json",
+        log:
+            f"logs/{EXPERIMENT.name}/search/search.log",
+        localrule: True
+        conda:
+            "../envs/nnlo.yaml"
+        params:
+            asked=SEARCH.asked,
+            config=f"{SEARCH.folder}/config.json",
+        message:
+            f"search: {EXPERIMENT.search.trials} trials at most, in {EXPERIMENT.search.folds.k} folds"
+        shell:
+            "cp {params.config} {output} 2>&1 | tee -i {log}"
+
+
+# Train a fold of a trial up to an epoch. `update`: Snakemake deletes no result, and one that is there is not made again.
+rule leaf:
+    input:
+        manifest=ancient(manifest_of(EXPERIMENT)),
+    output:
+        update(f"{SEARCH.folder}/trials/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.json"),
+    log:
+        f"logs/{EXPERIMENT.name}/search/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.log",
+    wildcard_constraints:
+        trial=r"\d+",
+        epochs=r"\d+",
+    conda:
+        "../envs/nnlo.yaml"
+    threads: SEARCH.leaf.threads
+    resources:
+        **SEARCH.leaf.resources,
+        mpi="",  # empty, for the Slurm plugin refuses it where a trial has one rank; but there, so that it adds no srun
+        launcher="mpiexec",
+        on_preemption="exit",
+    params:
+        folder=SEARCH.folder,
+        point=lambda wildcards: SEARCH.point(wildcards.trial),
+    message:
+        "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
+    shell:
+        "python -m nnlo_lib.tune.leaf {params.folder} {wildcards.trial} {wildcards.fold} {wildcards.epochs}"
+        " --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
+        " --attempt {resources.attempt} --on-preemption {resources.on_preemption} 2>&1 | tee -i {log}"
+
+
+rule trials:
+    input:
+        f"{SEARCH.folder}/ended.json",
+    output:
+        f"{SEARCH.folder}/trials.csv",
+    log:
+        f"logs/{EXPERIMENT.name}/search/trials.log",
+    localrule: True
+    conda:
+        "../envs/nnlo.yaml"
+    params:
+        folder=SEARCH.folder,
+    message:
+        "write {output}"
+    shell:
+        "python scripts/search.py --folder {params.folder} --table {output} 2>&1 | tee -i {log}"
+
+
+rule choose:
+    input:
+        f"{SEARCH.folder}/trials.csv",
+    output:
+        config=f"{SEARCH.best}/config.json",
+        file=f"{SEARCH.folder}/best.yaml",
+    log:
+        f"logs/{EXPERIMENT.name}/search/choose.log",
+    localrule: True
+    conda:
+        "../envs/nnlo.yaml"
+    params:
+        folder=SEARCH.folder,
+    message:
+        "choose the best trial"
+    shell:
+        "python scripts/search.py --folder {params.folder} --config {output.config} 2>&1 | tee -i {log}"
+
+
+use rule train as best with:
+    input:
+        config=f"{SEARCH.best}/config.json",
+        manifest=manifest_of(EXPERIMENT),
+    output:
+        model=f"{BEST}/model.safetensors",
+        partition=f"{BEST}/partition.npz",
+        history=f"{BEST}/history.csv",
+        summary=f"{BEST}/summary.json",
+        trace=f"{BEST}/trace.json",
+        log=f"{BEST}/log.txt",
+    log:
+        f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/train.log",
+    threads: SEARCH.retrained.threads
+    resources:
+        **SEARCH.retrained.resources,
+        mpi="",
+        launcher="mpiexec",
+        on_preemption="exit",
+    params:
+        job=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
+        folder=BEST,
+    message:
+        "train the best on all data, seed {wildcards.seed}"
+
+
+use rule evaluate as evaluate_best with:
+    input:
+        config=f"{SEARCH.best}/config.json",
+        manifest=manifest_of(EXPERIMENT),
+        model=f"{BEST}/model.safetensors",
+        partition=f"{BEST}/partition.npz",
+    output:
+        f"{BEST}/evaluation.json",
+    log:
+        f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
+    message:
+        "evaluate the best, seed {wildcards.seed}"

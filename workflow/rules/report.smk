@@ -5,7 +5,8 @@ rule report:
     input:
         experiment=EXPERIMENT_FILE,
         summary=f"{RESULTS}/summary.csv",
-        histories=[f"{RESULTS}/{job.path}/history.csv" for job in PLAN.jobs],
+        histories=[f"{RESULTS}/{job}/history.csv" for job in PLAN.folders],
+        trials=[f"{RESULTS}/search/trials.csv"] if EXPERIMENT.search else [],
     output:
         report(
             f"{RESULTS}/report.html",
@@ -17,9 +18,10 @@ rule report:
     conda:
         "../envs/nnlo.yaml"
     params:
-        folders=[f"{RESULTS}/{job.path}" for job in PLAN.jobs],
+        folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
+        search=f"--search {RESULTS}/search" if EXPERIMENT.search else "",
     message:
         "write {output}"
     shell:
         "python scripts/report.py --output {output} --experiment-file {input.experiment}"
-        " --summary {input.summary} {params.folders} 2>&1 | tee -i {log}"
+        " --summary {input.summary} {params.search} {params.folders} 2>&1 | tee -i {log}"

@@ -1,0 +1,133 @@
+"""How good proposals are: `python benchmarks/search.py [--quick] [--pending 8] [--methods forest gp ...]`.
+
+Median over seeds of the simple regret after 50 evaluations: how much worse the point that was observed to be best is
+than the minimum, noise left out. Beside them Optuna's TPE: as it comes, and multivariate with groups (tpe+).
+--pending W: W evaluations at a time, each of which ends W proposals later.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from search_functions import FUNCTIONS, Function, Point
+
+from nnlo_lib.config.search import Search
+from nnlo_lib.search.knowledge import Knowledge
+from nnlo_lib.search.proposers.build import proposer
+from nnlo_lib.search.trial import Decision, Leaf, Result, Trial
+
+OURS = ("random", "sobol", "genetic", "forest", "gp")
+OPTUNA = {"tpe": {}, "tpe+": {"multivariate": True, "group": True}}
+
+
+def ours(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:
+    """Yield proposals of one of our methods; send what they are worth."""
+    settings = {"space": function.space, "method": {"name": method}, "trials": evaluations, "seed": seed}
+    search = Search.model_validate(settings)
+    propose, trials, results = proposer(search), [], {}
+    for number in range(evaluations):
+        known = dict(list(results.items())[: max(0, number - pending)])
+        point = propose(number, Knowledge(search, 1, trials, known))
+        assert point is not None
+        value = yield point
+        leaf = Leaf(number, 0, 1)
+        trials.append(Trial(number, point, (Decision(number, leaf, ()),)))
+        results[leaf] = Result(leaf, "finished", ({"val_loss": value, "seconds": 1.0},))
+
+
+def tpe(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:
+    """Yield proposals of Optuna; send what they are worth."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    options = OPTUNA[method] | ({"constant_liar": True} if pending else {})
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, **options))
+    running: list[tuple[Any, float]] = []
+    for _ in range(evaluations):
+        trial = study.ask()
+        running.append((trial, (yield suggest(trial, function.space))))
+        if len(running) > pending:
+            study.tell(*running.pop(0))
+
+
+def suggest(trial: Any, space: dict[str, Any]) -> Point:
+    """Ask Optuna for a point, its conditions being branches."""
+    point: Point = {}
+    for key, range_ in space.items():
+        if isinstance(range_, list):
+            point[key] = trial.suggest_categorical(key, range_)
+        elif all(point[other] == value for other, value in range_.get("when", {}).items()):
+            kind = next(iter(range_))
+            draw = trial.suggest_int if kind.endswith("integer") else trial.suggest_float
+            point[key] = draw(key, *range_[kind], log=kind.startswith("log"))
+    return point
+
+
+def regret(proposals: Any, function: Function, seed: int) -> float:
+    """Evaluate what is proposed; return the regret of what was observed to be best."""
+    noise = np.random.default_rng([seed, 1])
+    best, regret, value = np.inf, np.inf, None
+    while True:
+        try:
+            point = proposals.send(value)
+        except StopIteration:
+            return regret
+        exact = function.value(point)
+        value = exact + function.noise * float(noise.standard_normal())
+        if value < best:
+            best, regret = value, exact - function.least
+
+
+def measure(
+    method: str, function: Function, seeds: range, options: argparse.Namespace
+) -> tuple[list[float], float]:
+    """Return the regret for each seed, and seconds of a proposal."""
+    search: Callable[..., Iterator[Point]] = tpe if method in OPTUNA else ours
+    started = time.perf_counter()
+    regrets = [
+        regret(search(method, function, seed, options.evaluations, options.pending), function, seed)
+        for seed in seeds
+    ]
+    return regrets, (time.perf_counter() - started) / len(seeds) / options.evaluations
+
+
+def main() -> None:
+    """Print one table row for each method."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few seeds and evaluations")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--evaluations", type=int, default=50)
+    parser.add_argument(
+        "--pending", type=int, default=0, help="evaluations that a proposal does not know yet"
+    )
+    parser.add_argument("--methods", nargs="+", default=[*OURS, *OPTUNA], choices=[*OURS, *OPTUNA])
+    parser.add_argument("--functions", nargs="+", default=[each.name for each in FUNCTIONS])
+    options = parser.parse_args()
+    if options.quick:
+        options.seeds, options.evaluations = 3, 20
+    functions = [each for each in FUNCTIONS if each.name in options.functions]
+    seeds = range(options.first, options.first + options.seeds)
+    print(f"| median regret (quartiles) | {' | '.join(each.name for each in functions)} | s per proposal |")
+    print(f"| --- |{' ---: |' * (len(functions) + 1)}")
+    for method in options.methods:
+        measured = [measure(method, function, seeds, options) for function in functions]
+        cells = " | ".join(_cell(regrets) for regrets, _ in measured)
+        print(f"| {method} | {cells} | {max(seconds for _, seconds in measured):.3f} |")
+        sys.stdout.flush()
+
+
+def _cell(regrets: list[float]) -> str:
+    low, median, high = statistics.quantiles(regrets, n=4)
+    return f"{median:.3g} ({low:.2g} to {high:.2g})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The trials of a search as tables: all of them, their folds, and why some came to nothing."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from nnlo_lib.report.search_data import SearchData, named
+from nnlo_lib.report.search_keys import SearchedKey
+from nnlo_lib.report.words import MISSING, bold, listing, plural, seconds
+from nnlo_lib.search.row import Row
+from nnlo_lib.search.words import shown
+
+FEW = 12  # trials whose folds are drawn
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Where the folds of a trial lie between the worst and the best fold of all that are drawn, 0 to 1."""
+
+    trial: str
+    text: str
+    places: tuple[float, ...]
+    mean: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why trials came to nothing, and which."""
+
+    reason: str
+    state: str
+    count: int
+    trials: str
+
+
+def headline(data: SearchData) -> Markup:
+    """Name the best trial, and count what became of the others."""
+    rows, search = data.rows, data.record.search
+    if data.best is None:
+        return Markup(f"None of {plural(len(rows), 'trial')} has come to a result yet.")
+    best = rows[data.best]
+    point = listing(
+        [f"{bold(key)} {bold(shown(value))}" for key, value in best.point.items()] or ["the base"]
+    )
+    error = f" (standard error over {len(best.folds)} folds)" if math.isfinite(best.error) else ""
+    counts = {
+        state: sum(row.state == state for row in rows)
+        for state in ("stopped", "running", "failed", "unwanted")
+    }
+    others = [f"{count} {state}" for state, count in counts.items() if count]
+    tail = f" Of {plural(len(rows), 'trial')} {listing(others)}." if others else ""
+    sentence = f"Trial {best.number} of {len(rows)} is the best by {escape(data.metric)}: {data.with_error(best)}{error}, with {point}.{tail}"
+    return Markup(sentence + f" Proposed by {search.method.name}.")
+
+
+def trial_rows(data: SearchData, keys: Sequence[SearchedKey]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and a row for each trial, the best first, then those without a result."""
+    headings = ["trial", data.metric, "status", "epochs", "time", *(key.short for key in keys)]
+    rest = [row for row in data.rows if not math.isfinite(row.objective)]
+    return headings, [_cells(data, row, keys) for row in [*data.worthy, *rest]]
+
+
+def folds(data: SearchData) -> list[Folds]:
+    """Return the folds of the best trials; nothing without folds."""
+    drawn = [row for row in data.worthy if len(row.folds) > 1][:FEW]
+    values = [value for row in drawn for value in row.folds]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if not low < high:
+        return []
+    return [
+        Folds(
+            named(row),
+            data.with_error(row),
+            tuple((value - low) / (high - low) for value in row.folds),
+            (row.objective - low) / (high - low),
+        )
+        for row in drawn
+    ]
+
+
+def failures(data: SearchData) -> list[Failure]:
+    """Return the reasons of failure, the most frequent first."""
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in data.rows:
+        if row.state in ("failed", "unwanted"):
+            groups[row.reason or "no reason given", row.state].append(row)
+    ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
+    return [Failure(reason, state, len(rows), _numbers(rows)) for (reason, state), rows in ranked]
+
+
+def _cells(data: SearchData, row: Row, keys: Sequence[SearchedKey]) -> list[str]:
+    known = math.isfinite(row.objective)
+    values = [shown(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
+    objective = data.with_error(row) if known else MISSING
+    return [str(row.number), objective, row.state, str(row.epochs), seconds(row.seconds), *values]
+
+
+def _numbers(rows: Sequence[Row]) -> str:
+    shown = ", ".join(str(row.number) for row in rows[:FEW])
+    return shown + (f" and {len(rows) - FEW} more" if len(rows) > FEW else "")

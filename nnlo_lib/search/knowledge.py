@@ -1,0 +1,104 @@
+"""What a decision may rest on: the trials so far, and the results of their leaves that are known."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from nnlo_lib.config.search import Objective, Search
+from nnlo_lib.search.objective import value
+from nnlo_lib.search.trial import Decision, Leaf, Result, Trial
+
+Number = Callable[[Objective, Result], float]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Trials by number, and results by leaf. epochs: of a full training; memo: numbers of leaves, as none changes."""
+
+    search: Search
+    epochs: int
+    trials: Sequence[Trial]
+    results: Mapping[Leaf, Result]
+    memo: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
+
+    def decisions(self) -> Iterator[Decision]:
+        """Yield all decisions, by trial."""
+        for trial in self.trials:
+            yield from trial.decisions
+
+    def rungs(self, trial: int) -> list[int]:
+        """Return the numbers of epochs up to which a trial is or was trained."""
+        return list(self.trials[trial].rungs)
+
+    def top(self, trial: int) -> int:
+        """Return the highest rung of a trial."""
+        return next(reversed(self.trials[trial].rungs))
+
+    def leaves(self, trial: int, epochs: int) -> list[Leaf]:
+        """Return what was decided of a trial for a rung, by fold."""
+        return self.trials[trial].rungs.get(epochs, [])
+
+    def known(self, trial: int, epochs: int, number: Number = value) -> list[float]:
+        """Return a number of each fold that has a result after so many epochs, in order."""
+        return [self._number(number, leaf) for leaf in self.leaves(trial, epochs) if leaf in self.results]
+
+    def folds(self, trial: int, epochs: int) -> list[float]:
+        """Return what the folds of a trial are worth after so many epochs, in order, up to the first not known."""
+        missing = [i for i, leaf in enumerate(self.leaves(trial, epochs)) if leaf not in self.results]
+        return self.known(trial, epochs)[: missing[0] if missing else None]
+
+    def failed(self, trial: int) -> bool:
+        """Tell whether some fold of a trial came to nothing; it is on its highest rung, as no failure goes on."""
+        return math.inf in self.known(trial, self.top(trial))
+
+    def whole(self, trial: int, epochs: int) -> bool:
+        """Tell whether all folds of a trial are known after so many epochs, none of them failed."""
+        known = self.known(trial, epochs)
+        return len(known) == self.search.folds.k and math.inf not in known
+
+    def value(self, trial: int, epochs: int, number: Number = value) -> float | None:
+        """Return the mean over the folds that were decided; infinite if one failed, None while one is awaited."""
+        known = self.known(trial, epochs, number)
+        if math.inf in known:
+            return math.inf
+        return fmean(known) if known and len(known) == len(self.leaves(trial, epochs)) else None
+
+    def final(self, trial: int) -> float | None:
+        """Return the mean at the highest rung that is known whole; infinite for a failure, None if none is."""
+        if self.failed(trial):
+            return math.inf
+        known = (self.value(trial, epochs) for epochs in reversed(self.trials[trial].rungs))
+        return next((each for each in known if each is not None), None)
+
+    @cached_property
+    def leaders(self) -> dict[int, int]:
+        """Return the best trial of each rung, among those that have all folds there and failed nowhere."""
+        whole = [
+            (self.value(trial.number, epochs) or 0.0, trial.number, epochs)
+            for trial in self.trials
+            if not self.failed(trial.number)
+            for epochs in trial.rungs
+            if self.whole(trial.number, epochs)
+        ]
+        return {epochs: trial for _, trial, epochs in sorted(whole, reverse=True)}
+
+    def best(self) -> int | None:
+        """Return the trial that is best where most was invested: all folds before some, then the highest rung."""
+        if self.leaders:
+            return self.leaders[max(self.leaders)]
+        reached = {}
+        for trial in self.trials:
+            for epochs in trial.rungs:
+                folds = self.folds(trial.number, epochs)
+                if folds and not self.failed(trial.number):
+                    reached[epochs, len(folds), -fmean(folds), -trial.number] = trial.number
+        return reached[max(reached)] if reached else None
+
+    def _number(self, number: Number, leaf: Leaf) -> float:
+        key = number, leaf
+        if key not in self.memo:
+            self.memo[key] = number(self.search.objective, self.results[leaf])
+        return self.memo[key]

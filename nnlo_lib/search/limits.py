@@ -1,0 +1,62 @@
+"""What ends a search: enough trials, a trial good enough, a budget used up."""
+
+from collections.abc import Iterable
+
+from nnlo_lib.search.knowledge import Knowledge
+
+HOUR = 3600.0
+
+
+def exhausted(known: Knowledge) -> str | None:
+    """Say why no new trial is begun, if none is; those that are known go on, and what is in training ends."""
+    if len(known.trials) >= known.search.trials:
+        return f"{len(known.trials)} trials"
+    return reached(known) or spent(known)
+
+
+def reached(known: Knowledge) -> str | None:
+    """Say that the best trial, with all its folds and on the highest rung that any has, is as good as was wished."""
+    objective = known.search.objective
+    if objective.target is None or not known.leaders:
+        return None
+    best = known.leaders[max(known.leaders)]
+    found = known.value(best, max(known.leaders))
+    assert found is not None, "a leader has all folds"
+    if found > objective.sign * objective.target:
+        return None
+    return f"trial {best} has reached {objective.metric} {objective.sign * found:g}"
+
+
+def spent(known: Knowledge) -> str | None:
+    """Say which budget the results that are known have used up."""
+    for name, limit in known.search.budget:
+        if limit is not None and (used := _USES[name](known)) >= limit:
+            return f"{used:.3g} {name.replace('_', '-')} used"
+    return None
+
+
+def core_hours(known: Knowledge) -> float:
+    """Return cores times hours of all that has ended."""
+    return sum(result.cores * result.seconds for result in known.results.values()) / HOUR
+
+
+def gpu_hours(known: Knowledge) -> float:
+    """Return GPUs times hours of all that has ended."""
+    return sum(result.gpus * result.seconds for result in known.results.values()) / HOUR
+
+
+def hours(known: Knowledge) -> float:
+    """Return the hours in which something was trained, so that pauses of the whole search do not count."""
+    return covered((result.started, result.ended) for result in known.results.values()) / HOUR
+
+
+def covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals from, to."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+_USES = {"hours": hours, "core_hours": core_hours, "gpu_hours": gpu_hours}

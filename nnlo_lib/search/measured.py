@@ -1,0 +1,24 @@
+"""Which columns the history of a training has, as far as an objective may want them."""
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.search import Objective
+from nnlo_lib.config.strict import nearest
+
+OTHERS = ("seconds", "samples_per_second", "bytes", "consensus_error", "consensus_error_normalised")
+
+
+def metric_fault(experiment: Experiment, objective: Objective) -> tuple[str, str] | None:
+    """Say which key of the objective is wrong, and why."""
+    metric, search = objective.metric, experiment.search
+    assert search is not None
+    names = ("loss", *experiment.metrics)
+    columns = [f"{split}_{name}" for split in ("train", "val") for name in names]
+    spreads = [f"val_{name}_{end}" for name in names for end in ("min", "max")]
+    if metric not in (*columns, *spreads, *OTHERS):
+        return "metric", f"'{metric}' is not measured; {nearest(metric, columns)}"
+    searched = "data.validation" in search.space
+    if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
+        return "metric", "nothing is held back for validation: set data.validation or search.folds.k"
+    if metric in OTHERS and objective.direction is None:
+        return "direction", f"say whether to minimize or maximize {metric}"
+    return None

@@ -1,0 +1,61 @@
+"""What a search began with: search.json, so that its trials always mean the same."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.errors import UserError
+
+NAME = "search.json"
+FREE: dict[str, Any] = {
+    "trials": True,
+    "parallel": True,
+    "blocks": True,
+    "budget": True,
+    "objective": {"target"},
+}
+
+
+def agree(folder: Path, experiment: Experiment) -> None:
+    """Write down what determines the trials of the search in a folder; at later starts, hold the experiment to it.
+
+    Only what is FREE and the run's `resources` and `checkpoint` may change. Raises UserError naming the keys that
+    differ, or the file if it is damaged.
+    """
+    path, now = folder / NAME, settings(experiment)
+    if not path.exists():
+        with replacing(path) as part:
+            part.write_text(json.dumps(now, indent=1) + "\n")
+    if changes := list(_differences(_read(path), now)):
+        raise UserError(
+            f"{path}: the trials of this search were made with other settings: {'; '.join(changes)}. "
+            f"Set them back, give the experiment another `name:`, or delete {folder}"
+        )
+
+
+def settings(experiment: Experiment) -> dict[str, Any]:
+    """Return all that determines what a trial of an experiment's search is, as JSON values by dotted key."""
+    assert experiment.search is not None, "only a search has trials"
+    base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
+    search = experiment.search.model_dump(mode="json", exclude={**FREE, "space": True})
+    space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
+    return base | {"seeds": experiment.seeds[0], "search": search | space}
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); restore it, or delete {path.parent}") from error
+
+
+def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Yield what differs, each with its dotted key."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in sorted({*then, *now}):
+            yield from _differences(then.get(name), now.get(name), f"{key}.{name}" if key else name)
+    elif then != now:
+        yield f"{key} was {json.dumps(then)} and is {json.dumps(now)}"

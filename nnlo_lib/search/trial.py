@@ -1,0 +1,161 @@
+"""The files of a search, which are all of its state: one for each trial, one for each piece of training that ended.
+
+trials/0007.json                    what was asked for, when it was decided, and what was not known then
+trials/0007/fold-0/                 run folder of a fold
+trials/0007/fold-0/epochs-9.json    what came of training it up to epoch 9
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from nnlo_lib.data.atomic import replacing
+from nnlo_lib.errors import UserError
+
+Point = dict[str, Any]  # value of each key that matters, by its path
+Status = Literal["finished", "failed", "unwanted"]  # unwanted: a constraint refused it
+
+
+@dataclass(frozen=True, order=True)
+class Leaf:
+    """One piece of work: train a fold of a trial until so many epochs are done."""
+
+    trial: int
+    fold: int
+    epochs: int
+
+    def path(self, search: Path) -> Path:
+        """Return the file of its result."""
+        return self.folder(search) / f"epochs-{self.epochs}.json"
+
+    def folder(self, search: Path) -> Path:
+        """Return the run folder of the fold."""
+        return search / f"trials/{self.trial:04d}/fold-{self.fold}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """That a leaf is to be trained. number: counts the decisions of a search; pending: those without a result then."""
+
+    number: int
+    leaf: Leaf
+    pending: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate and the decisions on it, the first of which made it."""
+
+    number: int
+    point: Point
+    decisions: tuple[Decision, ...] = ()
+
+    @cached_property
+    def rungs(self) -> dict[int, list[Leaf]]:
+        """Leaves decided on, in the order of folds, by their number of epochs, which rises."""
+        leaves = sorted((d.leaf for d in self.decisions), key=lambda leaf: (leaf.epochs, leaf.fold))
+        return {epochs: list(group) for epochs, group in groupby(leaves, lambda leaf: leaf.epochs)}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a leaf. rows: of the history, from epoch 1; seconds: of training in all attempts; cores, gpus: used.
+
+    started, ended: of this leaf, seconds since 1970.
+    """
+
+    leaf: Leaf
+    status: Status
+    rows: tuple[dict[str, float], ...] = ()
+    error: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+    cores: int = 1
+    gpus: int = 0
+    parameters: int | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of this leaf."""
+        return self.ended - self.started
+
+    def write(self, search: Path) -> None:
+        """Publish, in one move."""
+        _write(self.leaf.path(search), asdict(self))
+
+
+def write_trial(search: Path, trial: Trial) -> None:
+    """Write a trial's file, in one move."""
+    decisions = [
+        {"decision": d.number, "fold": d.leaf.fold, "epochs": d.leaf.epochs, "pending": list(d.pending)}
+        for d in trial.decisions
+    ]
+    values = {"trial": trial.number, "point": trial.point, "decisions": decisions}
+    _write(_file(search, trial.number), values)
+
+
+def read_trials(search: Path) -> list[Trial]:
+    """Return all trials by number. Raises UserError naming a file that is damaged or missing."""
+    files = [path for path in (search / "trials").glob("*.json") if path.stem.isdigit()]
+    trials = [read_trial(search, number) for number in range(len(files))]
+    for number, decision in enumerate(in_order(trials)):
+        if decision.number != number or not set(decision.pending) <= set(range(number)):
+            what = f"decision {decision.number}, where {number} is due, awaits {decision.pending}"
+            raise _damaged(search, decision.leaf.trial, what)
+    return trials
+
+
+def read_trial(search: Path, number: int) -> Trial:
+    """Return one trial. Raises UserError if its file is damaged or missing."""
+    try:
+        values = json.loads(_file(search, number).read_text())
+        decisions = tuple(
+            Decision(
+                int(each["decision"]), Leaf(number, each["fold"], each["epochs"]), tuple(each["pending"])
+            )
+            for each in values["decisions"]
+        )
+        trial = Trial(values["trial"], dict(values["point"]), decisions)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(search, number, f"{type(error).__name__}: {error}") from error
+    if trial.number != number or not decisions:
+        raise _damaged(search, number, f"it holds {len(decisions)} decisions on trial {trial.number}")
+    return trial
+
+
+def read_result(search: Path, leaf: Leaf) -> Result | None:
+    """Return what came of a leaf, if it has ended. Raises UserError if its file is damaged."""
+    path = leaf.path(search)
+    try:
+        values = json.loads(path.read_text())
+        return Result(**values | {"leaf": leaf, "rows": tuple(values["rows"])})
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        what = f"{path} is damaged ({type(error).__name__}: {error})"
+        raise UserError(f"{what}; delete it, and this piece is trained again from its checkpoint") from error
+
+
+def in_order(trials: Iterable[Trial]) -> list[Decision]:
+    """Return all decisions on trials by number."""
+    return sorted((d for trial in trials for d in trial.decisions), key=lambda decision: decision.number)
+
+
+def _file(search: Path, number: int) -> Path:
+    return search / f"trials/{number:04d}.json"
+
+
+def _damaged(search: Path, number: int, what: str) -> UserError:
+    return UserError(
+        f"{_file(search, number)} is damaged ({what}); restore it, or delete {search} to begin again"
+    )
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    with replacing(path) as part:
+        part.write_text(json.dumps(values, indent=1) + "\n")

@@ -1,0 +1,85 @@
+"""A search keeps the settings that its trials were made with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated import SPACE
+
+from nnlo_lib.config import Experiment, merge
+from nnlo_lib.errors import UserError
+from nnlo_lib.search.settings import NAME, agree
+
+BASE: dict[str, Any] = {"name": "x", "search": {"space": SPACE}}
+
+
+def experiment(changes: dict[str, Any]) -> Experiment:
+    return Experiment.model_validate(BASE | changes if "name" in changes else merge(BASE, changes))
+
+
+FREE = [
+    {},
+    {"name": "y"},
+    {"seeds": [0, 1]},
+    {"search": {"trials": 99}},
+    {"search": {"parallel": 9}},
+    {"search": {"budget": {"hours": 1}}},
+    {"search": {"objective": {"target": 0.1}}},
+    {"resources": {"runtime": 7}},
+    {"checkpoint": {"keep": 5}},
+    {"runs": {"other": {"train": {"batch_size": 8}}}},
+]
+FROZEN = [
+    ({"train": {"epochs": 11}}, "train.epochs was 10 and is 11"),
+    (
+        {"train": {"optimizer": {"name": "sgd", "momentum": 0.5}}},
+        "train.optimizer.momentum was 0.9 and is 0.5",
+    ),
+    ({"seeds": [1, 0]}, "seeds was 0 and is 1"),
+    ({"search": {"seed": 1}}, "search.seed was 0 and is 1"),
+    ({"search": {"order": "fixed"}}, 'search.order was "as_finished" and is "fixed"'),
+    ({"search": {"method": {"name": "random"}}}, 'search.method.name was "forest" and is "random"'),
+    ({"search": {"method": {"name": "forest", "trees": 7}}}, "search.method.trees was 100 and is 7"),
+    ({"search": {"folds": {"k": 3}}}, "search.folds.k was 1 and is 3"),
+    ({"search": {"fidelity": {"name": "asha"}}}, 'search.fidelity.name was "full" and is "asha"'),
+    ({"search": {"objective": {"epoch": "last"}}}, 'search.objective.epoch was "best" and is "last"'),
+    ({"search": {"objective": {"max_seconds": 5}}}, "search.objective.max_seconds was null and is 5.0"),
+    ({"search": {"space": {"train.batch_size": [16]}}}, "search.space.train.batch_size.choice was"),
+    (
+        {"search": {"space": {"train.epochs": 3}}},
+        r"search.space.train.epochs was null and is {\"constant\": 3}",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes", FREE, ids=str)
+def test_what_may_change(changes: dict[str, Any], tmp_path: Path) -> None:
+    agree(tmp_path, experiment({}))
+    agree(tmp_path, experiment(changes))
+    agree(tmp_path, experiment({}))
+
+
+@pytest.mark.parametrize(("changes", "words"), FROZEN, ids=[words for _, words in FROZEN])
+def test_what_may_not(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    agree(tmp_path, experiment({}))
+    for _ in range(2):
+        with pytest.raises(UserError) as told:
+            agree(tmp_path, experiment(changes))
+        assert words.replace("\\", "") in str(told.value)
+        assert f"delete {tmp_path}" in str(told.value)
+    agree(tmp_path, experiment({}))
+
+
+def test_every_difference_is_named(tmp_path: Path) -> None:
+    agree(tmp_path, experiment({}))
+    with pytest.raises(
+        UserError, match=r"train.epochs was 10 and is 3; .*search.seed was 0 and is 2|search.seed.*epochs"
+    ):
+        agree(tmp_path, experiment({"train": {"epochs": 3}, "search": {"seed": 2}}))
+
+
+@pytest.mark.parametrize("text", ["", '{"search": ', "[]"])
+def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(UserError, match=rf"{tmp_path}/search.json"):
+        agree(tmp_path, experiment({}))

@@ -1,0 +1,278 @@
+"""One allocation, cut into blocks: what dies costs one training, nothing is left of the training before."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from checkout import environment
+from ranks import on_ranks
+from training import processes_of, wait
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.errors import UserError
+from nnlo_lib.experiment_file import load
+from nnlo_lib.search.trial import Leaf, read_result, read_trials
+from nnlo_lib.state import attempts
+from nnlo_lib.tune.blocks.launcher import ranks_of
+from nnlo_lib.tune.blocks.tally import NAME
+
+NNLO = Path(sys.executable).with_name("nnlo")
+NET = """
+import os
+import signal
+import torch
+
+def build(shape, classes, ends="well"):
+    return Net(shape, classes, ends)
+
+class Net(torch.nn.Sequential):
+    def __init__(self, shape, classes, ends):
+        size = shape[0] * shape[1] * shape[2]
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(size, 16), torch.nn.Dropout(), torch.nn.Linear(16, classes))
+        self.ends = ends
+
+    def forward(self, images):
+        if self.training and self.ends == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.training and self.ends == "failed" and float(images[0].sum()) % 1 < 0.2:  # not all ranks at a time
+            raise RuntimeError("this model fails")
+        return super().forward(images)
+"""
+BASE = {
+    "name": "t",
+    "model": {"name": "net.py:build"},
+    "train": {"epochs": 2, "batch_size": 16},
+    "checkpoint": {"every": "1 epoch"},
+    "seeds": [7],
+}
+
+
+class Trials:
+    """A search of a grid, in a folder of its own."""
+
+    def __init__(self, folder: Path, space: dict, size: int, **changes: object) -> None:
+        (folder / "net.py").write_text(NET)
+        search = {
+            "space": space, "method": {"name": "grid"}, "trials": 100, "blocks": {"size": size},
+            "objective": {"metric": "val_accuracy"},
+        }  # fmt: skip
+        (folder / "t.yaml").write_text(yaml.safe_dump(BASE | changes | {"search": search}))
+        self.root, self.folder = folder, folder / "results/t/search"
+
+    def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
+        """Start it in blocks, or, if of no ranks, as processes of their own."""
+        blocks = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
+        return subprocess.Popen(
+            [NNLO, "search", "t.yaml", *blocks], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def finish(self, ranks: int | None = None) -> str:
+        process = self.start(ranks)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        return said
+
+    @contextmanager
+    def on_way(self, ranks: int, epochs: int):
+        """Start, and go on when some training has done so many epochs more; it is ended in any case."""
+        before = self.epochs()
+        process = self.start(ranks)
+        try:
+            wait("epochs", lambda: self.epochs() >= before + epochs or process.poll() is not None)
+            assert process.poll() is None, process.communicate()[0]
+            yield process
+        finally:
+            process.kill()
+            process.communicate(timeout=30)
+
+    def epochs(self) -> int:
+        return sum(
+            path.read_text().count("\n") for path in self.folder.glob("trials/*/*/state/history.jsonl")
+        )
+
+    def results(self) -> dict:
+        return {
+            each.number: read_result(self.folder, each.decisions[-1].leaf)
+            for each in read_trials(self.folder)
+        }
+
+    def reasons(self, trial: int) -> list[str]:
+        return [each.reason for each in attempts.read(Leaf(trial, 0, 0).folder(self.folder) / "state")]
+
+    def weights(self, trial: int) -> bytes:
+        return (Leaf(trial, 0, 0).folder(self.folder) / "model.safetensors").read_bytes()
+
+
+def by_value(trials: Trials, key: str) -> dict:
+    return {each.point[key]: each.number for each in read_trials(trials.folder)}
+
+
+def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(tmp_path):
+    space = {
+        "algorithm.name": ["gosgd", "allreduce"], "model.args.ends": ["failed", "well"], "train.optimizer.lr": [0.05],
+    }  # fmt: skip
+    trials = Trials(tmp_path, space, 2, train=BASE["train"] | {"optimizer": {"name": "sgd", "momentum": 0.9}})
+    trials.finish(3)
+    results, points = trials.results(), {each.number: each.point for each in read_trials(trials.folder)}
+    assert len(results) == 4
+    for number, result in results.items():
+        fails = points[number]["model.args.ends"] == "failed"
+        assert result.status == ("failed" if fails else "finished")
+        assert ("this model fails" in result.error) == fails
+        assert trials.reasons(number) == (["code error"] if fails else ["finished"])
+    last = max(
+        number
+        for number, point in points.items()
+        if point["algorithm.name"] == "allreduce" and "well" in str(point)
+    )
+    assert last > min(number for number, result in results.items() if result.status == "failed")
+    before = trials.weights(last)
+    shutil.rmtree(Leaf(last, 0, 0).folder(trials.folder))
+    command = [
+        sys.executable,
+        "-m",
+        "nnlo_lib.tune.leaf",
+        trials.folder.relative_to(tmp_path),
+        str(last),
+        "0",
+        "2",
+    ]
+    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=60, capture_output=True)
+    assert trials.weights(last) == before
+    assert (
+        read_result(trials.folder, Leaf(last, 0, 2)).rows[-1]["val_loss"]
+        == results[last].rows[-1]["val_loss"]
+    )
+
+
+def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
+    """All at once by kill -9, then a rank of a block, then SIGTERM: what was saved is gone on with, without blocks, too."""
+    trials = Trials(
+        tmp_path, {"train.optimizer.lr": [0.01, 0.02, 0.03]}, 2, train={"epochs": 25, "batch_size": 32}
+    )
+    with trials.on_way(5, 4) as process:
+        process.kill()
+        process.wait(30)
+    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    with trials.on_way(5, 2) as process:
+        note = min(trials.folder.glob("trials/*/fold-0/state/ranks/1"))
+        os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
+        wait("the other rank leaves", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 30)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 75, said
+        assert "lost block" in said
+    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    trials.finish()
+    assert [each.status for each in trials.results().values()] == ["finished"] * 3
+    for number in range(3):
+        history = (Leaf(number, 0, 0).folder(trials.folder) / "state/history.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in history] == list(range(1, 26))
+        assert trials.reasons(number)[-1] == "finished"
+    told = [
+        each
+        for number in range(3)
+        for each in attempts.read(Leaf(number, 0, 0).folder(trials.folder) / "state")
+    ]
+    assert any(each.start > 0 for each in told)
+
+
+def test_a_training_that_two_blocks_die_of_has_failed_and_without_a_block_it_ends(tmp_path):
+    trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
+    process = trials.start(3)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, said
+    assert "1 left" in said
+    assert "no block is left" in said
+    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    assert json.loads((trials.folder / "state" / NAME).read_text())["lost"] == 2
+    trials.finish(3)
+    killed, well = by_value(trials, "model.args.ends")["killed"], by_value(trials, "model.args.ends")["well"]
+    results = trials.results()
+    assert results[well].status == "finished"
+    assert results[killed].status == "failed"
+    assert "2 blocks were lost" in results[killed].error
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"), [(8, "take 7 or 10"), (3, "take 4 or 7"), (1, "take 4 or 7"), (7, ""), (13, "")]
+)
+def test_one_coordinates_and_whole_blocks_train(ranks, words):
+    experiment = Experiment.model_validate(
+        {"search": {"space": {"train.optimizer.lr": [1.0]}, "blocks": {"size": 3}}}
+    )
+    assert experiment.parallel.ranks == 3
+    if not words:
+        assert ranks_of(experiment, ranks) == ranks
+    else:
+        with pytest.raises(UserError, match=words):
+            ranks_of(experiment, ranks)
+
+
+def test_blocks_and_trainings_are_of_one_size(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text("parallel: {ranks: 2}\nsearch:\n  space: {train.batch_size: [1]}\n  blocks: {size: 3}\n")
+    with pytest.raises(
+        UserError, match=r"t.yaml:4: search.blocks.size: a block of 3 cannot train on 2 ranks"
+    ):
+        load(path)
+
+
+def test_what_trains_in_blocks_has_real_ranks():
+    settings = {"parallel": {"transport": "simulated"}, "search": {"space": {"train.batch_size": [1]}}}
+    with pytest.raises(UserError, match="simulated does not go with --executor mpi"):
+        ranks_of(Experiment.model_validate(settings), 3)
+
+
+def many(comm, times):
+    """Use and free communicators, more than MPI has; return the files that are open at the end, less at the begin."""
+    opened = []
+    for number in range(times):
+        mine = type(comm)(comm.duplicate())
+        half = mine.split(mine.rank % 2)
+        vector = torch.full((100_000,), float(mine.rank))
+        mine.allreduce(vector)
+        mine.exchange({1 - mine.rank: vector}, {1 - mine.rank: torch.empty_like(vector)})
+        mine.send(vector, 1 - mine.rank)
+        mine.receive(vector, 1 - mine.rank)
+        assert vector[0] == 1
+        assert half.size == 1
+        mine.barrier()
+        mine.free()
+        if number in (0, times - 1):
+            opened.append(len(os.listdir("/proc/self/fd")))
+    return opened[1] - opened[0]
+
+
+def abandoned(comm):
+    """Leave an all-reduce in the middle of it, and check that what comes afterwards does not harm new memory."""
+    mine = type(comm)(comm.duplicate())
+    if comm.rank:
+        comm.barrier()
+    for size in (1000, 100_000):
+        mine.iallreduce(torch.ones(size))
+    mine.abandon()
+    del mine
+    fresh = [np.zeros(2000) for _ in range(100)]
+    if not comm.rank:
+        comm.barrier()
+    comm.barrier()
+    return not any(each.any() for each in fresh)
+
+
+def test_communicators_are_given_back():
+    assert on_ranks(many, "mpi", 2, 350) == [0, 0]
+
+
+def test_memory_that_mpi_may_still_write_into_outlives_a_failure():
+    assert on_ranks(abandoned, "mpi", 2) == [True, True]

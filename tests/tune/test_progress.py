@@ -1,0 +1,90 @@
+"""What a person reads while a search goes on, and when it has ended."""
+
+import re
+
+import pytest
+from made_up_search import MadeUp
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.search.record import read_record
+from nnlo_lib.search.trial import Leaf
+from nnlo_lib.tune.ending import tell_outcome
+from nnlo_lib.tune.progress import Told
+
+
+class Script:
+    """An executor whose waits do what is written."""
+
+    def __init__(self, *acts):
+        self.acts, self.started = list(acts), []
+
+    def start(self, leaf):
+        self.started.append(leaf)
+
+    def wait(self):
+        self.acts.pop(0)()
+        return bool(self.acts)
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda **settings: MadeUp(tmp_path, **settings)
+
+
+def lines(capsys):
+    return re.sub(r"\d:\d\d:\d\d", "T", capsys.readouterr().err).splitlines()
+
+
+def test_a_line_for_each_trial_as_it_ends(search, capsys):
+    made = search(folds={"k": 2}, objective={"epoch": "last"}).trial(worth=[5.0, 5.0])
+    told = Told(
+        Script(
+            lambda: made.trial(worth=[0.25, 0.75]),
+            lambda: made.trial(status="failed", error="out of memory " * 20),
+            lambda: made.trial(done=False),
+        ),
+        read_record(made.folder),
+    )
+    told.start(Leaf(1, 0, 9))
+    assert (told.wait(), told.wait(), told.wait()) == (True, True, False)
+    good, bad = lines(capsys)
+    assert re.fullmatch(r"nnlo: trial 1  val_loss 0.5\d* \+- 0.25  \(best 0.5\d*, trial 1\)  2/20, T", good)
+    assert bad.startswith("nnlo: trial 2 failed: out of memory out of memory")
+    assert len(bad) < 200
+
+
+def test_a_line_for_each_rung(search, capsys):
+    made = search(fidelity={"name": "asha"}, objective={"epoch": "last"})
+    told = Told(Script(lambda: made.trial(rungs=[1, 9], worth=[2.0])), read_record(made.folder))
+    told.wait()
+    first, last = lines(capsys)
+    assert "trial 0 after epoch 1  val_loss 2.6065" in first  # 2 + exp(-1/2)
+    assert "trial 0  val_loss 2.0111" in last  # 2 + exp(-9/2)
+
+
+def test_what_is_told_at_the_end(search, capsys):
+    made = (
+        search()
+        .trial({"train.optimizer.lr": 0.01, "algorithm.name": "average"})
+        .trial(status="failed", error="boom")
+    )
+    tell_outcome(made.folder.relative_to(made.folder.parents[2]))
+    best, rate, name, trials, table, page, following = capsys.readouterr().out.splitlines()
+    assert best.startswith("best: trial 0 of 2  val_loss 0.1")
+    assert rate.split() == ["train.optimizer.lr", "0.01"]
+    assert name.split() == ["algorithm.name", "average"]
+    assert trials.startswith("trials: 2, 1 failed; ")
+    assert [line.split()[-1].rpartition("/")[2] for line in (table, page, following)] == [
+        "trials.csv",
+        "report.html",
+        "best.yaml",
+    ]
+    for file in ("trials.csv", "report.html", "best.yaml"):
+        assert (made.folder / file).stat().st_size > 100
+
+
+def test_where_all_failed_the_reason_is_told(search):
+    made = search().trial(status="failed", error="boom")
+    with pytest.raises(UserError, match="boom"):
+        tell_outcome(made.folder)
