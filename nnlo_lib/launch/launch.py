@@ -56,12 +56,18 @@ def _launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event
         process = _start(task, launcher, limit)
     except OSError as error:
         return Outcome("bad input", f"cannot start the ranks by '{launcher}': {error}", usage=True)
-    watch = Watch(Ranks(task.state / "ranks"), _processes(task), process, signals, lost)
+    timeout = task.run.parallel.peer_timeout
+    watch = Watch(Ranks(task.state / "ranks"), _processes(task), process, signals, lost, timeout)
     watch.start()
     told = relay(process)
     status = process.wait()
     watch.join()
     segments.clear()
+    if watch.given_up:
+        text = (
+            f"no rank came up within {timeout:g} s (parallel.peer_timeout); what '{launcher}' said is above"
+        )
+        return Outcome("peer lost", text)
     return verdict(task, End(status, told, watch.first, signals.first, kernel_kills() > starved, limit))
 
 

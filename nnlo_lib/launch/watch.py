@@ -17,24 +17,28 @@ class Watch(Thread):
     """Watch `expected` ranks of a launcher (`child`) until it and they have ended.
 
     first: those that ended first; a launcher that then kills the others may name the wrong one. signals: are passed
-    on to the ranks, once all can hear them. lost: once set, all must end at once.
+    on to the ranks, once all can hear them. lost: once set, all must end at once. timeout: seconds in which ranks
+    must come up; given_up: they had not.
     """
 
     def __init__(
-        self, ranks: Ranks, expected: int, child: "subprocess.Popen[bytes]", signals: Heard, lost: Event
-    ) -> None:
+        self, ranks: Ranks, expected: int, child: "subprocess.Popen[bytes]", signals: Heard, lost: Event,
+        timeout: float,
+    ) -> None:  # fmt: skip
         super().__init__(daemon=True)
         self._ranks, self._expected, self._child = ranks, expected, child
         self._signals, self._lost = signals, lost
         self._begun, self._ended = time.monotonic(), 0.0
-        self._told = False
+        self._told, self._timeout = False, timeout
         self.first: list[str] = []
+        self.given_up = False
 
     def run(self) -> None:
         """Look until all is over, then end who is left."""
         while not self._over():
             self._tell()
             self._fence()
+            self._give_up()
             ended = self._ranks.ended(GLANCE)
             self.first = self.first or ended
         self._ranks.end()
@@ -62,6 +66,16 @@ class Watch(Thread):
         if self._lost.is_set():
             self._child.kill()
             self._ranks.kill()
+
+    def _give_up(self) -> None:
+        """End a start that hangs: MPI waits for ever for a rank that has ended before it could be connected."""
+        if self._ranks.announced or self._age < self._timeout:
+            return
+        if not self.given_up:
+            self._child.terminate()
+        elif self._age > self._timeout + PATIENCE:
+            self._child.kill()
+        self.given_up = True
 
     @property
     def _age(self) -> float:

@@ -1,7 +1,7 @@
-"""Ranks that MPI fails to connect are started again, a few times."""
+"""Ranks that MPI fails to connect are started again, a few times; nobody waits for ever for one that is missing."""
 
 import pytest
-from training import training
+from training import processes_of, training
 
 from nnlo_lib.state.attempts import read
 
@@ -11,14 +11,32 @@ echo try >> tries
 exit 15
 """
 
+HANGS = """#!/bin/sh
+shift 2
+exec mpiexec -n 1 false : -n 1 "$@"
+"""
+
+
+def launcher(folder, text):
+    path = folder / "launcher"
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
 
 @pytest.mark.parametrize(("times", "reason"), [(2, "finished"), (9, "killed")])
 def test_ranks_that_do_not_come_up_are_started_again(tmp_path, times, reason):
     run = training(tmp_path)
-    launcher = tmp_path / "fails"
-    launcher.write_text(FAILS.format(times=times))
-    launcher.chmod(0o755)
-    said = run.finish("--launcher", str(launcher), expect=int(reason != "finished"))
+    fails = launcher(tmp_path, FAILS.format(times=times))
+    said = run.finish("--launcher", fails, expect=int(reason != "finished"))
     assert said.count("starting them again") == 2
     assert (tmp_path / "tries").read_text().count("try") == 3
     assert [attempt.reason for attempt in read(run.job / "state")] == [reason]
+
+
+def test_a_rank_that_ends_before_mpi_knows_it_is_not_waited_for(tmp_path):
+    run = training(tmp_path, parallel={"peer_timeout": 6})
+    said = run.finish("--launcher", launcher(tmp_path, HANGS), expect=1)
+    assert "no rank came up within 6 s" in said
+    assert [attempt.reason for attempt in read(run.job / "state")] == ["peer lost"]
+    assert processes_of(tmp_path) == []

@@ -68,12 +68,16 @@ def search_in_blocks(
     segments = Segments()
     arguments = [str(folder), "--size", str(experiment.parallel.ranks), *_minutes()]
     process = start(experiment, launcher, ranks, ["-m", "nnlo_lib.tune.blocks.rank", *arguments])
-    watch = Overseer(state, ranks, process, signals, lost)
+    watch = Overseer(state, ranks, process, signals, lost, experiment.parallel.peer_timeout)
     watch.start()
     relay(process)
     process.wait()
     watch.join()
     segments.clear()
+    if watch.given_up:
+        raise UserError(
+            f"no rank came up within {experiment.parallel.peer_timeout:g} s (parallel.peer_timeout)"
+        )
     return _status(state, watch.first)
 
 
@@ -143,9 +147,10 @@ class Overseer(Watch):
     """Watches the ranks of an allocation, which outlive each other."""
 
     def __init__(
-        self, state: Path, expected: int, child: "subprocess.Popen[bytes]", signals: Heard, lost: Event
-    ) -> None:
-        super().__init__(Ranks(state / "ranks"), expected, child, signals, lost)
+        self, state: Path, expected: int, child: "subprocess.Popen[bytes]", signals: Heard, lost: Event,
+        timeout: float,
+    ) -> None:  # fmt: skip
+        super().__init__(Ranks(state / "ranks"), expected, child, signals, lost, timeout)
         self._state, self._alone = state, 0.0
         self._coordinator: Process | None = None
 
