@@ -65,7 +65,7 @@ def _launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event
     segments.clear()
     if watch.given_up:
         text = (
-            f"no rank came up within {timeout:g} s (parallel.peer_timeout); what '{launcher}' said is above"
+            f"no rank came up in time (parallel.peer_timeout: {timeout:g}); what '{launcher}' said is above"
         )
         return Outcome("peer lost", text)
     return verdict(task, End(status, told, watch.first, signals.first, kernel_kills() > starved, limit))

@@ -34,9 +34,10 @@ def test_ranks_that_do_not_come_up_are_started_again(tmp_path, times, reason):
     assert [attempt.reason for attempt in read(run.job / "state")] == [reason]
 
 
+@pytest.mark.slow
 def test_a_rank_that_ends_before_mpi_knows_it_is_not_waited_for(tmp_path):
     run = training(tmp_path, parallel={"peer_timeout": 6})
     said = run.finish("--launcher", launcher(tmp_path, HANGS), expect=1)
-    assert "no rank came up within 6 s" in said
+    assert "no rank came up in time" in said
     assert [attempt.reason for attempt in read(run.job / "state")] == ["peer lost"]
     assert processes_of(tmp_path) == []

@@ -76,7 +76,7 @@ def search_in_blocks(
     segments.clear()
     if watch.given_up:
         raise UserError(
-            f"no rank came up within {experiment.parallel.peer_timeout:g} s (parallel.peer_timeout)"
+            f"no rank came up in time (parallel.peer_timeout: {experiment.parallel.peer_timeout:g})"
         )
     return _status(state, watch.first)
 
