@@ -9,12 +9,9 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import yaml
 from checkout import environment
-from ranks import on_ranks
 from training import processes_of, wait
 
 from nnlo_lib.config import Experiment
@@ -232,47 +229,3 @@ def test_what_trains_in_blocks_has_real_ranks():
     settings = {"parallel": {"transport": "simulated"}, "search": {"space": {"train.batch_size": [1]}}}
     with pytest.raises(UserError, match="simulated does not go with --executor mpi"):
         ranks_of(Experiment.model_validate(settings), 3)
-
-
-def many(comm, times):
-    """Use and free communicators, more than MPI has; return the files that are open at the end, less at the begin."""
-    opened = []
-    for number in range(times):
-        mine = type(comm)(comm.duplicate())
-        half = mine.split(mine.rank % 2)
-        vector = torch.full((100_000,), float(mine.rank))
-        mine.allreduce(vector)
-        mine.exchange({1 - mine.rank: vector}, {1 - mine.rank: torch.empty_like(vector)})
-        mine.send(vector, 1 - mine.rank)
-        mine.receive(vector, 1 - mine.rank)
-        assert vector[0] == 1
-        assert half.size == 1
-        mine.barrier()
-        mine.free()
-        if number in (0, times - 1):
-            opened.append(len(os.listdir("/proc/self/fd")))
-    return opened[1] - opened[0]
-
-
-def abandoned(comm):
-    """Leave an all-reduce in the middle of it, and check that what comes afterwards does not harm new memory."""
-    mine = type(comm)(comm.duplicate())
-    if comm.rank:
-        comm.barrier()
-    for size in (1000, 100_000):
-        mine.iallreduce(torch.ones(size))
-    mine.abandon()
-    del mine
-    fresh = [np.zeros(2000) for _ in range(100)]
-    if not comm.rank:
-        comm.barrier()
-    comm.barrier()
-    return not any(each.any() for each in fresh)
-
-
-def test_communicators_are_given_back():
-    assert on_ranks(many, "mpi", 2, 350) == [0, 0]
-
-
-def test_memory_that_mpi_may_still_write_into_outlives_a_failure():
-    assert on_ranks(abandoned, "mpi", 2) == [True, True]

@@ -1,0 +1,42 @@
+"""What ranks do with communicators of their own, which MPI has only some thousands of."""
+
+import os
+
+import numpy as np
+import torch
+
+
+def many(comm, times):
+    """Use and free communicators, more than MPI has; return the files that are open at the end, less at the begin."""
+    opened = []
+    for number in range(times):
+        mine = type(comm)(comm.duplicate())
+        half = mine.split(mine.rank % 2)
+        vector = torch.full((100_000,), float(mine.rank))
+        mine.allreduce(vector)
+        mine.exchange({1 - mine.rank: vector}, {1 - mine.rank: torch.empty_like(vector)})
+        mine.send(vector, 1 - mine.rank)
+        mine.receive(vector, 1 - mine.rank)
+        assert vector[0] == 1
+        assert half.size == 1
+        mine.barrier()
+        mine.free()
+        if number in (0, times - 1):
+            opened.append(len(os.listdir("/proc/self/fd")))
+    return opened[1] - opened[0]
+
+
+def abandoned(comm):
+    """Leave an all-reduce in the middle of it, and check that what comes afterwards does not harm new memory."""
+    mine = type(comm)(comm.duplicate())
+    if comm.rank:
+        comm.barrier()
+    for size in (1000, 100_000):
+        mine.iallreduce(torch.ones(size))
+    mine.abandon()
+    del mine
+    fresh = [np.zeros(2000) for _ in range(100)]
+    if not comm.rank:
+        comm.barrier()
+    comm.barrier()
+    return not any(each.any() for each in fresh)

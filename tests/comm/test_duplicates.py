@@ -1,0 +1,12 @@
+"""Communicators that trainings of one allocation use one after the other."""
+
+from duplicates import abandoned, many
+from ranks import on_ranks
+
+
+def test_communicators_are_given_back():
+    assert on_ranks(many, "mpi", 2, 350) == [0, 0]
+
+
+def test_memory_that_mpi_may_still_write_into_outlives_a_failure():
+    assert on_ranks(abandoned, "mpi", 2) == [True, True]
