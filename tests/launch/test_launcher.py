@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,7 +140,9 @@ def test_a_killed_rank(tmp_path):
     assert processes_of(tmp_path) == []
     attempt = read(run.job / "state")[0]
     assert attempt.reason in ("killed", "peer lost")
-    assert "rank 1 (process " in attempt.error
+    assert re.search(r"rank [01] \(process \d+ on ", attempt.error), (
+        "either: MPICH ends the other in the same instant"
+    )
     assert attempt.reached >= 41
 
 
