@@ -7,7 +7,7 @@ trials/0007/fold-0/epochs-9.json    what came of training it up to epoch 9
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -63,9 +63,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a leaf. rows: of the history, from epoch 1; seconds: of training in all attempts; cores, gpus: used.
+    """What came of a leaf. rows: of the history, from epoch 1; cores, gpus: used.
 
-    started, ended: of this leaf, seconds since 1970.
+    started, ended: of the attempt that ended it, seconds since 1970; interrupted: seconds of attempts before.
     """
 
     leaf: Leaf
@@ -76,13 +76,12 @@ class Result:
     ended: float = 0.0
     cores: int = 1
     gpus: int = 0
-    parameters: int | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    interrupted: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """Wall time of this leaf."""
-        return self.ended - self.started
+        """Wall time of this leaf, in all attempts."""
+        return self.interrupted + self.ended - self.started
 
     def write(self, search: Path) -> None:
         """Publish, in one move."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 from nnlo_lib.state.reason import Reason
@@ -51,6 +52,13 @@ def out_of_memory(attempts: Sequence[Attempt]) -> int:
     reasons = [attempt.reason for attempt in attempts]
     finished = max((i + 1 for i, reason in enumerate(reasons) if reason == "finished"), default=0)
     return reasons[finished:].count("out of memory")
+
+
+def interrupted(attempts: Sequence[Attempt], before: float) -> float:
+    """Return the seconds of attempts that ended before a time (seconds since 1970), and since the run last finished."""
+    earlier = [each for each in attempts if datetime.fromisoformat(each.ended).timestamp() <= before]
+    finished = max((i + 1 for i, each in enumerate(earlier) if each.reason == "finished"), default=0)
+    return sum(each.seconds for each in earlier[finished:])
 
 
 _KEYS = {"start": "from"}

@@ -44,7 +44,9 @@ def train_leaf(
         return 0
     if outcome.reason in (*YIELDED, "disk full") or _may_get_more_memory(task, outcome, wishes):
         return outcome.status
-    return _publish(folder, replace(_result(task, leaf, outcome), started=started, ended=time.time()))
+    lost = attempts.interrupted(attempts.read(task.state), started)
+    result = replace(_result(task, leaf, outcome), started=started, ended=time.time(), interrupted=lost)
+    return _publish(folder, result)
 
 
 def _tried(task: Task, wishes: Wishes, attempted: Attempted) -> Outcome:

@@ -3,13 +3,14 @@
 import json
 import struct
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.jobs import Plan
 from nnlo_lib.launch.standing import standing
-from nnlo_lib.state.attempts import Attempt, append, out_of_memory, read
+from nnlo_lib.state.attempts import Attempt, append, interrupted, out_of_memory, read
 from nnlo_lib.state.claim import Claim
 from nnlo_lib.state.retries import futile, raised
 
@@ -55,6 +56,18 @@ def test_how_far_an_attempt_has_come(tmp_path):
     assert standing(tmp_path) == (40, 40, 40)
     (tmp_path / "step").write_bytes(struct.pack("<qq", 20, 47))
     assert standing(tmp_path) == (20, 47, 40)
+
+
+def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
+    minutes = [
+        replace(each, ended=f"2026-01-01T00:0{i}:00+00:00")
+        for i, each in enumerate(after("killed", "finished", "preempted", "killed", "finished"))
+    ]
+    end = datetime(2026, 1, 1, 0, 3, 30, tzinfo=UTC).timestamp()
+    assert interrupted(minutes, end) == 120
+    assert interrupted(minutes, end - 60) == 60
+    assert interrupted(minutes, end + 60) == 0
+    assert interrupted([], end) == 0
 
 
 @pytest.mark.parametrize(
