@@ -69,6 +69,9 @@ def _add_search(commands: Commands) -> None:
     search = _for_experiment(commands, _search, "search", text)
     search.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
     search.add_argument(
+        "--replay", action="store_true", help="train nothing: make each decision again from what it knew"
+    )
+    search.add_argument(
         "--executor", default="local", choices=["local", "mpi", "submitit"],
         help="local: processes of this machine; mpi: one allocation, rank 0 coordinates, blocks of ranks train; "
         "submitit: jobs of Slurm; default: %(default)s",
@@ -164,9 +167,12 @@ def _run(options: argparse.Namespace) -> int:
 
 def _search(options: argparse.Namespace) -> int:
     from nnlo_lib.experiment_file import load
-    from nnlo_lib.tune.command import search
+    from nnlo_lib.tune.command import replay_search, search
 
-    return search(load(options.file, options.changes), options.launcher, options.executor, options.ranks)
+    experiment = load(options.file, options.changes)
+    if options.replay:
+        return replay_search(experiment)
+    return search(experiment, options.launcher, options.executor, options.ranks)
 
 
 def _simulate(options: argparse.Namespace) -> int:

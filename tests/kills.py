@@ -98,6 +98,13 @@ class Search:
             end(self.folder)
         return len(disturbances)
 
+    def replayed(self) -> int:
+        """Make its decisions again; return the command's status."""
+        command = [NNLO, "search", f"{self.name}.yaml", "--replay"]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.surroundings, timeout=PATIENCE, check=False
+        ).returncode
+
     def _survives(self, kill: Kill) -> bool:
         """Start the driver and kill it, unless it ends before; what it left alive is left alone."""
         process = self.start()

@@ -77,7 +77,7 @@ class Hyperband(Strict):
 
 
 class MedianStopping(Strict):
-    """A trial ends when its best value is worse than the median of the others' means (Golovin et al. 2017)."""
+    """A trial pauses while its best value is worse than the median of the others' means (Golovin et al. 2017)."""
 
     name: Literal["median"] = "median"
     every: int = Field(1, ge=1, description="Epochs between two looks.")

@@ -10,8 +10,11 @@ from nnlo_lib.launch.signals import Signals
 from nnlo_lib.search.drive import Executor, drive
 from nnlo_lib.search.proposers.build import proposer
 from nnlo_lib.search.record import read_record
+from nnlo_lib.search.replay import replay
+from nnlo_lib.search.settings import NAME as SETTINGS
 from nnlo_lib.search.settings import agree
 from nnlo_lib.search.study import Study
+from nnlo_lib.search.trial import in_order, read_trials
 from nnlo_lib.single import prepare
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
@@ -43,6 +46,20 @@ def search(experiment: Experiment, launcher: str, executor: str = "local", ranks
         return _told(folder, status)
     finally:
         lease.release()
+
+
+def replay_search(experiment: Experiment) -> int:
+    """Make each decision of a search again from what it knew; return 1 and say so if one comes out otherwise."""
+    if experiment.search is None:
+        raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
+    folder, settings = folder_of(experiment), experiment.search
+    if not (folder / SETTINGS).exists():
+        raise UserError(f"{folder}: no search has begun there")
+    agree(folder, experiment)
+    found = replay(folder, settings, experiment.train.epochs, proposer(settings))
+    count = len(in_order(read_trials(folder)))
+    print("\n".join(found) if found else f"{folder}: all {count} decisions come out as they were")
+    return int(bool(found))
 
 
 def _search(experiment: Experiment, folder: Path, executor: Executor, lost: Event) -> int:

@@ -17,6 +17,8 @@ STEPS = 30  # of the optimizer
 
 
 class GaussianProcessFit:
+    """Fit the process to (n, d) coordinates and n values; what it returns predicts means and deviations, no noise."""
+
     def __call__(self, coordinates: Array, values: Array, seed: int) -> Predict:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
