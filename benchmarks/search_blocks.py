@@ -32,13 +32,13 @@ def main() -> None:
     if options.rank:
         be_a_rank(options.size, options.seconds)
     from nnlo_lib.tune.blocks.launcher import start
-    from nnlo_lib.tune.setting import write_setting
+    from nnlo_lib.tune.config_file import write_config
 
     path = Path(__file__).resolve()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         experiment = _experiment(options)
-        write_setting(experiment)
+        write_config(experiment)
         arguments = ["--rank", "--size", str(options.size), "--seconds", str(options.seconds)]
         started = time.time()
         process = start(experiment, "mpiexec", options.ranks, [str(path), *arguments])

@@ -19,10 +19,10 @@ from nnlo_lib.single import prepare
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.speech import say
+from nnlo_lib.tune.config_file import folder_of, write_config
 from nnlo_lib.tune.ending import tell_outcome
 from nnlo_lib.tune.executors import EXECUTORS
 from nnlo_lib.tune.progress import Told
-from nnlo_lib.tune.setting import folder_of, write_setting
 
 
 def search(experiment: Experiment, launcher: str, executor: str = "local", ranks: int | None = None) -> int:
@@ -38,7 +38,7 @@ def search(experiment: Experiment, launcher: str, executor: str = "local", ranks
     try:
         agree(folder, experiment)
         _prepare(experiment)
-        write_setting(experiment)
+        write_config(experiment)
         if executor == "mpi":
             status = _in_blocks(experiment, folder, launcher, ranks, signals, lease.lost)
         else:

@@ -13,7 +13,7 @@ from nnlo_lib.search.settings import agree
 from nnlo_lib.search.study import Study
 from nnlo_lib.search.trial import Leaf, in_order, read_result, read_trials
 from nnlo_lib.state.lease import Lease
-from nnlo_lib.tune.setting import NAME, write_setting
+from nnlo_lib.tune.config_file import NAME, write_config
 
 Asked = Callable[[], bool]
 Answer = TypeVar("Answer")
@@ -95,5 +95,5 @@ class Agenda:
         self._lease.acquire(False, lambda: False)
         atexit.register(self._lease.release)
         agree(self._folder, self._experiment)
-        write_setting(self._experiment)
+        write_config(self._experiment)
         return Study(self._folder, search, self._experiment.train.epochs, proposer(search), search.parallel)

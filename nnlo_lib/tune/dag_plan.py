@@ -12,8 +12,8 @@ from nnlo_lib.jobs import BEST
 from nnlo_lib.search.settings import NAME as SETTINGS
 from nnlo_lib.search.settings import agree
 from nnlo_lib.search.trial import Leaf, in_order, read_result, read_trial, read_trials
+from nnlo_lib.tune.config_file import folder_of
 from nnlo_lib.tune.dag_needs import Needs, Wildcards
-from nnlo_lib.tune.setting import folder_of
 from nnlo_lib.tune.trial_run import shown, trial_run
 
 ENDED = "ended.json"  # a copy of config.json

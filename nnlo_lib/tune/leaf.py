@@ -8,7 +8,7 @@ from nnlo_lib.errors import reported
 from nnlo_lib.launch.attempt import Wishes
 from nnlo_lib.launch.parting import POLICIES
 from nnlo_lib.search.trial import Leaf
-from nnlo_lib.tune.setting import read_setting
+from nnlo_lib.tune.config_file import read_config
 from nnlo_lib.tune.work import train_leaf
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     options = parser.parse_args()
     leaf = Leaf(options.trial, options.fold, options.epochs)
     wishes = Wishes(options.launcher, options.minutes, options.attempt, options.on_preemption, patient=True)
-    return train_leaf(read_setting(options.folder), options.folder, leaf, wishes)
+    return train_leaf(read_config(options.folder), options.folder, leaf, wishes)
 
 
 if __name__ == "__main__":

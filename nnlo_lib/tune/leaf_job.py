@@ -14,7 +14,7 @@ from submitit.core.utils import DelayedSubmission
 from nnlo_lib.launch.attempt import Wishes
 from nnlo_lib.search.trial import Leaf
 from nnlo_lib.state.scheduler import Job
-from nnlo_lib.tune.setting import read_setting
+from nnlo_lib.tune.config_file import read_config
 from nnlo_lib.tune.work import train_leaf
 
 
@@ -36,7 +36,7 @@ class LeafJob:
         wishes = Wishes(
             self.launcher, attempt=self.attempt, on_preemption="requeue", requeue=requeue_by(hook), patient=True
         )  # fmt: skip
-        return train_leaf(read_setting(self.folder), self.folder, self.leaf, wishes)
+        return train_leaf(read_config(self.folder), self.folder, self.leaf, wishes)
 
     def checkpoint(self) -> DelayedSubmission:
         """Return what submitit is to run when the job is queued again: the same, as its checkpoints are on disk."""

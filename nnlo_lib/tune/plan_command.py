@@ -6,8 +6,8 @@ from pathlib import Path
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.jobs import Plan, processes
 from nnlo_lib.search.words import clock
+from nnlo_lib.tune.estimate import search_lines
 from nnlo_lib.tune.pace import pace_of_run
-from nnlo_lib.tune.search_plan import search_lines
 
 HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "measured")
 

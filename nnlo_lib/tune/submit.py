@@ -9,10 +9,10 @@ from nnlo_lib.launch.signals import Signals
 from nnlo_lib.search.trial import Leaf, read_trial
 from nnlo_lib.state.retries import raised
 from nnlo_lib.state.speech import say
+from nnlo_lib.tune.config_file import read_config
 from nnlo_lib.tune.home_queue import HomeQueue
 from nnlo_lib.tune.leaf_job import LeafJob
 from nnlo_lib.tune.queue import Queue, log_of
-from nnlo_lib.tune.setting import read_setting
 from nnlo_lib.tune.slurm_queue import SlurmQueue, slurm_is_here
 from nnlo_lib.tune.ticket import Ticket
 from nnlo_lib.tune.trial_run import trial_run
@@ -26,7 +26,7 @@ class Submitit:
 
     def __init__(self, folder: Path, launcher: str, signals: Signals) -> None:
         self._folder, self._signals = folder, signals
-        self._experiment = read_setting(folder)
+        self._experiment = read_config(folder)
         self._queue = _queue(folder, f"nnlo-{self._experiment.name}", launcher)
         self._jobs: dict[Leaf, Ticket] = {}
         self._tries = Tries(folder)

@@ -25,8 +25,8 @@ from nnlo_lib.tune.blocks.crew import Crew, words_into
 from nnlo_lib.tune.blocks.post import QUIT, REPORT, TASK, WORK
 from nnlo_lib.tune.blocks.wish import Wish
 from nnlo_lib.tune.blocks.world import COORDINATOR, World
+from nnlo_lib.tune.config_file import read_config
 from nnlo_lib.tune.local import LOG
-from nnlo_lib.tune.setting import read_setting
 from nnlo_lib.tune.work import train_leaf
 
 Work = Callable[[Leaf], int]  # trains a leaf; returns what train_leaf does
@@ -78,7 +78,7 @@ class Training:
 
     def __init__(self, world: World, crew: Crew, folder: Path, wish: Wish, limit: Limit) -> None:
         self._world, self._crew, self._folder, self._wish = world, crew, folder, wish
-        self._experiment, self._place = read_setting(folder), Place(Job.current(), limit, wish)
+        self._experiment, self._place = read_config(folder), Place(Job.current(), limit, wish)
         self._broken: PeerLostError | None = None
 
     def __call__(self, leaf: Leaf) -> int:

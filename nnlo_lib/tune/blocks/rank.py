@@ -30,8 +30,8 @@ from nnlo_lib.tune.blocks.post import LOST
 from nnlo_lib.tune.blocks.pulse import Pulse
 from nnlo_lib.tune.blocks.wish import Wish
 from nnlo_lib.tune.blocks.world import COORDINATOR, World
+from nnlo_lib.tune.config_file import read_config
 from nnlo_lib.tune.progress import Told
-from nnlo_lib.tune.setting import read_setting
 
 LINGER = 0.5  # seconds, for the last words of a rank
 Part = Callable[[World, Wish], bool]  # a rank's, in a block; returns whether MPI is whole
@@ -93,7 +93,7 @@ def _train(world: World, folder: Path, wish: Wish, limit: Limit) -> bool:
 
 def _coordinate(world: World, folder: Path, wish: Wish) -> bool:
     """Search to the end, and say what became of it; return whether MPI is whole."""
-    experiment = read_setting(folder)
+    experiment = read_config(folder)
     search = experiment.search
     assert search is not None
     coordinator = Coordinator(

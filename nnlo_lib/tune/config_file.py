@@ -14,12 +14,12 @@ def folder_of(experiment: Experiment) -> Path:
     return Path("results", experiment.name, "search")
 
 
-def write_setting(experiment: Experiment) -> None:
+def write_config(experiment: Experiment) -> None:
     """Write the resolved experiment, in one move."""
     with replacing(folder_of(experiment) / NAME) as part:
         part.write_text(json.dumps(experiment.model_dump(mode="json"), indent=1))
 
 
-def read_setting(folder: Path) -> Experiment:
+def read_config(folder: Path) -> Experiment:
     """Return the experiment of the search in a folder."""
     return Experiment.model_validate(json.loads((folder / NAME).read_text()))

@@ -11,9 +11,9 @@ from nnlo_lib.jobs import processes
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.space import Space
 from nnlo_lib.search.words import clock
+from nnlo_lib.tune.config_file import folder_of
 from nnlo_lib.tune.expected import Expected, expected
 from nnlo_lib.tune.pace import pace_of_runs, pace_of_trials
-from nnlo_lib.tune.setting import folder_of
 from nnlo_lib.tune.trial_run import trial_run
 
 DRAWN = 64  # points, to see what trials ask for
