@@ -30,6 +30,7 @@ def main() -> None:
     _add_data(commands)
     _add_verify(commands)
     _add_chaos(commands)
+    _add_import(commands)
     _add_docs(commands)
     options = parser.parse_args()
     sys.exit(reported(lambda: options.command(options))())
@@ -115,6 +116,18 @@ def _add_chaos(commands: Commands) -> None:
     chaos.add_argument("--faults", type=int, default=20, help="default: %(default)s")
     chaos.add_argument("--seed", type=int, default=0, help="of the faults; default: %(default)s")
     chaos.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+
+
+def _add_import(commands: Commands) -> None:
+    text = "translate a command of NNLO, mpi_learn, PyDTNN or Theano-MPI, or a file of DiNNO's, into an experiment"
+    imported = commands.add_parser("import", help=text)
+    imported.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="one string, or the words as they are; or a file",
+    )
+    imported.set_defaults(command=_import)
 
 
 def _add_docs(commands: Commands) -> None:
@@ -210,6 +223,15 @@ def _chaos(options: argparse.Namespace) -> int:
     experiment = load(options.file, options.changes)
     name = _runs(options, experiment)[0]
     return chaos(experiment, name, options.seed, options.faults, options.launcher)
+
+
+def _import(options: argparse.Namespace) -> None:
+    from nnlo_lib.translate.translate import translate
+
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    if not words:
+        raise UserError("import what? nnlo import 'mpirun -np 3 TrainingDriver ...', or a file")
+    print(translate(words), end="")
 
 
 def _runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:

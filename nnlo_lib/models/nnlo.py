@@ -4,7 +4,40 @@ from itertools import pairwise
 
 from torch import nn
 
+from nnlo_lib.models.images import images
+
 Shape = tuple[int, int, int]  # channels, height, width
+
+
+def mnist(
+    shape: tuple[int, ...],
+    classes: int,
+    filters: int = 32,
+    kernel: int = 3,
+    pool: int = 2,
+    dense: int = 128,
+    dropout: float = 0.25,
+) -> nn.Module:
+    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters)."""
+    channels, *sides = images(shape, 2 * kernel - 2 + pool, "nnlo_mnist")
+    height, width = ((side - 2 * kernel + 2) // pool for side in sides)
+    convolutions = [nn.Conv2d(channels, filters, kernel), nn.ReLU(), nn.Conv2d(filters, filters, kernel)]
+    hidden = [nn.Linear(filters * height * width, dense), nn.ReLU(), nn.Dropout(dropout)]
+    pooling = [nn.ReLU(), nn.MaxPool2d(pool), nn.Dropout(dropout), nn.Flatten()]
+    return nn.Sequential(*convolutions, *pooling, *hidden, nn.Linear(dense, classes))
+
+
+def mnist_torch(
+    shape: tuple[int, ...], classes: int, kernel: int = 5, dense: int = 50, dropout: float = 0.5
+) -> nn.Module:
+    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters)."""
+    channels, *sides = images(shape, 3 * kernel + 1, "nnlo_mnist_torch")
+    height, width = (((side - kernel + 1) // 2 - kernel + 1) // 2 for side in sides)
+    return nn.Sequential(
+        nn.Conv2d(channels, 10, kernel), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(10, 20, kernel), nn.Dropout2d(dropout), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(20 * height * width, dense), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dense, classes),
+    )  # fmt: skip
 
 
 def cifar10(

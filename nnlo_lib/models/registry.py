@@ -1,8 +1,36 @@
 """Names of the model zoo; nothing here imports torch, so that an experiment is checked at once."""
 
+# file of nnlo_lib/models -> names of its functions, which are the models' names
+FILES = {
+    "simple": "simplemlp simplecnn",
+    "alexnet": "alexnet alexnet_2012",
+    "vgg": "vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn",
+    "googlenet": "googlenet",
+    "inception": "inception_v3",
+    "resnet": "resnet18 resnet34 resnet50 resnet101 resnet152 wide_resnet50_2 wide_resnet101_2",
+    "resnet_cifar": "resnet20 resnet32 resnet44 resnet56 resnet110 resnet1202",
+    "wide_resnet": "wide_resnet",
+    "densenet": "densenet40 densenet_bc100 densenet121 densenet161 densenet169 densenet201",
+    "mobilenet": "mobilenet_v1",
+    "gru": "hls4ml_gru",
+    "jedi": "jedi_net",
+    "fields": "fourier siren perceptron",
+    "lstm": "lstm",
+}
+
 MODELS = {
     "dinno_conv": "nnlo_lib.models.dinno:conv",
     "nnlo_cifar10": "nnlo_lib.models.nnlo:cifar10",
-    "simplemlp": "nnlo_lib.models.simple:simplemlp",
-    "simplecnn": "nnlo_lib.models.simple:simplecnn",
+    "nnlo_mnist": "nnlo_lib.models.nnlo:mnist",
+    "nnlo_mnist_torch": "nnlo_lib.models.nnlo:mnist_torch",
+    "nnlo_topclass": "nnlo_lib.models.topclass:topclass",
+    "nnlo_topclass_torch": "nnlo_lib.models.topclass:topclass_torch",
+    **{name: f"nnlo_lib.models.{file}:{name}" for file, names in FILES.items() for name in names.split()},
+}
+
+GANS = {  # a generator and a critic each
+    "wgan": "nnlo_lib.models.gan:wgan",
+    "lsgan": "nnlo_lib.models.gan:lsgan",
+    "lsgan_cifar": "nnlo_lib.models.gan:lsgan_cifar",
+    "calorimeter_gan": "nnlo_lib.models.calorimeter:calorimeter_gan",
 }

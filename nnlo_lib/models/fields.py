@@ -1,0 +1,67 @@
+"""Networks of coordinates: DiNNO's map of a building, SIREN, and plain perceptrons."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod, sqrt
+
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.models.activations import activation_named
+
+
+class Sine(nn.Module):
+    """sin(scale (W x + b)), W drawn from U(-bound, bound) (Sitzmann et al. 2020, arXiv 2006.09661)."""
+
+    def __init__(self, inputs: int, outputs: int, scale: float, bound: float) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(inputs, outputs), scale
+        nn.init.uniform_(self.linear.weight, -bound, bound)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (samples, outputs)."""
+        return torch.sin(self.scale * self.linear(inputs))
+
+
+def fourier(
+    shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (256, 64, 64, 64), scale: float = 0.05
+) -> nn.Module:
+    """Build DiNNO's network of positions: a layer of sines, layers of ReLU (25,601 parameters for one output).
+
+    The output is a logit; without classes there is one.
+    """
+    first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]))
+    dense = _dense(hidden, nn.ReLU)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), *dense, nn.Linear(hidden[-1], max(classes, 1)))
+
+
+def siren(
+    shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (256, 256, 256), omega: float = 30.0
+) -> nn.Module:
+    """Build SIREN: sines of frequency `omega` in every layer, initial weights as in section 3.2 of the paper.
+
+    Without classes there is one output.
+    """
+    widths = [prod(shape), *hidden]
+    bounds = [1 / widths[0], *(sqrt(6 / width) / omega for width in widths[1:])]
+    layers = [Sine(a, b, omega, c) for (a, b), c in zip(pairwise(widths), bounds[:-1], strict=True)]
+    last = nn.Linear(widths[-1], max(classes, 1))
+    nn.init.uniform_(last.weight, -bounds[-1], bounds[-1])
+    return nn.Sequential(nn.Flatten(), *layers, last)
+
+
+def perceptron(
+    shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (64, 64, 64), activation: str = "relu"
+) -> nn.Module:
+    """Build DiNNO's dense networks of reinforcement learning (12 inputs, 5 outputs: 9,477 parameters).
+
+    Tanh and sigmoid bound the outputs as well. Without classes there is one output.
+    """
+    layer = activation_named(activation)
+    bounds = [layer()] if activation in ("tanh", "sigmoid") else []
+    last = [nn.Linear(hidden[-1], max(classes, 1)), *bounds]
+    return nn.Sequential(nn.Flatten(), *_dense([prod(shape), *hidden], layer), *last)
+
+
+def _dense(widths: Sequence[int], activation: type[nn.Module]) -> list[nn.Module]:
+    return [nn.Sequential(nn.Linear(a, b), activation()) for a, b in pairwise(widths)]

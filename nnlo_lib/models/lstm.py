@@ -1,0 +1,51 @@
+"""Theano-MPI's network for reviews of films: an LSTM (Hochreiter and Schmidhuber 1997) and its mean state."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+PADDING = 0  # the word that fills a text up
+
+
+class Gates(nn.LSTM):
+    """An LSTM with one bias, where torch's has two: a weight of an input that is always 1."""
+
+    def __init__(self, inputs: int, units: int) -> None:
+        super().__init__(inputs + 1, units, bias=False, batch_first=True)
+        for weight in self.parameters():
+            for gate in weight.data.chunk(4):
+                nn.init.orthogonal_(gate)
+        nn.init.zeros_(next(self.parameters()).data[:, -1:])
+
+    def forward(self, series: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the states (samples, steps, units) of (samples, steps, inputs)."""
+        states: Tensor = super().forward(pad(series, (0, 1), value=1.0))[0]
+        return states
+
+
+class Texts(nn.Module):
+    """Scores from the mean of the states after each word; what fills a text up at its end does not count."""
+
+    def __init__(self, words: int, units: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, units)
+        nn.init.uniform_(self.embedding.weight, 0, 0.01)
+        self.lstm = Gates(units, units)
+        self.last = nn.Sequential(nn.Dropout(dropout), nn.Linear(units, classes))
+
+    def forward(self, texts: Tensor) -> Tensor:
+        """Return (samples, classes) of word numbers (samples, steps)."""
+        texts = texts.long()
+        real = (texts != PADDING).unsqueeze(2)
+        states = torch.where(real, self.lstm(self.embedding(texts)), 0.0)
+        scores: Tensor = self.last(states.sum(1) / real.sum(1).clamp(min=1))
+        return scores
+
+
+def lstm(
+    shape: tuple[int, ...], classes: int, words: int = 10_000, units: int = 128, dropout: float = 0.5
+) -> nn.Module:
+    """Build the network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters)."""
+    if len(shape) != 1:
+        raise ValueError(f"lstm takes texts of word numbers (steps,), these samples are {shape}")
+    return Texts(words, units, classes, dropout)

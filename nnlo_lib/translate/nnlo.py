@@ -1,0 +1,186 @@
+"""NNLO's TrainingDriver (nnlo/TrainingDriver.py)."""
+
+from pathlib import Path
+
+from nnlo_lib.translate import coming
+from nnlo_lib.translate.command_line import CommandLine
+from nnlo_lib.translate.draft import Draft, named
+from nnlo_lib.translate.networks import Network, network
+from nnlo_lib.translate.nnlo_options import OPTIONS
+from nnlo_lib.translate.options import Options
+from nnlo_lib.translate.update_rules import server_rule, worker_rule
+
+LOSSES = {
+    "categorical_crossentropy": "cross_entropy", "sparse_categorical_crossentropy": "cross_entropy",
+    "mse": "mse", "mean_squared_error": "mse", "mae": "mae", "mean_absolute_error": "mae",
+    "binary_crossentropy": "binary_cross_entropy", "categorical_hinge": "hinge", "hinge": "hinge",
+}  # fmt: skip
+METRICS = {"val_acc": "val_accuracy", "acc": "train_accuracy", "loss": "train_loss"}
+PLACES = "the profile (profiles/) and `resources:` say where ranks run"
+OF_READER = ("train_data", "val_data", "features-name", "labels-name")
+
+
+def training(command: CommandLine) -> Draft:
+    """Translate a TrainingDriver."""
+    draft = Draft("NNLO's TrainingDriver, imported:")
+    options = Options("TrainingDriver", OPTIONS, command.words)
+    machine(draft, command)
+    trained(draft, options, command.ranks)
+    return draft
+
+
+def machine(draft: Draft, command: CommandLine) -> None:
+    """Set ranks, GPUs and threads; tell what the launcher was told besides."""
+    draft.set("parallel.ranks", command.ranks, f"{command.ranks} processes")
+    if command.gpus:
+        draft.set("parallel.gpus_per_rank", 1, f"-g {command.gpus}")
+    if command.threads > 1:
+        draft.set("parallel.threads_per_rank", command.threads, "OMP_NUM_THREADS")
+    for place in command.places:
+        draft.remarks.append(f"{place}: {PLACES}")
+
+
+def trained(draft: Draft, options: Options, ranks: int) -> Network:
+    """Set all that a training is."""
+    draft.carry(options)
+    found = network(draft, str(options["model"]), options.said("model"))
+    name = f"{Path(str(options['model'])).stem}-{options['trial-name']}"
+    draft.set("name", named(name), "model and trial")
+    data(draft, options, found)
+    loss(draft, options)
+    algorithm(draft, options, ranks)
+    stopping(draft, options)
+    checkpoints(draft, options)
+    return found
+
+
+def data(draft: Draft, options: Options, found: Network) -> None:
+    """Set files where they are named, else the data set that the model's module brings along."""
+    if not options["train_data"]:
+        said = f"get_train() of {options['model']}"
+        if found.dataset:
+            draft.set("data.dataset", found.dataset, said)
+        else:
+            draft.later(said, "a module does not name data; until you set data: it is the default data set")
+        return
+    train, val = Path(options["train_data"]), Path(options["val_data"] or options["train_data"])
+    reader = {"name": "arrays", "train": train.name, "features": options["features-name"]}
+    if options["val_data"]:
+        reader["validation"] = val.name if val.parent == train.parent else str(val.absolute())
+        draft.set("data.validation", "validation", "the root validated on all of --val_data")
+    if options["labels-name"] != "labels":
+        reader["labels"] = options["labels-name"]
+    said = options.said(*(name for name in OF_READER if name in options))
+    draft.set("data.dataset", f"{train.stem}-files", "a name for the files")
+    draft.set("data.source", str(train.parent), "where the lists are")
+    draft.set("data.reader", reader, said)
+    draft.remarks.append(
+        "NNLO gave each worker whole files, read them in their order and never shuffled; here the samples of all files "
+        "are shuffled in each epoch and cut among the workers (data.partition)."
+    )
+
+
+def loss(draft: Draft, options: Options) -> None:
+    """Set the loss by its name here."""
+    name = LOSSES.get(options["loss"], options["loss"])
+    draft.set(
+        "loss", name, options.said("loss"), f"the loss {name} is not there; until then it is cross_entropy"
+    )
+
+
+def algorithm(draft: Draft, options: Options, ranks: int) -> None:
+    """Set how workers and master agree, and the optimizer that does the steps."""
+    if ranks == 1:
+        draft.set(
+            "algorithm", {"name": "allreduce"}, f"{options.said('mode')}, but one process has no master"
+        )
+        _worker(draft, options)
+        return
+    if options["mode"] in ("downpour", "sgd"):
+        _server(draft, options)
+    else:
+        _worker(draft, options)
+        if "optimizer" in options:
+            draft.remarks.append(f"{options.said('optimizer')}: NNLO's master steps in downpour only")
+    draft.set("algorithm", _algorithm(draft, options), options.said(*_words(options)))
+    if options["sync-every"] > 1 or options["synchronous"]:
+        draft.remarks.append(
+            "NNLO's master counted an epoch by its updates, so that with --sync-every s (or --synchronous and n workers) "
+            "its validation, stopping and checkpoints came every s (n) epochs of its workers; here an epoch is a "
+            "pass over all samples."
+        )
+
+
+def _worker(draft: Draft, options: Options) -> None:
+    arguments = options["worker-optimizer-params"]
+    worker_rule(draft, options["worker-optimizer"], arguments, _said_worker(options))
+
+
+def _said_worker(options: Options) -> str:
+    words = ["worker-optimizer-params"] if "worker-optimizer-params" in options else []
+    return options.said("worker-optimizer", *words)
+
+
+def _server(draft: Draft, options: Options) -> None:
+    server_rule(draft, options["optimizer"], f"{options.said('optimizer')}, which the server steps with")
+    draft.remarks.append(
+        f"{_said_worker(options)}: workers stepped with it and sent what changed; here they send gradients, and only the "
+        "server steps."
+    )
+
+
+def _words(options: Options) -> list[str]:
+    wanted = [name for name in options.table if name.startswith(("elastic-force", "gem-m", "gem-k", "sync"))]
+    return ["mode", *(name for name in [*wanted, "n-masters"] if name in options)]
+
+
+def _algorithm(draft: Draft, options: Options) -> dict[str, object]:
+    block: dict[str, object] = {"sync_every": options["sync-every"], "masters": options["n-masters"]}
+    match options["mode"]:
+        case "downpour" | "sgd":
+            block = {"name": "downpour", **block, "synchronous": options["synchronous"]}
+        case "easgd":
+            block = {"name": "easgd", **block, "synchronous": options["synchronous"]}
+            block["elastic_force"] = options["elastic-force"]
+        case mode:
+            block = {
+                "name": mode,
+                **block,
+                "momentum": options["gem-momentum"],
+                "kappa": options["gem-kappa"],
+            }
+            if "gem-lr" in options:
+                draft.later(
+                    options.said("gem-lr"), "gem takes the changes of the workers' optimizer as they are"
+                )
+            else:
+                draft.remarks.append(
+                    "NNLO multiplied the workers' steps by --gem-lr, 0.01; here they are as they are"
+                )
+            if options["synchronous"]:
+                draft.later(options.said("synchronous"), "gem is asynchronous")
+    if options["synchronous"]:
+        draft.remarks.append(
+            f"{options.said('synchronous')}: NNLO waited for 95 % and summed; here all, averaged"
+        )
+    return block
+
+
+def stopping(draft: Draft, options: Options) -> None:
+    """Set early stopping and the target, in NNLO's own form."""
+    for name, key in (("early-stopping", coming.EARLY_STOPPING), ("target-metric", coming.TARGET)):
+        if options[name]:
+            metric, *rest = options[name].split(",")
+            key.to(draft, ",".join([METRICS.get(metric, metric), *rest]), options.said(name))
+    if options["early-stopping"] and "~" not in options["early-stopping"]:
+        draft.remarks.append(f"{options.said('early-stopping')}: without ~ NNLO never stopped")
+
+
+def checkpoints(draft: Draft, options: Options) -> None:
+    """Set how often a run is saved."""
+    if options["checkpoint"]:
+        every = options["checkpoint-interval"]
+        said = options.said("checkpoint", "checkpoint-interval")
+        draft.set("checkpoint.every", f"{every} epoch{'s' if every > 1 else ''}", said)
+    elif "checkpoint-interval" in options:
+        draft.idle.append(f"{options.said('checkpoint-interval')} (nothing is saved without --checkpoint)")

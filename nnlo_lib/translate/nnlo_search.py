@@ -1,0 +1,109 @@
+"""NNLO's OptimizationDriver: a search of the arguments of a model (nnlo/OptimizationDriver.py)."""
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.models.registry import MODELS
+from nnlo_lib.translate import coming
+from nnlo_lib.translate.command_line import CommandLine
+from nnlo_lib.translate.draft import Draft
+from nnlo_lib.translate.networks import Network
+from nnlo_lib.translate.nnlo import PLACES, trained
+from nnlo_lib.translate.nnlo_options import OPTIONS as TRAINING
+from nnlo_lib.translate.options import Option, Options, flag
+
+OPTIONS = {
+    **TRAINING,
+    "trial-name": Option(default="search"),
+    "block-size": Option(int, 2),
+    "n-fold": Option(int, 1, "search.folds.k"),
+    "num-iterations": Option(int, 10),
+    "hyper-opt": Option(default="bayesian"),
+    "ga-populations": Option(int, 10),
+    "opt-restore": flag("the same command again goes on where it stopped"),
+    "target-objective": Option(float),
+    "example": Option(default="mnist"),
+}
+
+
+def optimization(command: CommandLine) -> Draft:
+    """Translate an OptimizationDriver."""
+    draft = Draft(
+        f"NNLO's OptimizationDriver, imported: nnlo search FILE --executor mpi --ranks {command.ranks}"
+    )
+    options = Options("OptimizationDriver", OPTIONS, command.words)
+    if options["model"] is None:
+        options = Options("OptimizationDriver", OPTIONS, [*command.words, "--model", options["example"]])
+    size = _blocks(draft, options, command.ranks)
+    _gan(draft, options)
+    _method(draft, options)
+    _objective(draft, options)
+    _space(draft, trained(draft, options, size))
+    draft.remarks.extend(f"{place}: {PLACES}" for place in command.places)
+    return draft
+
+
+def _blocks(draft: Draft, options: Options, ranks: int) -> int:
+    """Cut the ranks up; here a block trains one fold, in NNLO it trains all folds of a trial at a time."""
+    whole, folds = int(options["block-size"]), int(options["n-fold"])
+    blocks, size = (ranks - 1) // whole, whole // folds
+    if blocks < 1 or (ranks - 1) % whole or size < 1:
+        raise UserError(
+            f"OptimizationDriver: {ranks} ranks are one coordinator and {ranks - 1} others, which blocks of "
+            f"{whole} with {folds} folds do not divide"
+        )
+    said = options.said("block-size") + (f" / {folds} folds" if folds > 1 else "")
+    draft.set("search.blocks", {"size": size}, said)
+    draft.set("search.parallel", blocks * folds, f"{ranks} processes, {said}")
+    if folds > 1:
+        draft.remarks.append(
+            f"{options.said('n-fold')}: NNLO's block trains all folds of a trial at a time, each on {size} of its ranks, "
+            "and cuts folds by files; here a block trains one fold, and folds are cut by samples, stratified."
+        )
+    return size
+
+
+def _gan(draft: Draft, options: Options) -> None:
+    if "gan" in (options["example"], options["model"]):
+        coming.GAN.to(draft, "gan", options.said("example"))
+
+
+def _method(draft: Draft, options: Options) -> None:
+    trials, said = options["num-iterations"], options.said("num-iterations")
+    if options["hyper-opt"] == "genetic":
+        population = options["ga-populations"]
+        method, trials = {"name": "genetic", "population": population}, trials * population
+        said += f" generations of {options.said('ga-populations')}"
+    else:
+        method = {"name": {"bayesian": "gp"}.get(options["hyper-opt"], options["hyper-opt"])}
+    draft.set("search.method", method, options.said("hyper-opt"))
+    draft.set("search.trials", trials, said)
+
+
+def _objective(draft: Draft, options: Options) -> None:
+    """NNLO's figure of merit is 1 - the root's last val_acc."""
+    objective, said = (
+        {"metric": "val_accuracy", "epoch": "last"},
+        "NNLO's figure of merit, 1 - val_acc of the last epoch",
+    )
+    if options["target-objective"] is not None:
+        objective |= {"target": round(1 - options["target-objective"], 12)}
+        said = f"{options.said('target-objective')}, as accuracy: {said}"
+    draft.set("search.objective", objective, said)
+    draft.remarks.append(
+        "NNLO minimizes its figure of merit, 1 - val_acc; here val_accuracy itself is maximized."
+    )
+
+
+def _space(draft: Draft, found: Network) -> None:
+    """A file of the user's brings its parameter_range; NNLO's own networks have theirs written down."""
+    if found.own:
+        return
+    rate = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
+    if found.space and found.name in MODELS:
+        space = {f"model.args.{name}": dimension for name, dimension in found.space.items()}
+        draft.set("search.space", space, "the parameter_range of NNLO's model")
+    else:
+        draft.set(
+            "search.space",
+            rate,
+            "NNLO searches arguments of its model only; write `model.args.<name>` for those",
+        )

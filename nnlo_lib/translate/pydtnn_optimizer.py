@@ -1,0 +1,71 @@
+"""PyDTNN's optimizers, and what its launchers made of their learning rate."""
+
+from typing import Any
+
+from nnlo_lib.config import nearest
+from nnlo_lib.errors import UserError
+from nnlo_lib.translate.draft import Draft
+from nnlo_lib.translate.options import Options
+
+RULES = {
+    "sgd": ("momentum", "nesterov"), "rmsprop": ("rho", "epsilon"), "adam": ("beta1", "beta2", "epsilon"),
+    "nadam": ("beta1", "beta2", "epsilon"),
+}  # fmt: skip
+
+
+def optimizer(draft: Draft, options: Options, ranks: int) -> None:
+    name = options["optimizer"].lower()
+    if name not in RULES:
+        raise UserError(f"PyDTNN has no optimizer '{name}'; {nearest(name, RULES)}")
+    rule = {"name": name, "lr": options["learning_rate"]} | {key: options[key] for key in RULES[name]}
+    words = [key for key in ("optimizer", "learning_rate", *RULES[name]) if key in options]
+    said = options.said(*(words or ["optimizer"]))
+    if of_2020(options):
+        said = _old_rate(draft, options, rule, ranks, said)
+    elif name == "sgd" and ranks > 1 and options["learning_rate_scaling"]:
+        rule["lr"] = round(rule["lr"] * ranks, 12)
+        said += f", times {ranks} ranks ({options.said('learning_rate_scaling')})"
+    _decay(draft, options, rule)
+    draft.set("train.optimizer", rule, said, "" if name != "nadam" else "nadam is no optimizer here yet")
+    if name in ("adam", "nadam", "rmsprop"):
+        draft.remarks.append(
+            "PyDTNN adds --epsilon below the root of the second moment; here it is added to the root."
+        )
+
+
+def of_2020(options: Options) -> bool:
+    """Tell the launcher of 2020, whose losses were a list and whose learning rate was divided."""
+    return (
+        "," in options["loss_func"]
+        or options["loss_func"] == "categorical_accuracy"
+        or "warm_up_batches" in options
+    )
+
+
+def _old_rate(draft: Draft, options: Options, rule: dict[str, Any], ranks: int, said: str) -> str:
+    """Divide Adam's rate as it was: gradients were sums, which only SGD's step follows."""
+    samples = options["batch_size"] * ranks
+    if options["optimizer"] not in RULES:
+        draft.remarks.append(
+            f"{options.said('optimizer')}: the launcher of this command knew small letters only and took SGD without a "
+            "word; here it is what it says."
+        )
+    if rule["name"] == "sgd":
+        return said
+    rule["lr"] = rule["lr"] / samples
+    draft.remarks.append(
+        f"{options.said('learning_rate')}: the launcher of this command added gradients up and divided the rate by "
+        f"batch size times ranks, {samples} (its effective_learning_rate); {rule['name']} does not feel the sum, so "
+        "this is its rate."
+    )
+    return f"{said}, / {samples}"
+
+
+def _decay(draft: Draft, options: Options, rule: dict[str, Any]) -> None:
+    if not options["decay"]:
+        return
+    rule["weight_decay"] = options["decay"]
+    draft.remarks.append(
+        f"{options.said('decay')}: PyDTNN's decay is decoupled from the gradient, as in AdamW; weight_decay is an L2 "
+        "penalty in the gradient."
+    )

@@ -1,0 +1,99 @@
+"""PyDTNN's schedulers, which also stop a training and save its model."""
+
+from nnlo_lib.config import nearest
+from nnlo_lib.errors import UserError
+from nnlo_lib.translate import coming
+from nnlo_lib.translate.draft import Draft
+from nnlo_lib.translate.options import Option, Options
+
+LOSS = "val_categorical_cross_entropy"
+OPTIONS = {
+    "lr_schedulers": Option(default="early_stopping,reduce_lr_on_plateau,model_checkpoint"),
+    "warm_up_batches": Option(int, 500),
+    "warm_up_epochs": Option(int, 5),
+    "early_stopping_metric": Option(default=LOSS),
+    "early_stopping_patience": Option(int, 10),
+    "reduce_lr_on_plateau_metric": Option(default=LOSS),
+    "reduce_lr_on_plateau_factor": Option(float, 0.1),
+    "reduce_lr_on_plateau_patience": Option(int, 5),
+    "reduce_lr_on_plateau_min_lr": Option(float, 0.0),
+    "reduce_lr_every_nepochs_factor": Option(float, 0.1),
+    "reduce_lr_every_nepochs_nepochs": Option(int, 5),
+    "reduce_lr_every_nepochs_min_lr": Option(float, 0.0),
+    "stop_at_loss_metric": Option(default="val_accuracy"),
+    "stop_at_loss_threshold": Option(float, 0.0),
+    "model_checkpoint_metric": Option(default=LOSS),
+    "model_checkpoint_save_freq": Option(int, 2),
+}  # fmt: skip
+KNOWN = (
+    "warm_up",
+    "early_stopping",
+    "reduce_lr_on_plateau",
+    "reduce_lr_every_nepochs",
+    "stop_at_loss",
+    "model_checkpoint",
+)
+
+
+def measure(name: str) -> str:
+    """Return what PyDTNN's loss or metric is here."""
+    for old, new in (
+        ("categorical_cross_entropy", "loss"),
+        ("binary_cross_entropy", "loss"),
+        ("categorical_", ""),
+    ):
+        name = name.replace(old, new)
+    return name
+
+
+def schedulers(draft: Draft, options: Options) -> None:
+    """Set what each scheduler of the list is here; tell of options of those that are not in it."""
+    chosen = [name for name in options["lr_schedulers"].split(",") if name]
+    for name in chosen:
+        if name not in KNOWN:
+            raise UserError(f"PyDTNN has no scheduler '{name}'; {nearest(name, KNOWN)}")
+        _set(draft, options, name)
+    for option, _ in options.given():
+        owner = next((name for name in KNOWN if option.startswith(f"{name}_")), None)
+        if owner and owner not in chosen:
+            draft.idle.append(
+                f"{options.said(option)} (PyDTNN did not read it, {owner} is not in --lr_schedulers)"
+            )
+
+
+def _set(draft: Draft, options: Options, name: str) -> None:
+    metric = measure(options[f"{name}_metric"]) if f"{name}_metric" in OPTIONS else ""
+    said = options.said(
+        *(option for option in OPTIONS if option.startswith(f"{name}_") and option in options)
+    )
+    said = f"lr_schedulers {name}{f', {said}' if said else ''}"
+    match name:
+        case "early_stopping":
+            patience = options["early_stopping_patience"]
+            block = {"metric": metric, "patience": patience, "restore_best": True}
+            coming.EARLY_STOPPING.to(draft, block, said)
+        case "reduce_lr_on_plateau":
+            keys = {"factor": "factor", "patience": "patience", "min_lr": "minimum"}
+            block = {new: options[f"{name}_{old}"] for old, new in keys.items()}
+            coming.PLATEAU.to(draft, {"name": "plateau", "metric": metric, **block}, said)
+        case "reduce_lr_every_nepochs":
+            block = {"every": options[f"{name}_nepochs"], "factor": options[f"{name}_factor"]}
+            coming.STEPS.to(draft, {"name": "step", **block}, said)
+        case "stop_at_loss":
+            sign = ">" if "accuracy" in metric else "<"
+            coming.STOP_AT_LOSS.to(draft, f"{metric},{sign},{options['stop_at_loss_threshold']:g}", said)
+        case "warm_up":
+            unit = "batches" if "warm_up_batches" in options else "epochs"
+            coming.WARM_UP.to(
+                draft, f"{options[f'warm_up_{unit}']} {'steps' if unit == 'batches' else unit}", said
+            )
+        case "model_checkpoint":
+            _keep_best(draft, options, metric.removeprefix("val_"), said)
+
+
+def _keep_best(draft: Draft, options: Options, metric: str, said: str) -> None:
+    draft.set("checkpoint.best", metric, said, f"a checkpoint is not judged by {metric}")
+    every = options["model_checkpoint_save_freq"]
+    draft.remarks.append(
+        f"model_checkpoint: PyDTNN saved a better model every {every} epochs at most; here the best of all epochs is kept"
+    )
