@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from nnlo_lib.models.images import he_normal, images, small
+from nnlo_lib.models.images import dense, he_normal, images, small
 
 LEAST = 67  # pixels: below, the last pooling has nothing left
 
@@ -18,8 +18,8 @@ def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Mo
         features = [*_features(shape[0], filters, padding=2), nn.AdaptiveAvgPool2d(6)]
         return he_normal(nn.Sequential(*features, nn.Flatten(), *_perceptron(256 * 36, classes, dropout)))
     inputs = 256 * (shape[1] // 16) * (shape[2] // 16)
-    dense = _perceptron(inputs, classes, dropout, first=False)
-    return he_normal(nn.Sequential(*_small_features(shape[0], filters), nn.Flatten(), *dense))
+    last = _perceptron(inputs, classes, dropout, first=False)
+    return he_normal(nn.Sequential(*_small_features(shape[0], filters), nn.Flatten(), *last))
 
 
 def alexnet_2012(
@@ -32,8 +32,8 @@ def alexnet_2012(
     """
     filters = (96, 256, 384, 384, 256)
     features = _features(images(shape, LEAST, "alexnet_2012")[0], filters, 0, groups, normalize)
-    dense = _perceptron(256 * 36, classes, dropout, first=False)
-    return he_normal(nn.Sequential(*features, nn.AdaptiveAvgPool2d(6), nn.Flatten(), *dense))
+    last = _perceptron(256 * 36, classes, dropout, first=False)
+    return he_normal(nn.Sequential(*features, nn.AdaptiveAvgPool2d(6), nn.Flatten(), *last))
 
 
 def _features(
@@ -63,7 +63,7 @@ def _small_features(channels: int, filters: tuple[int, ...]) -> list[nn.Module]:
 
 def _perceptron(inputs: int, classes: int, dropout: float, first: bool = True) -> list[nn.Module]:
     """Build the dense layers, the dropout before (`first`) or after each hidden one."""
-    hidden = [[nn.Linear(inputs, 4096), nn.ReLU()], [nn.Linear(4096, 4096), nn.ReLU()]]
+    hidden = [dense(inputs, 4096), dense(4096, 4096)]
     drop = nn.Dropout(dropout)
     blocks = [[drop, *block] if first else [*block, drop] for block in hidden]
     return [layer for block in blocks for layer in block] + [nn.Linear(4096, classes)]

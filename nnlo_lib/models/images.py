@@ -52,6 +52,14 @@ def classifier(inputs: int, classes: int, dropout: float = 0.0) -> nn.Sequential
     )
 
 
+def dense(inputs: int, outputs: int) -> list[nn.Module]:
+    """Build a dense layer, drawn from N(0, 2 / inputs), and ReLU."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+    nn.init.zeros_(linear.bias)
+    return [linear, nn.ReLU()]
+
+
 class Branches(nn.ModuleList):
     """Branches that take the same images; their channels follow each other."""
 
@@ -81,7 +89,7 @@ class Auxiliary(nn.Module):
 
 
 def he_normal(network: Network) -> Network:
-    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers stay as torch's."""
+    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers stay."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from nnlo_lib.models.images import he_normal, images, small
+from nnlo_lib.models.images import dense, he_normal, images, small
 
 FILTERS = (64, 128, 256, 512, 512)
 
@@ -34,8 +34,8 @@ def vgg(
         layers.append(nn.AdaptiveAvgPool2d(7))
     pixels = (shape[1] // 32) * (shape[2] // 32) if small(shape) else 49
     widths = [channels * pixels, width, width]
-    dense = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout)) for a, b in pairwise(widths)]
-    return he_normal(nn.Sequential(*layers, nn.Flatten(), *dense, nn.Linear(width, classes)))
+    hidden = [nn.Sequential(*dense(a, b), nn.Dropout(dropout)) for a, b in pairwise(widths)]
+    return he_normal(nn.Sequential(*layers, nn.Flatten(), *hidden, nn.Linear(width, classes)))
 
 
 def _stage(widths: Sequence[int], batch_norm: bool) -> list[nn.Module]:
