@@ -1,7 +1,8 @@
-"""The peers of throughput.py: a plain PyTorch loop, and the same under DistributedDataParallel with gloo.
+"""The peers of throughput.py and models.py: a plain PyTorch loop, and the same under DistributedDataParallel with gloo.
 
 Both are as a user writes them: float32 images in memory, batches cut from one permutation, no metrics in the loop, and
-PyTorch's defaults. nnlo's own ranks lay images out channels last and keep freed memory; the peers here do neither.
+PyTorch's defaults. nnlo's own ranks lay images out channels last and keep freed memory; the peers here do neither,
+unless `--tuned` asks for channels last.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.data.partition import partition
 from nnlo_lib.data.split import Split
-from nnlo_lib.models.simple import simplecnn
+from nnlo_lib.models.build import build
 
 
 def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -43,7 +44,7 @@ def train(
     for epoch in range(options.epochs):
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
         started = time.perf_counter()
-        for batch in order.split(options.batch * ranks):
+        for batch in order.split(options.batch * ranks)[: options.steps]:
             mine = batch.tensor_split(ranks)[rank]
             optimizer.zero_grad()
             cross_entropy(model(images[mine]), labels[mine]).backward()
@@ -65,19 +66,26 @@ def main() -> None:
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--model", default="simplecnn")
+    parser.add_argument("--steps", type=int, help="of an epoch; all, if not given")
+    parser.add_argument("--tuned", action="store_true", help="images channels last")
     parser.add_argument("--lr", type=float, default=0.02)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
     data = load(options.manifest, seed=1)
-    model: nn.Module = simplecnn((1, 28, 28), 10)
+    model = build(options.model, {}, tuple(data[0].shape[1:]), int(data[1].max()) + 1, seed=1)
+    if options.tuned:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        data = (data[0].contiguous(memory_format=torch.channels_last), *data[1:])
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if ranks > 1:
         dist.init_process_group("gloo")
         model = DistributedDataParallel(model)
     seconds = train(model, data, options, rank, ranks)
     if rank == 0:
-        speed = options.epochs * len(data[0]) / seconds
+        samples = min(len(data[0]), (options.steps or len(data[0])) * options.batch * ranks)
+        speed = options.epochs * samples / seconds
         print(json.dumps({"samples_per_second": speed, "val_accuracy": accuracy(model, *data[2:])}))
 
 

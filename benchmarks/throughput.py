@@ -23,19 +23,19 @@ HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
 Figures = dict[str, float]
 
 
-def peer(manifest: Path, epochs: int, ranks: int) -> Figures:
+def peer(manifest: Path, epochs: int, ranks: int, *options: str) -> Figures:
     """Run a peer on `ranks` ranks."""
     start = [sys.executable] if ranks == 1 else [BIN / "torchrun", f"--nproc-per-node={ranks}"]
-    command = [*start, HERE / "peers.py", manifest, "--epochs", str(epochs)]
+    command = [*start, HERE / "peers.py", manifest, "--epochs", str(epochs), *options]
     output = subprocess.run(command, check=True, capture_output=True, text=True, env=_one_thread()).stdout
     return dict(json.loads(output.splitlines()[-1]))
 
 
-def ours(manifest: Path, epochs: int, ranks: int, algorithm: str) -> Figures:
-    """Run scripts/train.py on `ranks` ranks."""
+def ours(manifest: Path, run: dict[str, object]) -> Figures:
+    """Run scripts/train.py."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.json")
-        config.write_text(json.dumps(_settings(epochs, ranks, algorithm)))
+        config.write_text(json.dumps({"experiment": "benchmark", "name": "run", "folds": 1, "run": run}))
         command = [
             sys.executable, HERE.parent / "scripts/train.py", "--config", config, "--manifest", manifest,
             "--folder", folder, "--seed", "1",
@@ -48,16 +48,15 @@ def ours(manifest: Path, epochs: int, ranks: int, algorithm: str) -> Figures:
     }
 
 
-def _settings(epochs: int, ranks: int, algorithm: str) -> dict[str, object]:
+def _run(epochs: int, ranks: int, algorithm: str) -> dict[str, object]:
     optimizer = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
-    run = {
+    return {
         "data": {"dataset": "mnist"},
         "model": {"name": "simplecnn"},
         "train": {"epochs": epochs, "batch_size": 64, "optimizer": optimizer},
         "algorithm": {"name": algorithm},
         "parallel": {"ranks": ranks},
     }
-    return {"experiment": "throughput", "name": algorithm, "folds": 1, "run": run}
 
 
 def _one_thread() -> dict[str, str]:
@@ -91,10 +90,10 @@ def _prepare(folder: Path, source: str) -> Path:
 def _measure(manifest: Path, options: argparse.Namespace) -> dict[str, list[Figures]]:
     configurations: dict[str, Callable[[], Figures]] = {
         "plain torch, 1 process": lambda: peer(manifest, options.epochs, 1),
-        "nnlo, 1 rank": lambda: ours(manifest, options.epochs, 1, "allreduce"),
+        "nnlo, 1 rank": lambda: ours(manifest, _run(options.epochs, 1, "allreduce")),
         "DDP gloo, 2 ranks": lambda: peer(manifest, options.epochs, 2),
-        "nnlo allreduce, 2 ranks": lambda: ours(manifest, options.epochs, 2, "allreduce"),
-        "nnlo downpour, 1 server + 2 workers": lambda: ours(manifest, options.epochs, 3, "downpour"),
+        "nnlo allreduce, 2 ranks": lambda: ours(manifest, _run(options.epochs, 2, "allreduce")),
+        "nnlo downpour, 1 server + 2 workers": lambda: ours(manifest, _run(options.epochs, 3, "downpour")),
     }
     chosen = {name: run for name, run in configurations.items() if not options.only or name in options.only}
     results: dict[str, list[Figures]] = {name: [] for name in chosen}

@@ -28,6 +28,7 @@ def main() -> None:
     _add_search(commands)
     _add_simulate(commands)
     _add_data(commands)
+    _add_model(commands)
     _add_verify(commands)
     _add_chaos(commands)
     _add_import(commands)
@@ -97,6 +98,12 @@ def _add_data(commands: Commands) -> None:
     data.add_argument(
         "--seed", type=int, help="of the division among workers; default: the first of `seeds:`"
     )
+
+
+def _add_model(commands: Commands) -> None:
+    text = "show the layers of an experiment's models: shapes, parameters, operations; nothing is trained"
+    model = _for_experiment(commands, _model, "model", text)
+    model.add_argument("--run", help="which of `runs:`; default: all")
 
 
 def _add_verify(commands: Commands) -> None:
@@ -206,6 +213,14 @@ def _data(options: argparse.Namespace) -> None:
 
     experiment = load(options.file, options.changes)
     data_command(experiment, _runs(options, experiment), _seed(options, experiment))
+
+
+def _model(options: argparse.Namespace) -> None:
+    from nnlo_lib.experiment_file import load
+    from nnlo_lib.model_command import model_command
+
+    experiment = load(options.file, options.changes)
+    model_command(experiment, _runs(options, experiment), experiment.seeds[0])
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -29,6 +29,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
             origins.setdefault(key[: depth + 1], f"--set {change}")
     mistakes = list(_mistakes(Experiment, settings)) or list(_run_mistakes(settings))
     mistakes = mistakes or list(_data_mistakes(Experiment.model_validate(settings)))
+    mistakes = mistakes or list(_missing_extras(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_graph_mistakes(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_search_mistakes(_ranged(Experiment.model_validate(settings))))
     if mistakes:
@@ -98,7 +99,7 @@ def _mistakes(model: type[Strict], settings: Any) -> Iterator[tuple[Key, str]]:
 
 def _run_mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
     """Check each run with its overrides merged in."""
-    base = Experiment.model_validate(settings).model_dump(include=set(Run.model_fields))
+    base = Experiment.model_validate(settings).settings
     for name, changes in settings.get("runs", {}).items():
         for key, message in _mistakes(Run, merge(base, changes)):
             yield ("runs", name, *key), message
@@ -115,6 +116,13 @@ def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
             if other != data[key]:
                 what = f"another run has {_shown(other)}, and all share one copy of the data"
                 yield ("runs", name, "data", key), what
+
+
+def _missing_extras(experiment: Experiment) -> Iterator[tuple[Key, str]]:
+    """Find runs that want to be observed by what is not installed."""
+    for name, run in experiment.variants.items():
+        if lacking := run.observe.lacking:
+            yield ("runs", name, "observe", "tensorboard"), lacking
 
 
 def _graph_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:

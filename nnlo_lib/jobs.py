@@ -20,8 +20,8 @@ SITE_RESOURCES: dict[str, Callable[[Run], int | str]] = {
     "slurm_account": lambda run: run.resources.account or "",
     "lsf_queue": lambda run: run.resources.partition or "",
     "lsf_project": lambda run: run.resources.account or "",
-    "gpu": lambda run: run.parallel.gpus_per_rank * run.parallel.ranks,
-    "tasks_per_gpu": lambda run: run.parallel.gpus_per_rank,  # else the plugin starts ranks anew for each GPU
+    "gpu": lambda run: gpus(run),
+    "tasks_per_gpu": lambda run: tasks_per_gpu(run),
 }
 BEST = "best"  # the run that a search ends with
 
@@ -176,3 +176,21 @@ def _store(data: Data) -> str:
 def processes(run: Run) -> int:
     """Return how many processes a run starts."""
     return run.parallel.ranks if run.parallel.transport == "mpi" else 1
+
+
+def gpus(run: Run) -> int:
+    """Return how many GPUs a run asks for: one for every `ranks_per_gpu` of the ranks that have one."""
+    parallel = run.parallel
+    if not parallel.gpus_per_rank or parallel.transport == "simulated":
+        return parallel.gpus_per_rank
+    servers = 0 if parallel.master_gpu else getattr(run.algorithm, "masters", 0)
+    return -(-(parallel.ranks - servers) // parallel.ranks_per_gpu)
+
+
+def tasks_per_gpu(run: Run) -> int:
+    """Return how many ranks Slurm ties to each GPU; 0 leaves it to the ranks, which share unequally.
+
+    Snakemake's plugin must be told one of the two, or it starts ranks anew for each GPU.
+    """
+    each = run.parallel.ranks_per_gpu
+    return each if each * gpus(run) == processes(run) else 0

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, Job
+from nnlo_lib.config.measures import column
+from nnlo_lib.config.stopping import better_of
 from nnlo_lib.errors import UserError
 from nnlo_lib.single import run_one
 
@@ -24,15 +26,16 @@ class Outcome:
 
     def best(self, metric: str) -> float:
         """Return the best value of a metric that was ever measured."""
-        return max(float(row[metric]) for row in self.history)
+        return _best(metric, [float(row[metric]) for row in self.history])
 
     def reached(self, metric: str, target: float) -> Row | None:
         """Return the first row in which a metric is as good as the target."""
-        return next((row for row in self.history if float(row[metric]) >= target), None)
+        values = [(row, float(row[metric])) for row in self.history]
+        return next((row for row, value in values if _best(metric, [value, target]) == value), None)
 
 
 def simulate(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
-    """Run each of the runs; print time and bytes until the validation accuracy is `target`, in virtual time.
+    """Run each of the runs; print time and bytes until the first validation metric is `target`, in virtual time.
 
     Without a target it is the best that all runs reach.
     """
@@ -42,13 +45,19 @@ def simulate(experiment: Experiment, names: Sequence[str], seed: int, target: fl
         if status:
             return status
         outcomes.append(_outcome(Path("results", experiment.name, Job(run=name, seed=seed).path), name))
-    metric = f"val_{next(iter(experiment.metrics), 'accuracy')}"
+    metric = f"val_{column(next(iter(experiment.metrics), 'loss'))}"
     if metric not in outcomes[0].history[0]:
         raise UserError("nothing is validated: set data.validation")
-    goal = min(outcome.best(metric) for outcome in outcomes) if target is None else target
+    bests = [outcome.best(metric) for outcome in outcomes]
+    goal = _best(metric, bests, worst=True) if target is None else target
     print(f"\nvirtual time until {metric} is {goal:.4f}; bytes and messages of all ranks together\n")
     print("\n".join(_table([HEADINGS, *(_cells(outcome, metric, goal) for outcome in outcomes)])))
     return 0
+
+
+def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
+    """Return the best of some values of a metric, or the worst."""
+    return max(values) if (better_of(metric) == "larger") != worst else min(values)
 
 
 def _outcome(folder: Path, name: str) -> Outcome:

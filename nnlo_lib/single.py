@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from nnlo_lib.config import Data, Experiment, Job
+from nnlo_lib.config.measures import column
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.conversion import Conversion
 from nnlo_lib.data.fetch import fetch
@@ -50,5 +51,5 @@ def _evaluate(task: Task) -> None:
     output = task.folder / "evaluation.json"
     evaluate_model(task.run, task.manifest, task.folder / "model.safetensors", output)
     report = json.loads(output.read_text())
-    figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *task.run.metrics))
+    figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(column, task.run.metrics)))
     print(f"test ({report['samples']:,} samples): {figures}\nresults in {task.folder}/", file=sys.stderr)

@@ -1,18 +1,35 @@
-"""Functions that users name in the experiment: `path/to/file.py:function`."""
+"""Functions that users name in the experiment: `path/to/file.py:function`, or their module by `path/to/file.py`."""
 
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+GET_MODEL = "get_model"  # what NNLO calls in a module
 
 
 def user_function(name: str) -> Callable[..., Any]:
-    """Run the file and return its function; raises whatever the file raises, AttributeError if it has no such one."""
-    path, _, function = name.rpartition(":")
+    """Run the file and return its function; raises whatever the file raises, AttributeError if it has no such one.
+
+    A file without a function is one of NNLO's modules: its function is get_model.
+    """
+    path, function = file_and_function(name)
+    found: Callable[..., Any] = getattr(user_module(path), function)
+    return found
+
+
+def file_and_function(name: str) -> tuple[str, str]:
+    """Take `path.py:function` or `path.py` apart."""
+    path, colon, function = name.rpartition(":")
+    return (path, function) if colon and path.endswith(".py") else (name, GET_MODEL)
+
+
+def user_module(path: str) -> ModuleType:
+    """Run the file and return it as a module; raises whatever the file raises."""
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    found: Callable[..., Any] = getattr(module, function)
-    return found
+    return module

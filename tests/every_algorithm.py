@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from safetensors import safe_open
+from training import TIMINGS, StopAfter
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.validity import MATRIX
 from nnlo_lib.jobs import Plan
 from nnlo_lib.single import prepare
+from nnlo_lib.train.rank import simulate
 from nnlo_lib.train.task import Task
 
 NETWORK = """
@@ -81,6 +84,7 @@ ASYNCHRONOUS = {
     "gosgd": {"algorithm": {"name": "gosgd", "probability": 0.4}},
     "adpsgd": {},
 }
+CALLS = 10  # of the flag, by all ranks together, before it asks to stop
 UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # of ranks that need not wait for each other
 
 
@@ -112,3 +116,36 @@ def rows(job):
     """Return what was measured after each epoch."""
     lines = (job.state / "history.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def interrupt(job):
+    """Train in as many parts as it takes; return how far each worker was after the first one."""
+    assert not simulate(job, StopAfter(CALLS))
+    steps = first_steps(job)
+    parts = 1
+    while not simulate(job, StopAfter(CALLS)):
+        parts += 1
+        assert parts < EPOCHS * STEPS
+    return steps
+
+
+def first_steps(job):
+    """Return the workers' steps, in the first epoch, of the only checkpoint."""
+    (folder,) = (job.state / "checkpoints").iterdir()
+    steps = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            progress = json.loads(file.metadata()["progress"])
+        assert progress["epoch"] == 0
+        steps.append(progress["index"])
+    servers = getattr(job.run.algorithm, "masters", 0)
+    return steps[servers:]
+
+
+def measured(job):
+    """Return all that must not depend on interruptions."""
+    nodes = job.folder / "nodes.csv"
+    history = [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
+    counts = json.loads((job.folder / "summary.json").read_text())["histograms"]
+    weights = (job.folder / "model.safetensors").read_bytes()
+    return history, nodes.read_text() if nodes.exists() else None, counts, weights

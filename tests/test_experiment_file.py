@@ -61,10 +61,21 @@ ONE_MISTAKE = {
     "unknown data set": ("data:\n  dataset: mnits", "2: data.dataset: unknown data set 'mnits'; did you mean 'mnist'?"),
     "unknown model": ("model:\n  name: simplecn", "2: model.name: unknown model 'simplecn'; did you mean 'simplecnn'?"),
     "no such model file": ("model:\n  name: net.py:build", "2: model.name: model file 'net.py' does not exist"),
-    "unknown choice": ("loss: mae", "1: loss: must be one of 'cross_entropy' or 'mse', not \"mae\""),
+    "unknown choice": ("data: {format: hdf}", "1: data.format: must be one of 'hdf5' or 'npz', not \"hdf\""),
+    "unknown loss": ("loss: cross_entrpy", "1: loss: unknown name 'cross_entrpy'; did you mean 'cross_entropy'?"),
+    "loss of another problem": ("\nloss: huber", "2: loss: 'huber' is for problem: regression; classification: known: "),
+    "loss of no file": ("loss: mine.py:f", "1: loss: the file 'mine.py' does not exist"),
+    "unknown loss of an output": ("loss:\n  main: mse\n  aux: msee", "3: loss.aux: unknown name 'msee'; did you mean"),
+    "weight of no output": ("loss: {a: mse}\nloss_weights: {b: 1}", "2: loss_weights: weighs output 'b', which has no loss"),
+    "unknown problem": ("problem: regresion", "1: problem.name: unknown name 'regresion'; did you mean 'regression'?"),
+    "metric twice": ("metrics: [accuracy, accuracy]", "1: metrics: two of what is measured are called accuracy"),
+    "metric of another problem": (
+        "problem: regression\nmetrics: [accuracy]",
+        "2: metrics.0: 'accuracy' is for problem: classification; regression: ",
+    ),
     "unknown choice in a list": (
         "metrics:\n  - accuracy\n  - acuracy",
-        "3: metrics.1: must be one of 'accuracy' or 'top5_accuracy', not \"acuracy\"",
+        "3: metrics.1: unknown name 'acuracy'; did you mean 'accuracy'?",
     ),
     "text for a number": ("train:\n  epochs: many", "2: train.epochs: should be a valid integer"),
     "fraction for an integer": ("train:\n  epochs: 2.5", "2: train.epochs: should be a valid integer"),
@@ -218,7 +229,7 @@ def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
         "mine.yaml:2: runs.served.parallel.ranks: downpour needs at least 2 ranks: one server and one worker",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
         "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: lr, momentum, name, nesterov, weight_decay",
-        "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, metrics, model, "
+        "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, loss_weights, metrics, model, observe, "
         "parallel, problem, resources, topology, train",
     ]  # fmt: skip
 

@@ -86,25 +86,28 @@ def test_every_comment_is_a_default(tmp_path):
     )
 
 
+(TRAIN,) = members(fields(EXPERIMENT)["train"])
 ALTERNATIVES = {
     "algorithm": {*MATRIX, "cadmm"} - {"allreduce"},
+    "problem": {"regression", "gan"},
     "data.partition": {"by_class", "sorted", "dirichlet"},
-    "train.optimizer": {"adam", "rmsprop", "adadelta"},
-    "train.schedule": {"linear", "log", "diminishing"},
+    "train.optimizer": {tag(member) for member in members(fields(TRAIN)["optimizer"])} - {"sgd"},
+    "train.schedule": {tag(member) for member in members(fields(TRAIN)["schedule"])} - {"constant"},
     "topology": {tag(member) for member in members(fields(EXPERIMENT)["topology"])} - {"complete"},
     "compression": {tag(member) for member in members(fields(EXPERIMENT)["compression"])} - {"none"},
 }
 
 
 def test_every_alternative_in_a_comment_is_valid():
-    found = re.findall(r"# or (\{name: (\w+).*\})", default_file())
+    found = re.findall(r"# or (\{name: (\w+).*\})", re.sub(r"\n *#    (?=\S)", " ", default_file()))
     assert sorted(name for _, name in found) == sorted(
         name for names in ALTERNATIVES.values() for name in names
     )
     for alternative, name in found:
         key = next(key for key, names in ALTERNATIVES.items() if name in names)
         graph = {"d2": "{name: path, weights: lazy_metropolis}", "adpsgd": "{name: path}"}.get(name)
-        more = [f"topology={graph}"] if graph else []
+        gan = ["model={name: wgan}", "loss=least_squares"] if name == "gan" else []
+        more = [f"topology={graph}"] if graph else gan
         load(REPOSITORY / reference.DEFAULT, ["runs={}", f"{key}={alternative}", *more])
 
 
@@ -140,6 +143,14 @@ def test_schema_and_loader_accept_the_files_of_the_repository(path):
         {"runs": {"a": {"train": {"optimizer": {"lr": 0.1}}}, "b": {"algorithm": {"sync_every": 2}}}},
         {"algorithm": {"name": "downpour", "optimizer": None}},
         {"search": None},
+        {
+            "problem": "regression",
+            "loss": "mine.py:f",
+            "metrics": ["mae", "mae@side"],
+            "runs": {"a": {"problem": "gan"}},
+        },
+        {"problem": {"name": "classification"}, "loss": {"0": "mse"}, "metrics": ["top3_accuracy"]},
+        {"loss": None, "metrics": None},
         {"search": {"space": {"a": [1, "b"], "b": 3, "c": None, "d": {"log_uniform": [1e-4, 1]}}}},
         {"search": {"space": {"a": {"choice": [1, 2], "when": {"algorithm.name": "easgd", "b": [1, 2]}}}}},
         {"search": {"method": {"name": "gp"}, "fidelity": {"name": "asha", "factor": 4}}},
@@ -168,6 +179,10 @@ def test_schema_accepts(settings):
         {"runs": {"a": {"train": {"epoch": 3}}}},
         {"runs": {"a": {"train": {"optimizer": {"lr": 0}}}}},
         {"runs": {"a": {"algorithm": {"name": "downpour", "reduction": "fastest"}}}},
+        {"problem": "regresion"},
+        {"problem": {"name": "regression", "delta": 1}},
+        {"loss": "cross_entrpy"},
+        {"metrics": ["acuracy"]},
         {"search": {"trails": 3}},
         {"search": {"space": {"a": []}}},
         {"search": {"space": {"a": {"unifrm": [0, 1]}}}},

@@ -2,6 +2,7 @@
 
 from nnlo_lib.checkpoint.manifest import Manifest
 from nnlo_lib.config import Checkpoint
+from nnlo_lib.config.stopping import better_of
 
 
 def kept(wish: Checkpoint, checkpoints: dict[int, Manifest]) -> set[int]:
@@ -21,5 +22,5 @@ def _best(wish: Checkpoint, checkpoints: dict[int, Manifest]) -> set[int]:
     }
     if not values:
         return set()
-    choose = min if wish.best == "loss" else max
+    choose = max if better_of(column) == "larger" else min
     return {choose(values, key=lambda number: values[number])}

@@ -1,13 +1,14 @@
 """How vectors move between ranks: the calls that every transport implements and algorithms use."""
 
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from torch import Tensor
 
+from nnlo_lib.comm.spent import Spent
 from nnlo_lib.comm.traffic import Traffic
 
 ANY = -1
@@ -42,7 +43,7 @@ class Communicator(ABC):
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.traffic = Traffic()
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.seconds = Spent()
         self._world_ranks: Sequence[int] = range(size)
 
     @property

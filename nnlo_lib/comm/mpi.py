@@ -15,6 +15,7 @@ from torch import Tensor, from_numpy
 
 from nnlo_lib.comm.boards import Boards
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
+from nnlo_lib.comm.gpu_sum import GpuSum, Wait
 from nnlo_lib.comm.mailbox import LARGE, Mailboxes, neighbourhood
 from nnlo_lib.comm.peers import Peers, Whom
 from nnlo_lib.comm.tickets import Tickets
@@ -57,6 +58,7 @@ class MPICommunicator(Communicator):
         self._own = [self.duplicate(), self.duplicate()]
         self._mailboxes, self._boards = Mailboxes(self._own[0]), Boards(self._own[1])
         self._tickets: Tickets | None = None
+        self.on_gpu: GpuSum | None = None  # sums vectors that are on GPUs; none: through host memory
         self._parts: list[MPICommunicator] = []
 
     def split(self, color: int) -> "MPICommunicator":
@@ -95,19 +97,22 @@ class MPICommunicator(Communicator):
         return time.perf_counter()
 
     def barrier(self) -> None:
-        with self._timed():
+        with self._timed("barrier"):
             self._meet("a barrier")
 
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
         if self.rank == root:
             self.traffic.broadcast(vector.nbytes, self.size, purpose)
-        with self._timed(), _host(vector) as array:
+        with self._timed("broadcast"), _host(vector) as array:
             self._meet("a broadcast")
             self._wait([self._comm.Ibcast(array, root)], "a broadcast", [root])
 
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
         if self.size == 1:
             return Request(lambda: None)
+        if self.on_gpu is not None and vector.is_cuda:
+            self.traffic.ring(vector.nbytes, self.size, purpose)
+            return self._finishing(self.on_gpu.begin(vector))
         if self._reduction == "fastest":
             return self._library_sum(vector, purpose)
         self.traffic.allreduce(vector.numel(), vector.element_size(), self.rank, self.size, purpose)
@@ -117,13 +122,22 @@ class MPICommunicator(Communicator):
             return self._shared_sum(vector)
         return self._scattered_sum(vector)
 
+    def _finishing(self, finish: Callable[[Wait], None]) -> Request:
+        """Return a sum that is under way, which ends by `finish`."""
+
+        def end() -> None:
+            with self._timed("all-reduce"):
+                finish(lambda done: self._poll(done, "an all-reduce", IN_STEP))
+
+        return Request(end)
+
     def _library_sum(self, vector: Tensor, purpose: str) -> Request:
         self.traffic.ring(vector.nbytes, self.size, purpose)
         array = vector.cpu().numpy()
         request = self._begun(self._comm.Iallreduce(MPI.IN_PLACE, array))
 
         def finish() -> None:
-            with self._timed():
+            with self._timed("all-reduce"):
                 self._meet("an all-reduce")
                 self._wait([request], "an all-reduce")
                 vector.copy_(from_numpy(array))
@@ -137,7 +151,7 @@ class MPICommunicator(Communicator):
         request = self._begun(self._comm.Iallgather(array, everyones))
 
         def finish() -> None:
-            with self._timed():
+            with self._timed("all-reduce"):
                 self._wait([request], "an all-reduce")
                 vector.copy_(from_numpy(_sum_in_rank_order(list(everyones), out=everyones[0])))
 
@@ -148,13 +162,12 @@ class MPICommunicator(Communicator):
         array = vector.cpu().numpy()
         add = self._boards.sum(array)
 
-        def finish() -> None:
-            with self._timed():
-                add(lambda done: self._poll(done, "an all-reduce", IN_STEP))
-                if vector.is_cuda:
-                    vector.copy_(from_numpy(array))
+        def finish(wait: Wait) -> None:
+            add(wait)
+            if vector.is_cuda:
+                vector.copy_(from_numpy(array))
 
-        return Request(finish)
+        return self._finishing(finish)
 
     def _scattered_sum(self, vector: Tensor) -> Request:
         """Reduce-scatter by all-to-all, local sum in rank order, all-gather: the bytes of a ring."""
@@ -166,7 +179,7 @@ class MPICommunicator(Communicator):
         request = self._begun(self._comm.Ialltoallv([array, counts], [parts, [mine.size] * self.size]))
 
         def finish() -> None:
-            with self._timed():
+            with self._timed("all-reduce"):
                 self._meet("an all-reduce")
                 self._wait([request], "an all-reduce")
                 _sum_in_rank_order(list(parts), out=mine)
@@ -182,7 +195,7 @@ class MPICommunicator(Communicator):
         for peer, vector in outgoing.items():
             self._count(vector, peer, purpose)
         arrays = {peer: vector.cpu().numpy() for peer, vector in incoming.items()}
-        with self._timed():
+        with self._timed("exchange"):
             requests = [self._comm.Irecv(array, peer) for peer, array in arrays.items()]
             requests += [self._comm.Isend(vector.cpu().numpy(), peer) for peer, vector in outgoing.items()]
             self._wait(requests, "an exchange", [*incoming, *outgoing], IN_STEP)
@@ -193,14 +206,14 @@ class MPICommunicator(Communicator):
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
         self._count(vector, to, purpose)
         array = vector.cpu().numpy()
-        with self._timed():
+        with self._timed("send"):
             shared = self._shares_memory(to, array)
             what = self._mailboxes.deposit(array, to) if shared else array.copy()
             self._see_off(self._comm.Isend(what, to, tag))
 
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
         self.probe(source, tag)
-        with self._timed(), _host(vector) as array:
+        with self._timed("receive"), _host(vector) as array:
             if self._shares_memory(source, array):
                 address = np.empty(4, np.int64)
                 self._wait([self._comm.Irecv(address, source, tag)], "receiving", [source])
@@ -223,13 +236,13 @@ class MPICommunicator(Communicator):
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()
         whom = [source] if source != ANY else None
-        with self._timed():
+        with self._timed("probe"):
             self._poll(lambda: self._look(source, tag, status), "a message", STRANGER, whom)
         return Message(status.Get_source(), status.Get_tag())
 
     def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
         status = MPI.Status()
-        with self._timed():
+        with self._timed("look"):
             there = self._look(source, tag, status)
         return Message(status.Get_source(), status.Get_tag()) if there else None
 
@@ -253,7 +266,7 @@ class MPICommunicator(Communicator):
     def gather(self, item: Any) -> list[Any]:
         text = np.frombuffer(json.dumps(item).encode(), np.uint8)
         sizes = np.empty(self.size, np.int64)
-        with self._timed():
+        with self._timed("gather"):
             self._meet("a gather")
             self._wait([self._comm.Iallgather(np.array([text.size]), sizes)], "a gather")
             texts = np.empty(sizes.sum(), np.uint8)
@@ -279,16 +292,21 @@ class MPICommunicator(Communicator):
         return request
 
     def _poll(self, done: Callable[[], bool], what: str, patience: float, whom: Whom = None) -> None:
-        """Poll `done`; naps count as waiting."""
-        self.seconds["wait"] += self._peers.wait(done, what, patience, whom)
+        """Poll `done`; naps count as waiting, and are told as one, the last of the polling."""
+        if napped := self._peers.wait(done, what, patience, whom):
+            now = time.perf_counter()
+            self.seconds["wait"] += napped
+            self.seconds.tell(f"wait for {what}", "wait", now - napped, now)
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _timed(self, what: str) -> Iterator[None]:
         """Count the time inside as communication, less what was idle polling."""
         started, idle = time.perf_counter(), self.seconds["wait"]
         self._outbox = [request for request in self._outbox if not request.Test()]
         yield
-        self.seconds["communication"] += time.perf_counter() - started - (self.seconds["wait"] - idle)
+        ended = time.perf_counter()
+        self.seconds["communication"] += ended - started - (self.seconds["wait"] - idle)
+        self.seconds.tell(what, "communication", started, ended)
 
 
 def _sum_in_rank_order(parts: Sequence[Array], out: Array) -> Array:

@@ -196,7 +196,9 @@ class SimulatedCommunicator(Communicator):
         """Set the clock to `time` if it is earlier, or to when this rank is up again."""
         started = self.now()
         self._process.clock = self._machine.awake(self._process.number, max(started, time))
-        self.seconds["wait"] += self.now() - started
+        if (now := self.now()) > started:
+            self.seconds["wait"] += now - started
+            self.seconds.tell("wait", "wait", started, now)
 
     def _join(self, item: Any, finish: Callable[[list[Any]], Any], size: int) -> _Meeting:
         """Bring `item` to this rank's next collective call; the last to come computes the result."""

@@ -23,14 +23,42 @@ from nnlo_lib.config.experiment import Experiment
 from nnlo_lib.config.gossip import ADPSGD, SGP, GoSGD
 from nnlo_lib.config.model import Model
 from nnlo_lib.config.neighbour import CADMM, D2, DSGD, DSGT, NEXT, ChocoSGD, DiNNO, ProxPDA
-from nnlo_lib.config.optimizer import SGD, Adadelta, Adam, Optimizer, RMSprop
+from nnlo_lib.config.observe import Observe, Profile
+from nnlo_lib.config.optimizer import (
+    LAMB,
+    LARS,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    NAdam,
+    Optimizer,
+    RMSprop,
+)
 from nnlo_lib.config.parallel import Parallel, Resources, Simulation
+from nnlo_lib.config.problem import Classification, Gan, Problem, Regression
 from nnlo_lib.config.reader import Arrays, Cifar, Folder, Idx, Reader, TFRecord
 from nnlo_lib.config.run import Job, Run
-from nnlo_lib.config.schedule import Constant, Diminishing, Linear, Log, Schedule
+from nnlo_lib.config.schedule import (
+    Constant,
+    Cosine,
+    Diminishing,
+    ExponentialDecay,
+    Linear,
+    Log,
+    MultiStep,
+    OneCycle,
+    Plateau,
+    Polynomial,
+    Schedule,
+    Step,
+)
 from nnlo_lib.config.search import Search
 from nnlo_lib.config.server import EASGD, GEM, Downpour, Server
 from nnlo_lib.config.space import Dimension
+from nnlo_lib.config.stopping import EarlyStopping, Target
 from nnlo_lib.config.strict import NAME, Strict, blocks, merge, nearest, refuse
 from nnlo_lib.config.topology import (
     Complete,
@@ -59,6 +87,7 @@ from nnlo_lib.config.topology import (
     Wheel,
 )
 from nnlo_lib.config.train import Train
+from nnlo_lib.config.warm_up import WarmUp
 
 __all__ = [
     "ADPSGD",
@@ -70,13 +99,18 @@ __all__ = [
     "EASGD",
     "FP16",
     "GEM",
+    "LAMB",
+    "LARS",
     "NAME",
     "NEXT",
     "QSGD",
     "SGD",
     "SGP",
     "Adadelta",
+    "Adagrad",
     "Adam",
+    "AdamW",
+    "Adamax",
     "Algorithm",
     "AllReduce",
     "Arrays",
@@ -86,11 +120,13 @@ __all__ = [
     "Checkpoint",
     "ChocoSGD",
     "Cifar",
+    "Classification",
     "Collective",
     "Complete",
     "CompleteBipartite",
     "Compression",
     "Constant",
+    "Cosine",
     "Cycle",
     "Data",
     "DiLoCo",
@@ -101,11 +137,14 @@ __all__ = [
     "Dirichlet",
     "Disk",
     "Downpour",
+    "EarlyStopping",
     "Edges",
     "ErdosRenyi",
     "Experiment",
     "Exponential",
+    "ExponentialDecay",
     "Folder",
+    "Gan",
     "GoSGD",
     "Gossip",
     "Graph",
@@ -119,15 +158,23 @@ __all__ = [
     "Link",
     "Log",
     "Model",
+    "MultiStep",
+    "NAdam",
     "Neighbour",
     "NoCompression",
     "Normalization",
+    "Observe",
+    "OneCycle",
     "OnePeerExponential",
     "Optimizer",
     "Parallel",
     "Partition",
     "Path",
+    "Plateau",
+    "Polynomial",
     "PowerSGD",
+    "Problem",
+    "Profile",
     "ProxPDA",
     "RMSprop",
     "Random",
@@ -135,6 +182,7 @@ __all__ = [
     "RandomRegular",
     "Reader",
     "Rectangle",
+    "Regression",
     "Resources",
     "Run",
     "Schedule",
@@ -146,12 +194,15 @@ __all__ = [
     "Simulation",
     "Sorted",
     "Star",
+    "Step",
     "Strict",
     "TFRecord",
+    "Target",
     "TopK",
     "Topology",
     "Torus",
     "Train",
+    "WarmUp",
     "WattsStrogatz",
     "Weights",
     "Wheel",

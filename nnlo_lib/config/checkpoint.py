@@ -1,6 +1,6 @@
 """When a run is saved, and which checkpoints are kept."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -28,9 +28,10 @@ class Checkpoint(Strict):
     keep_every: int | None = Field(
         None, ge=1, description="Keeps every so many-th checkpoint for good; null: none."
     )
-    best: Literal["loss", "accuracy", "top5_accuracy"] | None = Field(
+    best: str | None = Field(
         None,
-        description="Keeps the checkpoint that validates best by this, and saves at the end of each epoch; null: none.",
+        examples=["loss"],
+        description="Keeps the checkpoint that validates best by this, the loss or a metric, and saves at the end of each epoch; null: none.",
     )
 
     @property

@@ -62,7 +62,7 @@ class Experiment(Run):
     @property
     def variants(self) -> dict[str, Run]:
         """Every run by name, the overrides merged into the base."""
-        base = self.model_dump(include=set(Run.model_fields))
+        base = self.settings
         named = self.runs or {self.algorithm.name: {}}
         return {name: Run.model_validate(merge(base, changes)) for name, changes in named.items()}
 

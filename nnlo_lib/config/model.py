@@ -1,11 +1,19 @@
 """Which network is trained."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from nnlo_lib.config.strict import Strict, nearest, refuse
 from nnlo_lib.models.registry import MODELS
+
+FILES = (".json", ".pt", ".pt2", ".pth", ".torch")  # networks that Keras or torch wrote
+WEIGHTS = (".safetensors", ".pt", ".pth", ".h5", ".hdf5")
+FORMS = (
+    "`path.py:function` that returns a torch Module or a Keras model, a module `path.py` with get_model() as NNLO's, "
+    "a Keras `model.json`, TorchScript (`.pt`) or an exported program (`.pt2`)"
+)
 
 
 class Model(Strict):
@@ -13,21 +21,69 @@ class Model(Strict):
 
     name: str = Field(
         "simplemlp",
-        description="Name in the model zoo, or `path/to/file.py:function` that returns a torch Module.",
+        description=f"Name in the model zoo, or a file of your own, docs/models.md: {FORMS}.",
         json_schema_extra={
-            "anyOf": [{"enum": [*MODELS]}, {"pattern": r"\.py:", "description": "`path.py:function`"}]
+            "anyOf": [
+                {"enum": [*MODELS]},
+                {"pattern": r"\.py:\w+$|\.(py|json|pt2?|pth|torch)$", "description": FORMS},
+            ]
         },
     )
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
+    weights: str | None = Field(
+        None,
+        description="Initial weights, instead of those drawn from the seed: a `.safetensors` file, such as the "
+        "model.safetensors of another run, a state_dict that torch.save wrote (`.pt`, `.pth`), or of a Keras model what its "
+        "save_weights wrote (`.h5`).",
+    )
+    weights_except: tuple[str, ...] = Field(
+        (), description="Weights that stay as drawn: those whose names begin so, like `fc.` in fine-tuning."
+    )
 
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if ".py:" in name:
-            if not Path(name.rpartition(":")[0]).is_file():
-                refuse(
-                    f"model file '{name.rpartition(':')[0]}' does not exist (paths start where you run nnlo)"
-                )
-        elif name not in MODELS:
+        path = _path(name)
+        if path is None and name not in MODELS:
             refuse(f"unknown model '{name}'; {nearest(name, MODELS)}, or path/to/file.py:function")
+        if path is not None and not Path(path).is_file():
+            refuse(f"model file '{path}' does not exist (paths start where you run nnlo)")
         return name
+
+    @field_validator("weights")
+    @classmethod
+    def _readable(cls, weights: str | None) -> str | None:
+        if weights is not None and not Path(weights).is_file():
+            refuse(f"there is no file '{weights}' (paths start where you run nnlo)")
+        if weights is not None and Path(weights).suffix not in WEIGHTS:
+            refuse(f"'{weights}' is none of {', '.join(WEIGHTS)}")
+        return weights
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.args and self.is_finished:
+            refuse(f"{self.name} is a finished network, which takes no arguments", "args")
+        if self.weights_except and self.weights is None:
+            refuse("says what not to take from model.weights, which is not there", "weights_except")
+        return self
+
+    @property
+    def file(self) -> str | None:
+        """The user's file that the network is in."""
+        return _path(self.name)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the file holds the network itself, not a function that builds it."""
+        return Path(self.name).suffix in FILES
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """The files that initial weights and layers are read from."""
+        return (*([self.name] if self.is_finished else []), *([self.weights] if self.weights else []))
+
+
+def _path(name: str) -> str | None:
+    if ".py:" in name:
+        return name.rpartition(":")[0]
+    return name if Path(name).suffix in (".py", *FILES) else None

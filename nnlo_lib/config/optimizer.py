@@ -6,15 +6,29 @@ from pydantic import Field, model_validator
 
 from nnlo_lib.config.strict import Strict, refuse
 
+Decay = Annotated[float, Field(ge=0, description="L2 penalty added to the gradient.")]
+Decoupled = Annotated[float, Field(ge=0, description="Decay of the parameters, apart from the gradient.")]
+Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the first moment.")]
+Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the second moment.")]
+Epsilon = Annotated[float, Field(gt=0, description="Added to the root of the second moment.")]
+Lr = Annotated[float, Field(gt=0, description="Learning rate.")]
+Momentum = Annotated[float, Field(ge=0, lt=1, description="Momentum.")]
+ExcludeVectors = Annotated[
+    bool,
+    Field(
+        description="Gives biases and parameters of norms (1-d) no trust ratio and no weight decay: their rate is `lr`."
+    ),
+]
+
 
 class SGD(Strict):
     """Stochastic gradient descent, with momentum (Sutskever et al. 2013)."""
 
     name: Literal["sgd"] = "sgd"
-    lr: float = Field(0.01, gt=0, description="Learning rate.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum.")
+    lr: Lr = 0.01
+    momentum: Momentum = 0.0
     nesterov: bool = Field(False, description="Nesterov's momentum.")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty added to the gradient.")
+    weight_decay: Decay = 0.0
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
@@ -27,22 +41,60 @@ class Adam(Strict):
     """Adam (Kingma and Ba 2015)."""
 
     name: Literal["adam"] = "adam"
-    lr: float = Field(0.001, gt=0, description="Learning rate.")
-    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
-    beta2: float = Field(0.999, ge=0, lt=1, description="Decay of the second moment.")
-    epsilon: float = Field(1e-8, gt=0, description="Added to the root of the second moment.")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty added to the gradient.")
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-8
+    amsgrad: bool = Field(False, description="Use the largest second moment so far (Reddi et al. 2018).")
+    weight_decay: Decay = 0.0
+
+
+class AdamW(Strict):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    name: Literal["adamw"] = "adamw"
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-8
+    amsgrad: bool = Field(False, description="Use the largest second moment so far (Reddi et al. 2018).")
+    weight_decay: Decoupled = 0.01
+
+
+class NAdam(Strict):
+    """Adam with Nesterov's momentum (Dozat 2016)."""
+
+    name: Literal["nadam"] = "nadam"
+    lr: Lr = 0.002
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-8
+    momentum_decay: float = Field(0.004, ge=0, description="How fast beta1 warms up (psi).")
+    decoupled: bool = Field(False, description="Weight decay apart from the gradient, as in adamw.")
+    weight_decay: Decay = 0.0
+
+
+class Adamax(Strict):
+    """Adam with the largest gradient in place of the second moment (Kingma and Ba 2015)."""
+
+    name: Literal["adamax"] = "adamax"
+    lr: Lr = 0.002
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-8
+    weight_decay: Decay = 0.0
 
 
 class RMSprop(Strict):
     """RMSprop (Tieleman and Hinton 2012)."""
 
     name: Literal["rmsprop"] = "rmsprop"
-    lr: float = Field(0.001, gt=0, description="Learning rate.")
+    lr: Lr = 0.001
     rho: float = Field(0.9, ge=0, lt=1, description="Decay of the squared gradient.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum.")
+    momentum: Momentum = 0.0
+    centered: bool = Field(False, description="Subtract the squared mean gradient (Graves 2013).")
     epsilon: float = Field(1e-8, gt=0, description="Added to the root of the squared gradient.")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty added to the gradient.")
+    weight_decay: Decay = 0.0
 
 
 class Adadelta(Strict):
@@ -52,7 +104,45 @@ class Adadelta(Strict):
     lr: float = Field(1.0, gt=0, description="Factor on the update.")
     rho: float = Field(0.95, ge=0, lt=1, description="Decay of the squared gradient and update.")
     epsilon: float = Field(1e-6, gt=0, description="Added under both roots.")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty added to the gradient.")
+    weight_decay: Decay = 0.0
 
 
-Optimizer = Annotated[SGD | Adam | RMSprop | Adadelta, Field(discriminator="name")]
+class Adagrad(Strict):
+    """Adagrad (Duchi, Hazan and Singer 2011)."""
+
+    name: Literal["adagrad"] = "adagrad"
+    lr: Lr = 0.01
+    lr_decay: float = Field(0.0, ge=0, description="The rate of step t is lr / (1 + t lr_decay).")
+    initial: float = Field(0.0, ge=0, description="What the sum of squared gradients starts from.")
+    epsilon: float = Field(1e-10, gt=0, description="Added to the root of that sum.")
+    weight_decay: Decay = 0.0
+
+
+class LARS(Strict):
+    """SGD whose rate is scaled for each layer, for large batches (You, Gitman and Ginsburg 2017)."""
+
+    name: Literal["lars"] = "lars"
+    lr: Lr = 1.0
+    momentum: Momentum = 0.9
+    trust: float = Field(0.001, gt=0, description="Trust coefficient (eta).")
+    epsilon: float = Field(1e-9, gt=0, description="Added below the fraction of the trust ratio.")
+    exclude_vectors: ExcludeVectors = False
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty (beta).")
+
+
+class LAMB(Strict):
+    """AdamW whose step is scaled for each layer, for large batches (You et al. 2020)."""
+
+    name: Literal["lamb"] = "lamb"
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-6
+    exclude_vectors: ExcludeVectors = True
+    weight_decay: Decoupled = 0.01
+
+
+Optimizer = Annotated[
+    SGD | Adam | AdamW | NAdam | Adamax | RMSprop | Adadelta | Adagrad | LARS | LAMB,
+    Field(discriminator="name"),
+]

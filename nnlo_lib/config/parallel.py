@@ -100,7 +100,21 @@ class Parallel(Strict):
     threads_per_rank: int = Field(
         1, ge=1, description="Threads of each rank (up to cores / ranks is sensible)."
     )
-    gpus_per_rank: int = Field(0, ge=0, le=1, description="GPUs of each rank.")
+    gpus_per_rank: int = Field(
+        0, ge=0, le=1, description="GPUs of each rank: 1, or 0 to compute on processors."
+    )
+    ranks_per_gpu: int = Field(1, ge=1, description="Ranks that share a GPU, where ranks have one.")
+    master_gpu: bool = Field(True, description="Whether servers have a GPU, too, where workers have.")
+    gpu_exchange: Literal["auto", "nccl", "cuda_aware", "host"] = Field(
+        "auto",
+        description="How gradients and parameters on GPUs are summed: through NCCL (a GPU for each rank), by an MPI that "
+        "reads GPU memory, or through host memory; auto: the first of these that is there. The sums are the same to the bit "
+        "(unless reduction: fastest).",
+    )
+    sync_batch_norm: bool = Field(
+        False,
+        description="Batch normalization over the samples of all ranks, not of each (algorithm allreduce).",
+    )
     transport: Literal["mpi", "simulated"] = Field(
         "mpi", description="Real processes, or all ranks in one process under a virtual clock."
     )

@@ -56,7 +56,8 @@ class Arrays(Strict):
 
     name: Literal["arrays"] = "arrays"
     train: Files = Field(
-        description="Text file with a path a line, pattern like train_*.h5, or list of files; below `source`."
+        description="Text file with a path a line, pattern like train_*.h5, or list of files; below `source`. Or one of "
+        "NNLO's modules, `path.py`: its get_train, get_val, get_features and get_labels then say these keys."
     )
     test: Files | None = Field(None, description="Test files, likewise; null: none.")
     validation: Files | None = Field(

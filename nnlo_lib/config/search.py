@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.space import Space
+from nnlo_lib.config.stopping import better_of
 from nnlo_lib.config.strict import Strict, refuse
 
 
@@ -95,7 +96,7 @@ class Objective(Strict):
         "val_loss", description="Column of the history: val_loss, val_accuracy, train_loss ..."
     )
     direction: Literal["minimize", "maximize"] | None = Field(
-        None, description="null: minimize for losses, maximize for everything else."
+        None, description="null: by the name, maximize accuracies and minimize errors and losses."
     )
     epoch: Literal["best", "last"] = Field("best", description="Which epoch of a fold counts.")
     target: float | None = Field(None, description="A trial this good ends the search.")
@@ -107,7 +108,7 @@ class Objective(Strict):
     @property
     def sign(self) -> int:
         """+1 where smaller is better, -1 where larger is."""
-        smaller = self.metric.endswith("loss") if self.direction is None else self.direction == "minimize"
+        smaller = self.direction == "minimize" if self.direction else better_of(self.metric) == "smaller"
         return 1 if smaller else -1
 
 

@@ -6,7 +6,10 @@ from typing import Any, Literal, NamedTuple
 
 from nnlo_lib.config.algorithm import Algorithm
 from nnlo_lib.config.compression import BF16, FP16, NoCompression
+from nnlo_lib.config.gan import gan_faults
 from nnlo_lib.config.schedule import Constant
+from nnlo_lib.config.speed import speed_faults
+from nnlo_lib.config.watching import watching_faults
 
 Graph = Literal[
     "connected", "symmetric", "doubly stochastic", "static", "bipartite", "eigenvalues above -1/3"
@@ -48,8 +51,8 @@ MATRIX = {
     "diloco": Needs(compression="any", one_model=True, elastic=True),
     "individual": Needs(),
     "downpour": replace(SERVED, one_model=True, elastic=True),
-    "easgd": replace(SERVED, elastic=True),
-    "gem": SERVED,
+    "easgd": replace(SERVED, schedule=True, elastic=True),
+    "gem": replace(SERVED, schedule=True),
     "gosgd": Needs(asynchronous=True, ranks=2, groups=False),
     "sgp": Needs(graph=("connected",), groups=False),
     "adpsgd": Needs(
@@ -124,10 +127,13 @@ def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
         yield Fault(
             f"{name} steps on its server, which knows no schedule; use constant", ("train", "schedule")
         )
+    if not row.schedule and run.train.warm_up:
+        yield Fault(f"{name} steps on its server, which does not warm up; leave it out", ("train", "warm_up"))
     if run.train.dealing == "dynamic":
         yield from _dealing_faults(run, name, row)
     yield from _compression_faults(run, name, row)
     yield from _mode_faults(run)
+    yield from (Fault(*each) for each in (*speed_faults(run), *gan_faults(run), *watching_faults(run)))
 
 
 def _dealing_faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:

@@ -53,6 +53,19 @@ DIGITS = Dataset(
     embedded="sklearn/datasets/data",
 )
 
+DIABETES = Dataset(
+    name="diabetes",
+    shape=(10,),
+    reader="diabetes",
+    files=(
+        File("diabetes_data_raw.csv.gz", "86badf50b4f9436ddd1e497dc0ae1b93166f8120221ee7dca4634fe849f3be7c"),
+        File("diabetes_target.csv.gz", "244713a551f62a291a354212d8a048adec6cb1244b2bc44e66a0698f5006d26d"),
+    ),
+    homepage="https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html",
+    license="none stated; cite Efron, Hastie, Johnstone and Tibshirani 2004",
+    embedded="sklearn/datasets/data",
+)
+
 MNIST = Dataset(
     name="mnist",
     shape=(1, 28, 28),
@@ -135,7 +148,7 @@ IMAGENET = Dataset(
     hint="the images come from image-net.org, the TFRecords from the script imagenet_to_gcs.py of tensorflow/tpu",
 )
 
-CATALOG = {each.name: each for each in (DIGITS, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET)}
+CATALOG = {each.name: each for each in (DIGITS, DIABETES, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET)}
 
 
 def own(name: str, reader: str) -> Dataset:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -24,6 +25,23 @@ class Gan(nn.Module):
         """Return samples (n, *shape) from noise (n, latent)."""
         samples: Tensor = self.generator(noise)
         return samples
+
+
+class Both(nn.Module):
+    """The networks of a gan, as one model that is called with samples: to look at its layers."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.generator, self.critic, self.latent = module.generator, module.critic, module.latent
+
+    def forward(self, samples: Tensor) -> tuple[Any, Any]:
+        """Return as many samples, made of no noise, and what the critic says of those given."""
+        return self.generator(samples.new_zeros(len(samples), self.latent)), self.critic(samples)
+
+
+def whole(module: nn.Module) -> nn.Module:
+    """Return what can be called with samples: a model as it is, the networks of a gan one after the other."""
+    return Both(module) if hasattr(module, "critic") and hasattr(module, "latent") else module
 
 
 def gan(

@@ -18,6 +18,13 @@ FILES = {
     "lstm": "lstm",
 }
 
+GANS = {  # a generator and a critic each
+    "wgan": "nnlo_lib.models.gan:wgan",
+    "lsgan": "nnlo_lib.models.gan:lsgan",
+    "lsgan_cifar": "nnlo_lib.models.gan:lsgan_cifar",
+    "calorimeter_gan": "nnlo_lib.models.calorimeter:calorimeter_gan",
+}
+
 MODELS = {
     "dinno_conv": "nnlo_lib.models.dinno:conv",
     "nnlo_cifar10": "nnlo_lib.models.nnlo:cifar10",
@@ -26,11 +33,5 @@ MODELS = {
     "nnlo_topclass": "nnlo_lib.models.topclass:topclass",
     "nnlo_topclass_torch": "nnlo_lib.models.topclass:topclass_torch",
     **{name: f"nnlo_lib.models.{file}:{name}" for file, names in FILES.items() for name in names.split()},
-}
-
-GANS = {  # a generator and a critic each
-    "wgan": "nnlo_lib.models.gan:wgan",
-    "lsgan": "nnlo_lib.models.gan:lsgan",
-    "lsgan_cifar": "nnlo_lib.models.gan:lsgan_cifar",
-    "calorimeter_gan": "nnlo_lib.models.calorimeter:calorimeter_gan",
+    **GANS,
 }

@@ -7,11 +7,13 @@ dense layers as one batched product; every other layer takes one part after anot
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from nnlo_lib.errors import UserError
 from nnlo_lib.models.pooling import PairPool, pools_pairs
 
 Random = nn.modules.dropout._DropoutNd
@@ -103,8 +105,7 @@ class EachNode(Layer):
         stacked = {name: tensor[node] for name, tensor in self.nodes.tensors.items()}
         mine = stacked | self.nodes.buffers[node]
         own = {name.removeprefix(self.prefix): mine[name] for name in mine if name.startswith(self.prefix)}
-        output: Tensor = functional_call(self.original[0].train(self.training), own, part)
-        return output
+        return only(functional_call(self.original[0].train(self.training), own, part))
 
 
 def _as_in_a_replica(tensor: Tensor) -> Tensor:
@@ -154,10 +155,20 @@ def _agrees(twin: Stacked, module: nn.Module, example: tuple[Tensor, ...]) -> bo
     finally:
         module.train(was_training)
     module.eval()
-    one, two = module(*example), functional_call(module, halves, tuple(tensor.flip(0) for tensor in example))
+    one = only(module(*example))
+    two = functional_call(module, halves, tuple(tensor.flip(0) for tensor in example))
     module.train(was_training)
     wanted = torch.cat([one, two])
     return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def only(output: Any) -> Tensor:
+    """Return the output of a model that has one; raises UserError for several."""
+    if not isinstance(output, Tensor):
+        raise UserError(
+            "the model has several outputs, and parallel.simulation.compute: batched is for models with one; use exact"
+        )
+    return output
 
 
 def _twin(module: nn.Module, path: str, nodes: Nodes) -> nn.Module:

@@ -69,7 +69,7 @@ def _setting(
 
 
 def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """Yield the lines of the block that `value` chooses, and one for each that it could be instead.
+    """Yield the lines of the block that `value` chooses, and those of each that it could be instead.
 
     Those leave out what they have like the chosen one.
     """
@@ -82,7 +82,8 @@ def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], i
         differs = {
             key: value for key, value in example(other).items() if key not in shown or shown[key] != value
         }
-        yield f"{indent}# or {flow(differs)}"
+        lines = textwrap.wrap(flow(differs), WIDTH - len(indent) - len("# or "))
+        yield from (f"{indent}#{'    ' if number else ' or '}{line}" for number, line in enumerate(lines))
 
 
 def _commented(setting: str, comment: str) -> Iterator[str]:

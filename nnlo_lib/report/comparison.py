@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from nnlo_lib.config.stopping import better_of
 from nnlo_lib.report.clock import Clock
 from nnlo_lib.report.nodes import spans
-from nnlo_lib.report.tables import COLUMNS, LAST, Spread, leaders, spreads
+from nnlo_lib.report.tables import Spread, leaders, ranking, spreads, test_metrics
 from nnlo_lib.report.words import MISSING, number, plus_minus, seconds, size
 
 Say = Callable[[Spread], str]
@@ -41,11 +42,13 @@ class Dots:
 
 def columns(table: pd.DataFrame, clock: Clock) -> list[Column]:
     """Return the columns of the comparison; those that no run has are left out."""
-    metrics = [name for name in map(str, table) if _is_test_metric(name)]
+    lowest = (
+        None if ranking(table)[0] not in ("accuracy", "loss") else False
+    )  # losses may be of several kinds
     made = [
         _of_nodes(table, _column(table, "accuracy", "test accuracy", _percent, True), "accuracy"),
-        _column(table, "loss", "test loss", plus_minus, False),
-        *(_column(table, name, f"test {name}".replace("_", " "), plus_minus) for name in metrics),
+        _column(table, "loss", "test loss", plus_minus, lowest),
+        *(_test(table, name) for name in test_metrics(table)),
         *_times(table, clock),
         _column(table, "bytes_sent", "bytes sent", lambda spread: size(spread.mean)),
         _column(table, "ranks", "ranks", _count),
@@ -97,6 +100,11 @@ def _of_nodes(table: pd.DataFrame, column: Column, metric: str) -> Column:
     return _noted(column, notes)
 
 
+def _test(table: pd.DataFrame, name: str) -> Column:
+    say = _percent if name.endswith("accuracy") else plus_minus
+    return _column(table, name, f"test {name}".replace("_", " "), say, better_of(name) == "larger")
+
+
 def _noted(column: Column, notes: dict[str, str]) -> Column:
     noted = {run: replace(column.cells[run], note=note) for run, note in notes.items()}
     return Column(column.heading, column.cells | noted)
@@ -109,10 +117,6 @@ def _column(table: pd.DataFrame, name: str, heading: str, say: Say, highest: boo
     runs: Sequence[str] = list(dict.fromkeys(table["run"]))
     cells = {run: Cell(say(values[run]), run == winner) if run in values else Cell(MISSING) for run in runs}
     return Column(heading, cells)
-
-
-def _is_test_metric(name: str) -> bool:
-    return name not in (*COLUMNS, *LAST) and not name.startswith("val_")
 
 
 def _percent(spread: Spread) -> str:

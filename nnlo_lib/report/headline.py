@@ -9,7 +9,7 @@ from markupsafe import Markup
 from nnlo_lib.report.clock import Clock
 from nnlo_lib.report.nodes import spans
 from nnlo_lib.report.speed import speed
-from nnlo_lib.report.tables import Spread, leaders, spreads
+from nnlo_lib.report.tables import Spread, leaders, ranking, spreads
 from nnlo_lib.report.words import bold, listing, percent, plural, plus_minus
 
 FEW = 3  # runs; more are not named one by one
@@ -22,11 +22,6 @@ def headline(table: pd.DataFrame, clock: Clock, interruptions: str = "") -> Mark
     """
     sentences = [_quality(table), _nodes(table), speed(table, clock), interruptions or _restarts(table)]
     return Markup(" ".join(filter(None, sentences)))  # only names come from outside, and bold escapes them
-
-
-def target(table: pd.DataFrame) -> tuple[str, bool]:
-    """Return the column that runs are ranked by, and whether the highest is best."""
-    return ("accuracy", True) if table["accuracy"].notna().any() else ("loss", False)
 
 
 def repetitions(table: pd.DataFrame) -> str:
@@ -53,7 +48,7 @@ def measured_on(splits: Collection[str]) -> str:
 
 
 def _quality(table: pd.DataFrame) -> str:
-    column, highest = target(table)
+    column, highest = ranking(table)
     values = _known(table, column)
     if not values:
         return "No run has a test result that can be compared."
@@ -68,7 +63,7 @@ def _quality(table: pd.DataFrame) -> str:
 
 def _nodes(table: pd.DataFrame) -> str:
     """Tell what the nodes of the best run reach, where each keeps a model of its own."""
-    column, highest = target(table)
+    column, highest = ranking(table)
     found = spans(table, column)
     best = leaders(_known(table, column), highest)[:1]
     if not best or best[0] not in found:
@@ -110,7 +105,7 @@ def _several(runs: Sequence[str], values: dict[str, Spread], column: str) -> str
 
 
 def _value(spread: Spread, column: str) -> str:
-    return plus_minus(spread, 100, "%") if column == "accuracy" else plus_minus(spread)
+    return plus_minus(spread, 100, "%") if column.endswith("accuracy") else plus_minus(spread)
 
 
 def _restarts(table: pd.DataFrame) -> str:

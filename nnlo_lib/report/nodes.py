@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nnlo_lib.config.stopping import better_of
 from nnlo_lib.report.job import Job, by_run
 from nnlo_lib.report.sheet import Sheet, sheet
 from nnlo_lib.report.tables import spread_of
@@ -29,7 +30,7 @@ class Span:
 
     def say(self, value: float) -> str:
         """Write a value of the metric."""
-        return percent(value) if self.metric == "accuracy" else number(value)
+        return percent(value) if self.metric.endswith("accuracy") else number(value)
 
 
 def spans(table: pd.DataFrame, metric: str) -> dict[str, Span]:
@@ -54,7 +55,7 @@ def agreement(jobs: Sequence[Job], found: dict[str, Span]) -> Sheet:
 
 def _span(metric: str, rows: pd.DataFrame) -> Span:
     low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
-    worst, best = (high, low) if metric == "loss" else (low, high)
+    worst, best = (low, high) if better_of(metric) == "larger" else (high, low)
     return Span(metric, int(rows["ranks"].max()), rows[f"val_{metric}"].mean(), worst, best)
 
 

@@ -15,15 +15,18 @@ from nnlo_lib.report import (
     costs,
     exchange,
     headline,
+    layers,
+    monitor,
     nodes,
     plots,
     provenance,
+    samples,
     words,
 )
 from nnlo_lib.report.clock import Clock, clock
 from nnlo_lib.report.job import Job, by_run, load_jobs, read_text
 from nnlo_lib.report.search_section import search_section
-from nnlo_lib.report.tables import read_summary
+from nnlo_lib.report.tables import ranking, read_summary
 
 HERE = Path(__file__).parent
 
@@ -71,9 +74,11 @@ def render(jobs: Sequence[Job], summary: Path, experiment_file: Path, search: Pa
         panels=panels,
         banded=any(curve.band for panel in panels for curve in panel.curves),
         confusions=confusion.confusions(jobs),
+        pictures=samples.pictures(jobs),
         clock=timed_by,
         **_tables(jobs, summary, timed_by),
         **_costs(jobs),
+        **_use(jobs),
         **_attempts(jobs),
         **_provenance(jobs, experiment_file),
     )
@@ -97,7 +102,7 @@ def _environment() -> Environment:
 
 def _tables(jobs: Sequence[Job], summary: Path, timed_by: Clock) -> dict[str, Any]:
     table = read_summary(summary, jobs)
-    ranked_by, _ = headline.target(table)
+    ranked_by, _ = ranking(table)
     headings, rows = comparison.job_rows(table)
     samples = {job.evaluation["samples"] for job in jobs}
     return {
@@ -127,6 +132,11 @@ def _costs(jobs: Sequence[Job]) -> dict[str, Any]:
     }
 
 
+def _use(jobs: Sequence[Job]) -> dict[str, Any]:
+    watched = monitor.tables(jobs)
+    return {"used": monitor.means(watched), "use_panels": monitor.panels(watched, list(by_run(jobs)))}
+
+
 def _attempts(jobs: Sequence[Job]) -> dict[str, Any]:
     courses = attempts.courses(jobs)
     return {"courses": courses, "reasons": attempts.reasons(courses), "course_headings": attempts.HEADINGS}
@@ -135,7 +145,8 @@ def _attempts(jobs: Sequence[Job]) -> dict[str, Any]:
 def _provenance(jobs: Sequence[Job], experiment_file: Path) -> dict[str, Any]:
     return {
         "settings": provenance.settings(jobs),
-        "models": provenance.models(jobs),
+        "models": layers.models(jobs),
+        "layer_headings": layers.HEADINGS,
         "facts": provenance.facts(jobs),
         "packages": provenance.packages(jobs),
         "commands": provenance.commands(jobs, experiment_file),

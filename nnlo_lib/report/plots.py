@@ -48,7 +48,10 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
     names = {name for name in names if not _over_nodes(name, names)}
     others = [f"val_{name}" if f"val_{name}" in columns else f"train_{name}" for name in names - {"loss"}]
     losses = [name for name in ("train_loss", "val_loss") if name in columns]
-    return losses + sorted(others, key=lambda name: (name.split("_", 1)[1] == "accuracy", name))
+    common = {name for name in others if all(name in frame for frame in frames)}
+    return losses + sorted(
+        others, key=lambda name: (name.split("_", 1)[1] == "accuracy", name in common, name)
+    )
 
 
 def _over_nodes(name: str, names: set[str]) -> bool:

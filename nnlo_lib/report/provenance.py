@@ -26,32 +26,11 @@ class Setting:
         return len(set(self.values)) > 1
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model, and the runs that trained it."""
-
-    name: str
-    parameters: int
-    layers: list[dict[str, Any]]
-    runs: list[str]
-
-
 def settings(jobs: Sequence[Job]) -> list[Setting]:
     """Return every key of the resolved configuration, dotted, in order of first appearance."""
     flat = [dict(_flatten(group[0].summary["config"])) for group in by_run(jobs).values()]
     keys = dict.fromkeys(key for config in flat for key in config)
     return [Setting(key, tuple(config.get(key, MISSING) for config in flat)) for key in keys]
-
-
-def models(jobs: Sequence[Job]) -> list[Model]:
-    """Return the different models, each with the runs that trained it."""
-    found: dict[str, Model] = {}
-    for run, group in by_run(jobs).items():
-        model = group[0].summary.get("model")
-        if model:
-            known = Model(model["name"], model.get("parameters", 0), model.get("layers", []), [])
-            found.setdefault(json.dumps(model, sort_keys=True), known).runs.append(run)
-    return list(found.values())
 
 
 def facts(jobs: Sequence[Job]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnlo_lib.config.stopping import better_of
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.errors import UserError
 from nnlo_lib.report.job import Job, read_table
@@ -58,6 +59,23 @@ def spreads(table: pd.DataFrame, column: str) -> dict[str, Spread]:
     groups = table.groupby("run", sort=False)[column].agg(["mean", "std", "count"])
     present = groups[groups["count"] > 0]
     return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
+
+
+def test_metrics(table: pd.DataFrame) -> list[str]:
+    """Return the columns of what was measured on test samples besides accuracy and loss."""
+    known = (*COLUMNS, *LAST)
+    return [name for name in map(str, table) if name not in known and not name.startswith("val_")]
+
+
+def ranking(table: pd.DataFrame) -> tuple[str, bool]:
+    """Return the column that runs are ranked by, and whether the highest is best.
+
+    Accuracy; else the first metric that all jobs have, for losses may be of several kinds; else the loss.
+    """
+    if table["accuracy"].notna().any():
+        return "accuracy", True
+    common = [name for name in test_metrics(table) if table[name].notna().all()]
+    return (common[0], better_of(common[0]) == "larger") if common else ("loss", False)
 
 
 def spread_of(values: Sequence[float]) -> Spread:

@@ -60,7 +60,7 @@ def _space_mistakes(experiment: Experiment, search: Search, refusals: Refusals) 
     except UserError as error:
         yield ("search", "space"), str(error).removeprefix("search.space: ")
         return
-    base = experiment.model_dump(include=set(Run.model_fields))
+    base = experiment.settings
     refused = Refused(search.space, lambda point: list(refusals(merge(base, nested(point)))))
     ends = [
         _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])

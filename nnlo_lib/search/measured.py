@@ -1,6 +1,7 @@
 """Which columns the history of a training has, as far as an objective may want them."""
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.measures import column
 from nnlo_lib.config.search import Objective
 from nnlo_lib.config.strict import nearest
 
@@ -11,7 +12,7 @@ def metric_fault(experiment: Experiment, objective: Objective) -> tuple[str, str
     """Say which key of the objective is wrong, and why."""
     metric, search = objective.metric, experiment.search
     assert search is not None
-    names = ("loss", *experiment.metrics)
+    names = ("loss", *map(column, experiment.metrics))
     columns = [f"{split}_{name}" for split in ("train", "val") for name in names]
     spreads = [f"val_{name}_{end}" for name in names for end in ("min", "max")]
     if metric not in (*columns, *spreads, *OTHERS):

@@ -18,8 +18,7 @@ def parameter_range(model: Model) -> dict[str, Dimension]:
     Empty where the model is none of the user's, or its file does not speak of it. Raises UserError if the file cannot
     be run or a dimension be understood.
     """
-    path = Path(model.name.rpartition(":")[0])
-    if ".py:" not in model.name or ATTRIBUTE not in path.read_text(errors="replace"):
+    if model.is_finished or not model.file or ATTRIBUTE not in Path(model.file).read_text(errors="replace"):
         return {}
     try:
         listed = getattr(user_function(model.name), ATTRIBUTE, [])

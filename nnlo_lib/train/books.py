@@ -1,5 +1,6 @@
 """What is written of a run while it goes on, by rank 0."""
 
+import numpy as np
 from torch import from_numpy
 
 from nnlo_lib.comm.communicator import Communicator
@@ -19,17 +20,27 @@ class Books:
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
         self._comm, self._data, self._epochs = comm, data, task.run.train.epochs
         self.journal = Journal(task.state, speaks=comm.rank == 0)
-        self._tables = {name: History(task.state, name) for name in ("history", "nodes", "ledger")}
-        self.history, self.nodes, self._ledger = self._tables.values()
+        self._tables = {name: History(task.state, name) for name in ("history", "nodes", "ledger", "validations")}
+        self.history, self.nodes, self._ledger, self.validations = self._tables.values()
         self.uses = ledger.Ledger(len(data.split))
 
-    def close_ledger(self, epoch: int) -> None:
-        """Add up how often each sample was used, and compare with what the epoch should use; all ranks call it."""
+    def close_ledger(self, epoch: int, cut: bool = False) -> None:
+        """Add up how often each sample was used, and compare with what the epoch should use; all ranks call it.
+
+        cut: the epoch ended before its last step, and its samples are as many as they are.
+        """
         uses = from_numpy(self.uses.counts).int()
         self._comm.allreduce(uses, "telemetry")
         self.uses.clear()
         if self._comm.rank == 0:
-            self._ledger.append(ledger.row(epoch + 1, uses.numpy(), self._data.expected(epoch)))
+            counts, expected = uses.numpy(), self._data.expected(epoch)
+            row = ledger.row(epoch + 1, counts, np.minimum(counts, expected) if cut else expected)
+            self._ledger.append(row | ({"cut": True} if cut else {}))
+
+    @property
+    def validated(self) -> list[Row]:
+        """Every validation in order, those at the ends of epochs and those between, as rank 0 knows them."""
+        return sorted([*self.validations.rows, *self.history.rows], key=lambda row: int(row["step"]))
 
     def record(self, row: Row, measured: dict[str, float]) -> None:
         """Write an epoch's row and say it."""
@@ -37,8 +48,16 @@ class Books:
         pace = (row["samples"] - before["samples"]) / (row["seconds"] - before["seconds"])
         passes = round(row["samples"] / self._data.trained_on, 6)
         self.history.append(row | {"passes": passes, "samples_per_second": round(pace, 3)} | measured)
+        self._say(f"epoch {row['epoch']:3d}/{self._epochs}  {pace:,.0f} samples/s", measured)
+
+    def note(self, row: Row, measured: dict[str, float]) -> None:
+        """Write the row of a validation within an epoch and say it."""
+        self.validations.append(row | measured)
+        self._say(f"step {row['step']:,}", measured)
+
+    def _say(self, where: str, measured: dict[str, float]) -> None:
         figures = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
-        self.journal.write(f"epoch {row['epoch']:3d}/{self._epochs}  {pace:,.0f} samples/s  {figures}")
+        self.journal.write(f"{where}  {figures}")
 
     def rows(self) -> dict[str, int]:
         """Return how many rows each table has."""

@@ -16,6 +16,7 @@ from nnlo_lib.data.split import Split
 from nnlo_lib.data.staging import staged
 from nnlo_lib.data.workers import assign
 from nnlo_lib.errors import UserError
+from nnlo_lib.train.outputs import outputs_of
 from nnlo_lib.train.task import Task
 
 PARTITION = "partition.npz"
@@ -46,14 +47,9 @@ class TrainingData:
         return sum(map(len, self.parts))
 
     @cached_property
-    def classes(self) -> int:
-        """Number of classes; raises UserError if the labels are no classes."""
-        if self.manifest.classes is None:
-            raise UserError(
-                f"the labels of {self.manifest.dataset} are {self.manifest.labels.dtype} numbers, not classes, "
-                f"but problem: classification needs classes"
-            )
-        return self.manifest.classes
+    def outputs(self) -> int:
+        """What models are built for: classes, or numbers to be learned; raises UserError if the labels do not fit."""
+        return outputs_of(self._task.run, self.manifest)
 
     def loader(self, worker: int) -> Loader:
         """Return the batches of one worker."""

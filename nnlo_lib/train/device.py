@@ -1,24 +1,56 @@
 """Which device a rank computes on."""
 
+import os
 import socket
 
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Parallel
 from nnlo_lib.errors import UserError
 
 
-def device_of(comm: Communicator, gpus_per_rank: int) -> str:
-    """Return `cpu`, or this rank's GPU among those that its host shows it."""
-    if not gpus_per_rank:
+def device_of(comm: Communicator, parallel: Parallel, is_worker: bool = True) -> str:
+    """Return `cpu`, or this rank's GPU among those that its host shows it; all ranks call it.
+
+    The ranks of a host take its GPUs in turn, `ranks_per_gpu` each; simulated ranks all take the first. Raises
+    UserError if there are too few.
+    """
+    if not parallel.gpus_per_rank:
         return "cpu"
-    hosts = comm.gather(socket.gethostname())
-    place, visible = hosts[: comm.rank].count(hosts[comm.rank]), torch.cuda.device_count()
-    if place >= visible and visible != 1:  # a scheduler may show each rank its own GPU only
+    has_gpu = is_worker or parallel.master_gpu
+    everyone = comm.gather([socket.gethostname(), has_gpu])
+    if not has_gpu:
+        return "cpu"
+    before = everyone[: comm.rank].count(everyone[comm.rank])
+    place = 0 if parallel.transport == "simulated" else before // parallel.ranks_per_gpu
+    return f"cuda:{_taken(granted(), place, f'rank {comm.rank} on {everyone[comm.rank][0]}')}"
+
+
+def _taken(gpus: list[int], place: int, who: str) -> int:
+    if len(gpus) == 1:  # a scheduler may show each rank its own GPU only
+        return gpus[0]
+    if place >= len(gpus):
         raise UserError(
-            f"rank {comm.rank} on {hosts[comm.rank]} asks for GPU {place}, but {visible} are visible"
+            f"{who} asks for GPU {place}, but {len(gpus)} are visible; let more ranks share one "
+            "(parallel.ranks_per_gpu), take more nodes, or compute on processors (parallel.gpus_per_rank: 0)"
         )
-    return f"cuda:{place % visible}"
+    return gpus[place]
+
+
+def granted() -> list[int]:
+    """Return the GPUs that this process may use, by torch's numbers.
+
+    Those that CUDA_VISIBLE_DEVICES shows; where a scheduler sets no such variable, those that Slurm says it gave.
+    """
+    visible, environment = list(range(torch.cuda.device_count())), os.environ
+    if "CUDA_VISIBLE_DEVICES" in environment:
+        return visible
+    told = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
+    named = [int(word) for word in told.split(",") if word.isdigit()]
+    if named and len(named) < len(visible):
+        return [gpu for gpu in named if gpu in visible]
+    return visible[: int(environment.get("SLURM_GPUS_ON_NODE") or len(visible))]
 
 
 def seed_step(seed: int, device: str) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nnlo_lib.data.loader import Loader
-from nnlo_lib.problems.classification import Classification
+from nnlo_lib.problems.problem import Problem
 
 TERMINAL = "NNLO_TERMINAL"  # set by the launcher: ranks write through its pipe
 
@@ -16,7 +16,7 @@ TERMINAL = "NNLO_TERMINAL"  # set by the launcher: ranks write through its pipe
 class Progress:
     """Samples per second, loss and metrics of the running epoch; invisible without a terminal."""
 
-    def __init__(self, epoch: int, index: int, loader: Loader, problem: Classification, shown: bool) -> None:
+    def __init__(self, epoch: int, index: int, loader: Loader, problem: Problem, shown: bool) -> None:
         visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
         self._problem, self._loader = problem, loader
         self._bar = tqdm(

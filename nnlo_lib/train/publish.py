@@ -16,15 +16,27 @@ from safetensors.torch import save
 from nnlo_lib.config.validity import needs
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.manifest import sha256
+from nnlo_lib.problems.gan import GanProblem
 from nnlo_lib.topology.topology import topology
+from nnlo_lib.train import samples
 from nnlo_lib.train.data import PARTITION
-from nnlo_lib.train.layers import layer_table
+from nnlo_lib.train.described import described
+from nnlo_lib.train.observed import MONITOR, PROFILES, publish_observed
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
 
-OUTPUTS = ("model.safetensors", PARTITION, "history.csv", "nodes.csv", "trace.json", "log.txt")
+OUTPUTS = (
+    "model.safetensors",
+    PARTITION,
+    "history.csv",
+    "nodes.csv",
+    "validations.csv",
+    samples.SHEET,
+    "trace.json",
+    "log.txt",
+)
 
 
 def publish(training: Training, started: str, finished: str) -> None:
@@ -34,7 +46,6 @@ def publish(training: Training, started: str, finished: str) -> None:
             "host": socket.gethostname(),
             "seconds": training.stopwatch.seconds(),
             "traffic": training.stopwatch.traffic(),
-            "spans": training.stopwatch.spans,
             "counts": {kind: list(counts.items()) for kind, counts in training.algorithm.counts().items()},
         }
     )
@@ -56,10 +67,17 @@ def publish(training: Training, started: str, finished: str) -> None:
     training.books.history.publish(folder / "history.csv")
     if training.books.nodes.rows:
         training.books.nodes.publish(folder / "nodes.csv")
-    _write(folder / "trace.json", _trace(reports))
+    if training.books.validations.rows:
+        training.books.validations.publish(folder / "validations.csv")
+    if isinstance(training.problem, GanProblem):
+        samples.draw(training.replica.module, folder / samples.SHEET)
+    seen = publish_observed(training.task)
     training.journal.publish(folder / "log.txt")
     summary = _summary(training, reports, started, finished)
-    _write(folder / "summary.json", summary | {"outputs": _checksums(folder), "data": _data(training.task)})
+    _write(
+        folder / "summary.json",
+        summary | seen | {"outputs": _checksums(folder), "data": _data(training.task)},
+    )
 
 
 def _summary(
@@ -67,7 +85,6 @@ def _summary(
 ) -> dict[str, Any]:
     task, last = training.task, training.books.history.rows[-1]
     by_rank = [report["seconds"] for report in reports]
-    layers = layer_table(training.replica.module, training.tensors.shapes)
     return {
         "experiment": task.experiment,
         "run": task.name,
@@ -83,7 +100,7 @@ def _summary(
         "model": {
             "name": task.run.model.name,
             "parameters": training.replica.theta.numel(),
-            "layers": layers,
+            **described(training.replica.module, training.tensors.blank()).summary,
         },
         "epochs": last["epoch"],
         "steps": last["step"],
@@ -99,6 +116,7 @@ def _summary(
         "histograms": _histograms([report["counts"] for report in reports]),
         "spectral_gap": _spectral_gap(task, training.comm.size),
         "restarts": training.restarts,
+        "ended_early": training.over or None,
         "final": {name: value for name, value in last.items() if name.startswith(("train_", "val_"))},
         "started": started,
         "finished": finished,
@@ -106,7 +124,8 @@ def _summary(
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    return {name: sha256(folder / name) for name in OUTPUTS if (folder / name).exists()}
+    names = [*OUTPUTS, MONITOR, *sorted(path.name for path in folder.glob(PROFILES))]
+    return {name: sha256(folder / name) for name in names if (folder / name).exists()}
 
 
 def _data(task: Task) -> dict[str, str]:
@@ -132,17 +151,6 @@ def _spectral_gap(task: Task, nodes: int) -> float | None:
     if not needs(task.run.algorithm).graph:
         return None
     return topology(task.run.topology, nodes, task.seed).spectral_gap
-
-
-def _trace(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the phases of each rank as a Chrome trace (microseconds from the rank's first)."""
-    events = []
-    for rank, report in enumerate(reports):
-        origin = report["spans"][0][1] if report["spans"] else 0.0
-        for name, start, end in report["spans"]:
-            times = {"ts": round(1e6 * (start - origin)), "dur": round(1e6 * (end - start))}
-            events.append({"name": name, "ph": "X", "pid": 0, "tid": rank, **times})
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

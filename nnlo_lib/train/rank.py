@@ -10,9 +10,10 @@ import torch
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.errors import UserError
+from nnlo_lib.train.described import described
 from nnlo_lib.train.faults import arm
-from nnlo_lib.train.layers import as_text, layer_table
 from nnlo_lib.train.notes import announce, confess, stopped
+from nnlo_lib.train.observers import observers
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.publish import publish
 from nnlo_lib.train.stack import Stack
@@ -28,11 +29,12 @@ def one_rank(task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None
     training = Training(task, comm, stop, stack)
     if comm.rank == 0:
         training.journal.write(_headline(training))
-    try:
-        done = training.run()
-    except BaseException:
-        training.checkpoints.give_up()
-        raise
+    with observers(training):
+        try:
+            done = training.run()
+        except BaseException:
+            training.checkpoints.give_up()
+            raise
     if done and training.is_finished:
         publish(training, started, _now())
     return done
@@ -78,11 +80,13 @@ def reduction_of(run: Run) -> str:
 
 def _headline(training: Training) -> str:
     run, task = training.task.run, training.task
-    rows = layer_table(training.replica.module, training.tensors.shapes)
+    table = described(training.replica.module, training.tensors.blank()).text
+    numbers = "" if run.train.precision == "float32" else f", {run.train.precision}"
+    sums = f", GPUs' vectors summed {training.exchange}" if training.exchange else ""
     return (
         f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {training.comm.size} ranks "
         f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "
-        f"{training.loader.samples:,} samples, {training.loader.steps_per_epoch} steps an epoch\n{as_text(rows)}"
+        f"{training.loader.samples:,} samples, {training.loader.steps_per_epoch} steps an epoch{numbers}{sums}\n{table}"
     )
 
 

@@ -1,12 +1,14 @@
 """A model as one flat vector of parameters, one of gradients, one of non-trained state."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from nnlo_lib.errors import UserError
+from nnlo_lib.train.layout import layout_of
 from nnlo_lib.train.watermark import Watermark
 
 
@@ -20,16 +22,24 @@ class Memory(NamedTuple):
 class Replica:
     """A model whose parameters, gradients and buffers are views into flat vectors.
 
-    theta, grad: (parameters,); buffers: (floating-point buffer values,), such as batch-norm statistics.
-    Algorithms change these vectors in place and never see a layer. Images are laid out channels last, which
-    convolutions on CPUs and GPUs like best.
+    theta, grad: (parameters,); buffers: (floating-point buffer values,), such as batch-norm statistics; layout: where
+    each parameter lies in theta.
+    Algorithms change these vectors in place and never see a layer. channels_last: how weights of convolutions on
+    images are laid out; so do these like it best. network: what learns, the module itself or compiled.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", memory: Memory | None = None) -> None:
-        self.module = module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    def __init__(
+        self,
+        module: nn.Module,
+        device: str = "cpu",
+        memory: Memory | None = None,
+        channels_last: bool = True,
+    ) -> None:
+        self.module = self.network = _laid_out(module.to(device), channels_last)
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not parameters:
             raise UserError("the model has no trainable parameter")
+        self.layout = layout_of(module.named_parameters())
         values = _flatten([parameter.data for parameter in parameters])
         self.theta, self.grad = memory or (values, torch.zeros_like(values))
         self.theta.copy_(values)
@@ -47,10 +57,12 @@ class Replica:
         self._trainable.grad = self.grad
         self._parameters = parameters
         self._watermarks: list[Watermark] = []
+        self.clip_norm: float | None = None
 
-    def use(self, optimizer: type[torch.optim.Optimizer], **options: object) -> None:
-        """Step with `optimizer`, which sees one flat parameter."""
-        self.optimizer = optimizer([self._trainable], **options)  # type: ignore[arg-type]
+    def use(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
+        """Step with `optimizer`, which is made of a list of one flat parameter, and of `options`."""
+        self._fresh = partial(optimizer, [self._trainable], **options)
+        self.optimizer = self._fresh()
 
     @property
     def lr(self) -> float:
@@ -65,19 +77,21 @@ class Replica:
 
     def forget(self) -> None:
         """Let the optimizer start afresh, without moments."""
-        assert self.optimizer is not None, "use() chooses the optimizer"
-        self.optimizer.state.clear()
+        lr = self.lr
+        self.optimizer = self._fresh()
+        self.lr = lr
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Apply the model to a mini-batch."""
         output: Tensor = self.module(*inputs)
         return output
 
-    def backward(self, loss: Tensor) -> None:
-        """Overwrite `grad` by the gradient of `loss`."""
-        self.grad.zero_()
+    def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
+        """Overwrite `grad` by the gradient of `loss`; of several losses the first overwrites it and the others add to it."""
+        if first:
+            self.grad.zero_()
         for watermark in self._watermarks:
-            watermark.reset()
+            watermark.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
 
     def watch(self, ready: Callable[[int], None]) -> None:
@@ -85,8 +99,10 @@ class Replica:
         self._watermarks.append(Watermark(self._parameters, ready))
 
     def step(self) -> None:
-        """Let the optimizer move `theta` along `grad`."""
+        """Let the optimizer move `theta` along `grad`, which is first scaled down to a norm of at most `clip_norm`."""
         assert self.optimizer is not None, "use() chooses the optimizer"
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._trainable, self.clip_norm)
         self.optimizer.step()
 
     def state(self) -> dict[str, Tensor]:
@@ -105,12 +121,25 @@ class Replica:
         for i, counter in enumerate(self.counters):
             counter.copy_(tensors[f"counter.{i}"])
         moments = {
-            name.removeprefix("optimizer."): value.clone()
+            name.removeprefix("optimizer."): self._placed(value)
             for name, value in tensors.items()
             if name.startswith("optimizer.")
         }
         if moments and self.optimizer is not None:
             self.optimizer.state[self._trainable].update(moments)
+
+    def _placed(self, value: Tensor) -> Tensor:
+        """Copy a moment to where the optimizer keeps it: vectors, and the counts of fused ones, on the device."""
+        assert self.optimizer is not None, "use() chooses the optimizer"
+        fused = self.optimizer.defaults.get("fused")
+        return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()
+
+
+def _laid_out(module: nn.Module, channels_last: bool) -> nn.Module:
+    for tensor in (*module.parameters(), *module.buffers()):
+        if channels_last and tensor.dim() == 4:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+    return module
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:

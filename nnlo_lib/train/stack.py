@@ -16,8 +16,9 @@ from nnlo_lib.data.loader import Batch
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.split import Split
 from nnlo_lib.models.stacked import Stacked, stacked
-from nnlo_lib.problems.classification import Classification
-from nnlo_lib.train.gradients import Measured, check_loss
+from nnlo_lib.problems.supervised import Supervised
+from nnlo_lib.train.gradients import Measured
+from nnlo_lib.train.precision import check_loss
 from nnlo_lib.train.replica import Memory, Replica
 from nnlo_lib.train.tensors import Tensors
 
@@ -42,10 +43,10 @@ class Stack:
         self._buffers: dict[int, dict[str, Tensor]] = {}
         self._wishes: dict[int, Wish] = {}
         self._sums: dict[int, Tensor] = {}
-        self._measured: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._measured: tuple[float, Tensor] = (-1, torch.empty(0))
 
     def add(
-        self, rank: int, module: nn.Module, tensors: Tensors, problem: Classification, device: str
+        self, rank: int, module: nn.Module, tensors: Tensors, problem: Supervised, device: str, channels_last: bool = True
     ) -> Replica:
         """Return a replica of `module` that lives in row `rank`."""
         if not self.replicas:
@@ -54,10 +55,10 @@ class Stack:
             self.theta = torch.zeros(self.ranks, size, dtype=dtype, device=device)
             self.grad = torch.zeros_like(self.theta)
             self.tensors, self.problem = tensors, problem
-            example = tuple(torch.randn(3, *shape, device=device) for shape in tensors.shapes)
+            example = tuple(torch.randn(3, *shape, dtype=dtype, device=device) for shape in tensors.shapes)
             self.network: Stacked = stacked(module.to(device), example)
         memory = Memory(self.theta[rank], self.grad[rank])
-        self.replicas[rank] = Replica(module, device, memory)
+        self.replicas[rank] = Replica(module, device, memory, channels_last)
         self._buffers[rank] = dict(module.named_buffers())
         self._layout = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
         return self.replicas[rank]
@@ -129,7 +130,7 @@ class Stack:
             self.grad[ranks] = rows
 
     @torch.no_grad()
-    def measure(self, epoch: int, split: Split, samples: Indices) -> Tensor:
+    def measure(self, epoch: float, split: Split, samples: Indices) -> Tensor:
         """Return the problem's sums of every rank's own model over some samples, (ranks, 1 + names)."""
         if self._measured[0] != epoch:
             parts = [self._measure_some(split, part) for part in _pieces(samples, self.ranks)]
@@ -156,7 +157,10 @@ class StackGradients:
     def __init__(self, stack: Stack, comm: SimulatedCommunicator) -> None:
         self._stack, self._comm = stack, comm
 
-    def __call__(self, batch: Batch, seed: int, where: str) -> Measured:
+    def __call__(self, batch: Batch, seed: int, where: str, step: int) -> Measured | None:
+        if not batch.count:
+            self._stack.replicas[self._comm.rank].grad.zero_()
+            return None
         sums = self._stack.gradient(self._comm.rank, self._comm, Wish(batch, seed, where))
         return lambda: sums
 

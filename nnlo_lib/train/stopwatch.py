@@ -7,20 +7,20 @@ from typing import Any, TypeVar
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.traffic import Traffic
+from nnlo_lib.state.trace import Trace
 
 T = TypeVar("T")
 PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
 
 
 class Stopwatch:
-    """Seconds by phase on the communicator's clock, kept over restarts."""
+    """Seconds by phase on the communicator's clock, kept over restarts, and told to `trace` span by span."""
 
-    def __init__(self, comm: Communicator) -> None:
-        self._comm = comm
+    def __init__(self, comm: Communicator, trace: Trace) -> None:
+        self._comm, self.trace = comm, trace
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._earlier = Traffic()
         self.trained = 0.0
-        self.spans: list[tuple[str, float, float]] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -29,14 +29,14 @@ class Stopwatch:
         yield
         self._comm.seconds.clear()
         self._comm.seconds.update(outside)
-        self._seconds[name] += self._span(name, started)
+        self._seconds[name] += self._span(name, name, started)
 
     @contextmanager
     def training(self) -> Iterator[None]:
         """Count everything inside as training time."""
         started, elsewhere = self._comm.now(), self._elsewhere()
         yield
-        seconds = self._span("train", started)
+        seconds = self._span("train", "compute", started)
         self.trained += seconds
         self._seconds["compute"] += seconds - (self._elsewhere() - elsewhere)
 
@@ -49,15 +49,17 @@ class Stopwatch:
                 batch = next(iterator)
             except StopIteration:
                 return
-            self._seconds["data"] += self._comm.now() - started
+            now = self._comm.now()
+            self._seconds["data"] += now - started
+            self.trace.detail("data", "data", started, now)
             yield batch
 
     def _elsewhere(self) -> float:
         return sum(self._comm.seconds.values()) + self._seconds["data"]
 
-    def _span(self, name: str, started: float) -> float:
+    def _span(self, name: str, phase: str, started: float) -> float:
         now = self._comm.now()
-        self.spans.append((name, started, now))
+        self.trace.span(name, phase, started, now)
         return now - started
 
     def seconds(self) -> dict[str, float]:

@@ -4,9 +4,13 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from nnlo_lib.config import Linear, Log, Run
+from nnlo_lib.config import Run
+from nnlo_lib.data.manifest import sha256
+
+PLACING = ("ranks_per_gpu", "master_gpu", "gpu_exchange")  # moves a run, and changes nothing else
 
 
 @dataclass(frozen=True)
@@ -50,21 +54,28 @@ class Task:
         return self.folder / "state"
 
     @property
+    def observed(self) -> Path:
+        """Folder of what observers write while it goes on; of this training only."""
+        return self.state / "observed" / self.key[:8]
+
+    @cached_property
     def key(self) -> str:
         """Fingerprint of what a checkpoint must agree with to be continued.
 
-        Not the number of epochs, unless the learning rate runs to its `final` value within them.
+        Not the number of epochs, unless the learning rate runs to its end within them.
         """
-        free = set() if isinstance(self.run.train.schedule, Linear | Log) else {"epochs"}
+        free = set() if self.run.train.schedule.ends else {"epochs"}
         settings = self.run.model_dump(
             exclude={
                 "resources": True,
                 "checkpoint": True,
+                "observe": True,
                 "train": free,
-                "parallel": {"peer_timeout", "transport", "ranks"},
+                "parallel": {"peer_timeout", "transport", "ranks", *PLACING},
             }
         )
+        read = [sha256(Path(path)) for path in self.run.model.contents]
         text = json.dumps(
-            [settings, self.seed, self.fold, self.folds, self.manifest.read_text()], sort_keys=True
+            [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True
         )
         return hashlib.sha256(text.encode()).hexdigest()

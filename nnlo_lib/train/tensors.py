@@ -13,16 +13,24 @@ from nnlo_lib.models.build import Shape
 
 
 class Tensors:
-    """Move mini-batches to `device`, channels last; stored bytes become normalized float32 only there.
+    """Move mini-batches to `device`, images channels last if so wished; only there do bytes become normalized `dtype`.
 
     `shapes` are those of a sample as the model sees it, one for each input; other integers than bytes stay so.
     """
 
-    def __init__(self, manifest: Manifest, data: Data, device: str) -> None:
-        self._crop, self._device = data.crop, device
+    def __init__(
+        self,
+        manifest: Manifest,
+        data: Data,
+        device: str,
+        dtype: torch.dtype = torch.float32,
+        channels_last: bool = True,
+    ) -> None:
+        self._crop, self._device, self._dtype, self._channels_last = data.crop, device, dtype, channels_last
         self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
+        self._stored = [column.dtype for column in manifest.inputs]
         self._affine = [
-            tuple(value.to(device) for value in _affine(column, manifest.scale, data))
+            tuple(value.to(device, dtype) for value in _affine(column, manifest.scale, data))
             for column in manifest.inputs
         ]
 
@@ -38,14 +46,19 @@ class Tensors:
         tensors = tuple(self._input(*each) for each in zip(inputs, self._affine, strict=True))
         return tensors, torch.from_numpy(labels).to(self._device)
 
+    def blank(self) -> tuple[Tensor, ...]:
+        """Return a mini-batch of one sample, of zeros, as the model takes it."""
+        zeros = (np.zeros((1, *shape), dtype) for shape, dtype in zip(self.shapes, self._stored, strict=True))
+        return tuple(self._input(*each) for each in zip(zeros, self._affine, strict=True))
+
     def _input(self, array: Array, affine: tuple[Tensor, ...]) -> Tensor:
         stored = torch.from_numpy(array).to(self._device)
         if not affine:
             return stored
-        if stored.dim() == 4:
+        if stored.dim() == 4 and self._channels_last:
             stored = stored.contiguous(memory_format=torch.channels_last)
         factor, *offset = affine
-        values = stored.float().mul_(factor)
+        values = stored.to(self._dtype).mul_(factor)
         return values.add_(*offset) if offset else values
 
 
@@ -62,7 +75,7 @@ def _affine(column: Column, scale: float, data: Data) -> list[Tensor]:
     if np.dtype(column.dtype).kind not in "fu" or (column.dtype[0] == "u" and column.dtype != "uint8"):
         return []
     if data.normalize == "unit":
-        return [torch.tensor(scale, dtype=torch.float32)]
+        return [torch.tensor(scale, dtype=torch.float64)]
     if isinstance(data.normalize, Normalization):
         mean, std = (
             [value / scale for value in data.normalize.mean],
@@ -77,4 +90,4 @@ def _affine(column: Column, scale: float, data: Data) -> list[Tensor]:
     factor = 1 / torch.tensor(std, dtype=torch.float64)
     offset = -torch.tensor(mean, dtype=torch.float64) * factor
     shape = (-1, *(1,) * (len(column.shape) - 1))
-    return [factor.float().reshape(shape), offset.float().reshape(shape)]
+    return [factor.reshape(shape), offset.reshape(shape)]

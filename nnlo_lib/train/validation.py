@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.problems.classification import Classification
+from nnlo_lib.problems.problem import Problem
 from nnlo_lib.state.history import History
 from nnlo_lib.train.agreement import over_nodes
 from nnlo_lib.train.data import TrainingData
@@ -21,7 +21,7 @@ class Validation:
         self,
         data: TrainingData,
         tensors: Tensors,
-        problem: Classification,
+        problem: Problem,
         comm: Communicator,
         nodes: History,
     ) -> None:
@@ -36,7 +36,7 @@ class Validation:
         self._comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
 
-    def each(self, replica: Replica, epoch: int, stack: Stack | None) -> dict[str, float]:
+    def each(self, replica: Replica, epoch: float, stack: Stack | None) -> dict[str, float]:
         """Return mean, least and largest of what each rank's own model measures, after `epoch` epochs."""
         split, samples = self._data.validating
         if not len(samples):

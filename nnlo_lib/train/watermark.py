@@ -20,8 +20,9 @@ class Watermark:
         for number, parameter in enumerate(parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
 
-    def reset(self) -> None:
-        """Expect a new backward pass."""
+    def reset(self, last: bool = True) -> None:
+        """Expect a new backward pass; what it finishes is final if it is the `last` one of a step."""
+        self._last = last
         self._final: set[int] = set()
         self._mark = len(self._starts) - 1  # the gradients of parameters[mark:] are final
 
@@ -29,6 +30,8 @@ class Watermark:
         return lambda _: self._finished(number)
 
     def _finished(self, number: int) -> None:
+        if not self._last:
+            return
         self._final.add(number)
         before = self._mark
         while self._mark - 1 in self._final:

@@ -6,7 +6,6 @@ from typing import Any
 
 from nnlo_lib.config import nearest
 from nnlo_lib.errors import UserError
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.dinno_keys import known, leaves, number
 from nnlo_lib.translate.dinno_problem import problem
 from nnlo_lib.translate.draft import Draft, named
@@ -78,7 +77,7 @@ def _graph(draft: Draft, experiment: Mapping[str, Any]) -> int:
 
 def _data(draft: Draft, experiment: Mapping[str, Any]) -> None:
     if lidar := experiment.get("data"):
-        coming.DENSITY.to(draft, "density", "experiment.data")
+        draft.set("problem", "regression", "experiment.data: a density at each place")
         draft.later(
             f"experiment.data: {', '.join(lidar)}", "floor plans and lidar scans are no data set here"
         )

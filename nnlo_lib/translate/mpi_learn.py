@@ -39,8 +39,13 @@ def adversarial(command: CommandLine) -> Draft:
     options = _options(draft, command, "MPIGDriver")
     draft.carry(options)
     draft.set("name", named(f"gan-{options['trial-name']}"), "the 3-D GAN and the trial")
-    coming.GAN.to(draft, "gan", f"{options['model']}, which MPIGDriver ignores")
-    draft.set("model", {"name": GAN.name}, "MPIGDriver's 3-D GAN", "NNLO's network is not in the zoo")
+    draft.set("model", {"name": GAN.name}, f"MPIGDriver's 3-D GAN; it ignores {options['model']}")
+    draft.set("problem", {"name": "gan", "energy_weight": 5.0}, "weights 2, 0.1, 0.1; errors in per cent")
+    draft.set("loss", "non_saturating", "binary cross-entropy of what the critic says")
+    draft.remarks.append(
+        "MPIGDriver draws energies at random for what it makes, flips 5 % of the labels and trains the generator twice "
+        "for each step of the critic; here made showers have the energies of the real ones, and both learn once."
+    )
     draft.remarks.append(f"{options.said('loss')}: MPIGDriver ignores it, the GAN has losses of its own")
     data(draft, options, GAN)
     algorithm(draft, options, command.ranks)

@@ -56,14 +56,13 @@ def network(draft: Draft, written: str, said: str) -> Network:
     """Set the model that NNLO was told; a file of the user's goes before NNLO's own of that name."""
     path, known = Path(written), KNOWN.get(Path(written).stem)
     if path.suffix == ".py" and path.is_file():
-        draft.set("model", {"name": f"{written}:get_model"}, f"{said}; called with (shape, classes, **args)")
-        return Network(f"{written}:get_model", known.dataset if known else None, own=True)
+        draft.set("model", {"name": written}, f"{said}; its get_model is called with model.args")
+        return Network(written, known.dataset if known else None, own=True)
     if path.suffix in (".json", ".torch") and path.is_file():
-        draft.set("model", {"name": written}, said, "files of networks other than Python are not read yet")
+        draft.set("model", {"name": written}, said)
         return Network(written, known.dataset if known else None)
     if known is None:
-        name = f"{written}:get_model" if path.suffix == ".py" else written
-        draft.set("model", {"name": name}, said, f"there is no such file or model here; {DEFAULT}")
-        return Network(name)
+        draft.set("model", {"name": written}, said, f"there is no such file or model here; {DEFAULT}")
+        return Network(written)
     draft.set("model", {"name": known.name}, said, f"NNLO's network is not in the zoo; {DEFAULT}")
     return known

@@ -58,7 +58,12 @@ def data(draft: Draft, options: Options, found: Network) -> None:
     """Set files where they are named, else the data set that the model's module brings along."""
     if not options["train_data"]:
         said = f"get_train() of {options['model']}"
-        if found.dataset:
+        if found.own and "get_train" in Path(found.name).read_text(errors="replace"):
+            draft.set("data.dataset", f"{Path(found.name).stem}-files", "a name for the files")
+            draft.set("data.source", ".", "where relative names of files begin")
+            draft.set("data.reader", {"name": "arrays", "train": found.name}, f"{said}, get_val() ...")
+            draft.set("data.validation", "validation", "the root validated on all of get_val()")
+        elif found.dataset:
             draft.set("data.dataset", found.dataset, said)
         else:
             draft.later(said, "a module does not name data; until you set data: it is the default data set")
@@ -83,9 +88,24 @@ def data(draft: Draft, options: Options, found: Network) -> None:
 def loss(draft: Draft, options: Options) -> None:
     """Set the loss by its name here."""
     name = LOSSES.get(options["loss"], options["loss"])
+    path = Path(str(options["model"]))
+    if (
+        name == "binary_cross_entropy"
+        and path.suffix == ".json"
+        and path.is_file()
+        and "softmax" in path.read_text()
+    ):
+        draft.set(
+            "problem", {"name": "classification", "outputs": "probabilities"}, "the network ends in softmax"
+        )
     draft.set(
         "loss", name, options.said("loss"), f"the loss {name} is not there; until then it is cross_entropy"
     )
+    if name == "binary_cross_entropy":
+        draft.remarks.append(
+            f"{options.said('loss')}: NNLO took it of each output of a softmax; here it is of each score's logistic "
+            f"function."
+        )
 
 
 def algorithm(draft: Draft, options: Options, ranks: int) -> None:

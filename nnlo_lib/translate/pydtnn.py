@@ -25,8 +25,9 @@ def training(command: CommandLine) -> Draft:
     _machine(draft, options, command)
     _data(draft, options)
     _loss(draft, options)
-    optimizer(draft, options, command.ranks if options["parallel"] == "data" else 1)
-    schedulers(draft, options)
+    ranks = command.ranks if options["parallel"] == "data" else 1
+    optimizer(draft, options, ranks)
+    schedulers(draft, options, ranks)
     _looks(draft, options)
     return draft
 
@@ -93,12 +94,17 @@ def _loss(draft: Draft, options: Options) -> None:
     draft.set("loss", name, options.said("loss_func"), f"the loss {name} is not there")
     if "metrics" in options:
         listed = options["metrics"].split(",")
-    for each in listed:
-        if each not in LOSSES and each != "accuracy":
-            _metric(draft, each)
+    metrics = [_metric(each) for each in listed if each not in LOSSES and each != "accuracy"]
+    if set(metrics) - {"accuracy"}:
+        draft.set("metrics", list(dict.fromkeys(["accuracy", *metrics])), ",".join(listed))
+        draft.remarks.append(
+            f"{','.join(listed)}: PyDTNN compared probabilities with one-hot classes and summed absolute errors over "
+            f"them; here the scores of the model are compared, and errors are means over classes"
+        )
 
 
-def _metric(draft: Draft, name: str) -> None:
+def _metric(name: str) -> str:
+    """Return what a metric is here. Raises UserError if there is none of that name."""
     known = {
         "categorical_accuracy",
         "categorical_hinge",
@@ -109,8 +115,7 @@ def _metric(draft: Draft, name: str) -> None:
     }
     if name not in known:
         raise UserError(f"PyDTNN has no loss or metric '{name}'; {nearest(name, known | set(LOSSES))}")
-    if measure(name) != "accuracy":
-        draft.later(name, "metrics are accuracy and top5_accuracy")
+    return measure(name).removeprefix("regression_")
 
 
 def _looks(draft: Draft, options: Options) -> None:

@@ -26,7 +26,7 @@ def optimizer(draft: Draft, options: Options, ranks: int) -> None:
         rule["lr"] = round(rule["lr"] * ranks, 12)
         said += f", times {ranks} ranks ({options.said('learning_rate_scaling')})"
     _decay(draft, options, rule)
-    draft.set("train.optimizer", rule, said, "" if name != "nadam" else "nadam is no optimizer here yet")
+    draft.set("train.optimizer", rule, said)
     if name in ("adam", "nadam", "rmsprop"):
         draft.remarks.append(
             "PyDTNN adds --epsilon below the root of the second moment; here it is added to the root."
@@ -65,7 +65,12 @@ def _decay(draft: Draft, options: Options, rule: dict[str, Any]) -> None:
     if not options["decay"]:
         return
     rule["weight_decay"] = options["decay"]
-    draft.remarks.append(
-        f"{options.said('decay')}: PyDTNN's decay is decoupled from the gradient, as in AdamW; weight_decay is an L2 "
-        "penalty in the gradient."
-    )
+    if rule["name"] == "adam":
+        rule["name"] = "adamw"
+    elif rule["name"] == "nadam":
+        rule["decoupled"] = True
+    else:
+        draft.remarks.append(
+            f"{options.said('decay')}: PyDTNN's decay is decoupled from the gradient, as in AdamW; weight_decay is an "
+            "L2 penalty in the gradient."
+        )

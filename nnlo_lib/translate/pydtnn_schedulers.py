@@ -1,5 +1,7 @@
 """PyDTNN's schedulers, which also stop a training and save its model."""
 
+from typing import Any
+
 from nnlo_lib.config import nearest
 from nnlo_lib.errors import UserError
 from nnlo_lib.translate import coming
@@ -46,13 +48,13 @@ def measure(name: str) -> str:
     return name
 
 
-def schedulers(draft: Draft, options: Options) -> None:
+def schedulers(draft: Draft, options: Options, ranks: int) -> None:
     """Set what each scheduler of the list is here; tell of options of those that are not in it."""
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
     for name in chosen:
         if name not in KNOWN:
             raise UserError(f"PyDTNN has no scheduler '{name}'; {nearest(name, KNOWN)}")
-        _set(draft, options, name)
+        _set(draft, options, name, ranks)
     for option, _ in options.given():
         owner = next((name for name in KNOWN if option.startswith(f"{name}_")), None)
         if owner and owner not in chosen:
@@ -61,7 +63,7 @@ def schedulers(draft: Draft, options: Options) -> None:
             )
 
 
-def _set(draft: Draft, options: Options, name: str) -> None:
+def _set(draft: Draft, options: Options, name: str, ranks: int) -> None:
     metric = measure(options[f"{name}_metric"]) if f"{name}_metric" in OPTIONS else ""
     said = options.said(
         *(option for option in OPTIONS if option.startswith(f"{name}_") and option in options)
@@ -73,22 +75,35 @@ def _set(draft: Draft, options: Options, name: str) -> None:
             block = {"metric": metric, "patience": patience, "restore_best": True}
             coming.EARLY_STOPPING.to(draft, block, said)
         case "reduce_lr_on_plateau":
-            keys = {"factor": "factor", "patience": "patience", "min_lr": "minimum"}
-            block = {new: options[f"{name}_{old}"] for old, new in keys.items()}
-            coming.PLATEAU.to(draft, {"name": "plateau", "metric": metric, **block}, said)
+            block = {key: options[f"{name}_{key}"] for key in ("factor", "patience", "min_lr")}
+            watched = metric if metric.startswith("val_") else f"train_{metric}"
+            _schedule(draft, coming.PLATEAU, {"name": "plateau", "metric": watched, **block}, said)
         case "reduce_lr_every_nepochs":
             block = {"every": options[f"{name}_nepochs"], "factor": options[f"{name}_factor"]}
-            coming.STEPS.to(draft, {"name": "step", **block}, said)
+            if options[f"{name}_min_lr"]:
+                draft.later(options.said(f"{name}_min_lr"), "steps have no least rate")
+            _schedule(draft, coming.STEPS, {"name": "step", **block}, said)
         case "stop_at_loss":
             sign = ">" if "accuracy" in metric else "<"
             coming.STOP_AT_LOSS.to(draft, f"{metric},{sign},{options['stop_at_loss_threshold']:g}", said)
         case "warm_up":
-            unit = "batches" if "warm_up_batches" in options else "epochs"
-            coming.WARM_UP.to(
-                draft, f"{options[f'warm_up_{unit}']} {'steps' if unit == 'batches' else unit}", said
-            )
+            coming.WARM_UP.to(draft, _warm_up(options, ranks), said)
         case "model_checkpoint":
             _keep_best(draft, options, metric.removeprefix("val_"), said)
+
+
+def _schedule(draft: Draft, kind: coming.Coming, block: dict[str, Any], said: str) -> None:
+    if any(setting.key == kind.key for setting in draft.settings):
+        draft.later(said, "a training has one schedule, and another one came first in --lr_schedulers")
+    else:
+        kind.to(draft, block, said)
+
+
+def _warm_up(options: Options, ranks: int) -> dict[str, float]:
+    """Return the ramp: from nothing in batches, as PyDTNN had it in 2020, or from one rank's rate in epochs."""
+    if "warm_up_batches" in options:
+        return {"steps": options["warm_up_batches"], "start": 0.0}
+    return {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}
 
 
 def _keep_best(draft: Draft, options: Options, metric: str, said: str) -> None:

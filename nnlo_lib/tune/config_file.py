@@ -17,7 +17,7 @@ def folder_of(experiment: Experiment) -> Path:
 def write_config(experiment: Experiment) -> None:
     """Write the resolved experiment, in one move."""
     with replacing(folder_of(experiment) / NAME) as part:
-        part.write_text(json.dumps(experiment.model_dump(mode="json"), indent=1))
+        part.write_text(json.dumps(experiment.model_dump(mode="json", exclude=experiment.filled), indent=1))
 
 
 def read_config(folder: Path) -> Experiment:

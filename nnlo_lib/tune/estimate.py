@@ -7,7 +7,7 @@ import numpy as np
 
 from nnlo_lib.config import Experiment, Run, Search
 from nnlo_lib.errors import UserError
-from nnlo_lib.jobs import processes
+from nnlo_lib.jobs import gpus, processes
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.space import Space
 from nnlo_lib.search.words import clock
@@ -64,8 +64,8 @@ def _epochs(experiment: Experiment, search: Search, likely: Expected) -> str:
 
 def _jobs(runs: list[Run], likely: Expected, most: Expected) -> str:
     about = f"about {likely.jobs:,}, {most.jobs:,} at most" if likely.jobs < most.jobs else f"{most.jobs:,}"
-    gpus = max(processes(run) * run.parallel.gpus_per_rank for run in runs)
-    tail = f", {gpus} GPUs" if gpus else ""
+    most_gpus = max(map(gpus, runs))
+    tail = f", {most_gpus} GPUs" if most_gpus else ""
     return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(_cores(runs))} cores{tail}"
 
 

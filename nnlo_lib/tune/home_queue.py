@@ -12,6 +12,7 @@ from pathlib import Path
 from submitit import AutoExecutor
 
 from nnlo_lib.config import Run
+from nnlo_lib.jobs import gpus
 from nnlo_lib.search.trial import Leaf
 from nnlo_lib.state.process import Process
 from nnlo_lib.tune.leaf_job import LeafJob
@@ -34,8 +35,7 @@ class HomeQueue:
     def submit(self, job: LeafJob, run: Run, memory: int) -> Ticket:
         """Start a job."""
         executor = AutoExecutor(self._search / FOLDER, "local", local_python=shlex.quote(sys.executable))
-        gpus = run.parallel.gpus_per_rank * run.parallel.ranks
-        executor.update_parameters(timeout_min=YEAR, gpus_per_node=gpus, stderr_to_stdout=True)
+        executor.update_parameters(timeout_min=YEAR, gpus_per_node=gpus(run), stderr_to_stdout=True)
         with _deaf():
             number = executor.submit(job).job_id
         return Ticket("local", number, Process.of(int(number)))

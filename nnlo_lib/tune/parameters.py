@@ -7,7 +7,8 @@ import torch
 from nnlo_lib.config import Run
 from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.jobs import manifest_of
-from nnlo_lib.models.build import build
+from nnlo_lib.train.initial_model import blank
+from nnlo_lib.train.outputs import outputs_of
 from nnlo_lib.train.tensors import Tensors
 
 
@@ -16,5 +17,5 @@ def count_parameters(run: Run, seed: int) -> int:
     manifest = Manifest.load(Path(manifest_of(run)))
     shape = Tensors(manifest, run.data, "cpu").shape
     with torch.device("meta"):
-        model = build(run.model.name, run.model.args, shape, manifest.classes or 0, seed)
+        model = blank(run, shape, outputs_of(run, manifest), seed)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nnlo_lib.config import Experiment, Run
-from nnlo_lib.jobs import Plan, processes
+from nnlo_lib.config import Experiment
+from nnlo_lib.jobs import Plan, gpus, processes
 from nnlo_lib.search.words import clock
 from nnlo_lib.tune.estimate import search_lines
 from nnlo_lib.tune.pace import pace_of_run
@@ -33,7 +33,7 @@ def _row(todo: Plan, name: str) -> tuple[str, ...]:
     cores = processes(run) * run.parallel.threads_per_rank
     hours = jobs * run.resources.runtime / 60
     return (
-        name, str(jobs), str(run.parallel.ranks), str(cores), str(_gpus(run)), f"{hours:.4g} h",
+        name, str(jobs), str(run.parallel.ranks), str(cores), str(gpus(run)), f"{hours:.4g} h",
         f"{hours * cores:.4g}", _measured(todo, name, jobs),
     )  # fmt: skip
 
@@ -41,10 +41,6 @@ def _row(todo: Plan, name: str) -> tuple[str, ...]:
 def _measured(todo: Plan, name: str, jobs: int) -> str:
     pace = pace_of_run(Path("results", todo.experiment.name, name))
     return clock(jobs * pace * todo.runs[name].train.epochs) if pace else "-"
-
-
-def _gpus(run: Run) -> int:
-    return processes(run) * run.parallel.gpus_per_rank
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

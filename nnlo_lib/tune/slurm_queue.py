@@ -16,6 +16,7 @@ from submitit import AutoExecutor
 
 from nnlo_lib.config import Run
 from nnlo_lib.errors import UserError
+from nnlo_lib.jobs import gpus
 from nnlo_lib.search.trial import Leaf
 from nnlo_lib.state.scheduler import Job
 from nnlo_lib.state.speech import say
@@ -107,12 +108,12 @@ def request(run: Run, memory: int) -> dict[str, Any]:
     """Return what a job of Slurm asks for, in submitit's words; no srun of submitit's is around that of the ranks."""
     parallel, wanted = run.parallel, run.resources
     ranks = 1 if parallel.transport == "simulated" else parallel.ranks
-    gpus = {"gpus": ranks * parallel.gpus_per_rank} if parallel.gpus_per_rank else {}
+    asked = {"gpus": gpus(run)} if gpus(run) else {}
     return {
         "timeout_min": wanted.runtime, "nodes": wanted.nodes, "cpus_per_task": parallel.threads_per_rank,
         "stderr_to_stdout": True, "slurm_mem": f"{memory}M", "slurm_partition": wanted.partition,
         "slurm_account": wanted.account, "slurm_use_srun": False,
-        "slurm_additional_parameters": {"ntasks": ranks, "requeue": True, **gpus},
+        "slurm_additional_parameters": {"ntasks": ranks, "requeue": True, **asked},
     }  # fmt: skip
 
 

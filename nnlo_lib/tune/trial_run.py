@@ -14,7 +14,7 @@ from nnlo_lib.train.task import Task
 
 def trial_run(experiment: Experiment, point: Point) -> Run:
     """Return the base run changed by a point. Raises UserError if they do not go together."""
-    base = experiment.model_dump(include=set(Run.model_fields))
+    base = experiment.settings
     try:
         return Run.model_validate(merge(base, nested(point)))
     except ValidationError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.errors import UserError
+from nnlo_lib.jobs import gpus
 from nnlo_lib.launch.attempt import Wishes
 from nnlo_lib.launch.command import attempted
 from nnlo_lib.search.trial import Leaf, Result, read_result, read_trial
@@ -70,7 +71,7 @@ def _result(task: Task, leaf: Leaf, outcome: Outcome) -> Result:
     processes = parallel.ranks if parallel.transport == "mpi" else 1
     return Result(
         leaf, "finished" if outcome.reason == "finished" else "failed", _rows(task, leaf.epochs), outcome.error,
-        cores=processes * parallel.threads_per_rank, gpus=processes * parallel.gpus_per_rank,
+        cores=processes * parallel.threads_per_rank, gpus=gpus(task.run),
     )  # fmt: skip
 
 

@@ -43,8 +43,10 @@ def _of_course(run: Run) -> Iterator[str]:
         yield "parallel.simulation.sample_seconds measured makes the course depend on how fast the machine was"
     if parallel.gpus_per_rank:
         yield "it was computed on GPUs, whose sums may be added in another order each time"
-    if ":" in run.model.name:
-        yield f"its network is in {run.model.name.partition(':')[0]}, which summary.json does not hold"
+    if run.model.file:
+        yield f"its network is in {run.model.file}, which summary.json does not hold"
+    if run.model.weights:
+        yield f"its initial weights are in {run.model.weights}, which summary.json does not hold"
 
 
 def _differing(packages: dict[str, str]) -> Iterator[str]:

@@ -89,7 +89,7 @@ def test_parameters_with_arguments(name, arguments, sample, parameters):
 
 def test_every_model_is_counted():
     told = {*TORCHVISION, *SMALL, *(name for name, _, _ in SEEDS)}
-    assert told == {*MODELS}
+    assert told == {*MODELS} - {*GANS}
 
 
 @pytest.mark.parametrize("name", ["alexnet_2012", "vgg16_bn", "resnet50", "densenet121", "mobilenet_v1"])

@@ -4,9 +4,11 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 
 from nnlo_lib.errors import UserError
+from nnlo_lib.report.monitor import _without_breaks
 
 VOID = {"meta", "link", "br", "img", "hr", "input", "path"}
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -224,3 +226,43 @@ def test_what_stands_in_for_test_samples_is_said(fake, report, split, said):
     text = check(report(fake)).text
     assert ("no test split" in text) == bool(said)
     assert said is None or said in text
+
+
+def test_the_layers_and_what_they_cost(fake, report):
+    folder = fake.job()
+    layer = {"weights": [[4, 1, 3, 3]], "settings": "kernel=3", "flops": 4608, "bytes": 160}
+    flops = {"forward": 2_000_000, "backward": 4_000_000}
+    layers = [{"name": "0", "type": "Conv2d", "shape": [4, 8, 8], "parameters": 40, **layer}]
+    fake.change(
+        folder,
+        samples_per_second=1000.0,
+        model={"name": "m", "parameters": 40, "layers": layers, "flops": flops},
+    )
+    page = check(report(fake)).text
+    assert "4 × 1 × 3 × 3" in page
+    assert "4.61\u00a0k" in page
+    assert "A sample costs 2\u00a0MFLOPs forward, 4\u00a0MFLOPs backward" in page
+    assert "together computed 6\u00a0GFLOP/s" in page
+
+
+def test_what_a_monitor_saw(fake, report):
+    folder, without = fake.job("allreduce"), fake.job("downpour")
+    rows = "".join(
+        f"{t}.0,{rank},h,{90 + t},{500_000_000 + t},50,4e9,,\n" for t in range(9) for rank in (0, 1)
+    )
+    header = "seconds,rank,host,cpu_percent,memory_bytes,host_cpu_percent,host_memory_bytes,gpu_percent,gpu_memory_bytes"
+    (folder / "monitor.csv").write_text(f"{header}\n{rows}")
+    assert not (without / "monitor.csv").exists()
+    page = check(report(fake)).text
+    assert "Processor of a rank" in page
+    assert "94.0\u00a0% (most 98.0\u00a0%)" in page
+    assert "500\u00a0MB" in page
+    assert "Memory of the GPU" not in page
+
+
+def test_the_time_between_attempts_is_left_out():
+    seconds = [0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 5000.0, 5000.1, 5001.0, 5001.1]
+    table = pd.DataFrame({"seconds": seconds, "rank": [0, 1] * 5})
+    assert _without_breaks(table)["seconds"].tolist() == pytest.approx(
+        [0, 0.1, 1, 1.1, 2, 2.1, 3.1, 3.2, 4.1, 4.2]
+    )

@@ -97,7 +97,7 @@ def alone(job, cuts):
     """Train in one process on batches that end at `cuts` of each epoch's order."""
     data = TrainingData(job, 1)
     tensors = Tensors(data.manifest, job.run.data, "cpu")
-    model = build(job.run.model.name, job.run.model.args, tensors.shape, data.classes, job.seed)
+    model = build(job.run.model.name, job.run.model.args, tensors.shape, data.outputs, job.seed)
     optimizer = torch.optim.SGD(model.parameters(), LR, MOMENTUM)
     split = Split(data.manifest, "train")
     for epoch, ends in enumerate(cuts):

@@ -1,19 +1,25 @@
 """Every algorithm, stopped in the middle of an epoch again and again, goes on from where it was."""
 
-import json
-
 import pytest
 import torch
-from every_algorithm import ASYNCHRONOUS, EPOCHS, ROUNDS, STEPS, SYNCHRONOUS, UNEQUAL, manifest, rows, task
-from safetensors import safe_open
-from training import TIMINGS, StopAfter
+from every_algorithm import (
+    ASYNCHRONOUS,
+    ROUNDS,
+    STEPS,
+    SYNCHRONOUS,
+    UNEQUAL,
+    interrupt,
+    manifest,
+    measured,
+    rows,
+    task,
+)
 
 from nnlo_lib.config.validity import MATRIX
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 
 __all__ = ["manifest"]
-CALLS = 10  # of the flag, by all ranks together, before it asks to stop
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,39 +29,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def interrupt(job):
-    """Train in as many parts as it takes; return how far each worker was after the first one."""
-    assert not simulate(job, StopAfter(CALLS))
-    steps = first_steps(job)
-    parts = 1
-    while not simulate(job, StopAfter(CALLS)):
-        parts += 1
-        assert parts < EPOCHS * STEPS
-    return steps
-
-
-def first_steps(job):
-    """Return the workers' steps, in the first epoch, of the only checkpoint."""
-    (folder,) = (job.state / "checkpoints").iterdir()
-    steps = []
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            progress = json.loads(file.metadata()["progress"])
-        assert progress["epoch"] == 0
-        steps.append(progress["index"])
-    servers = getattr(job.run.algorithm, "masters", 0)
-    return steps[servers:]
-
-
-def measured(job):
-    """Return all that must not depend on interruptions."""
-    nodes = job.folder / "nodes.csv"
-    history = [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
-    counts = json.loads((job.folder / "summary.json").read_text())["histograms"]
-    weights = (job.folder / "model.safetensors").read_bytes()
-    return history, nodes.read_text() if nodes.exists() else None, counts, weights
 
 
 def test_no_algorithm_is_left_out():

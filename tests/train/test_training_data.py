@@ -95,6 +95,6 @@ def test_what_does_not_fit_is_refused_at_once(tmp_path):
     with pytest.raises(UserError, match=r"no test samples and data\.validation is 0"):
         opened(numbers, tmp_path, data={"validation": 0})
     with pytest.raises(UserError, match=r"handmade are float64 numbers, not classes"):
-        assert opened(numbers, tmp_path).classes
+        assert opened(numbers, tmp_path).outputs
     with pytest.raises(UserError, match=r"data\.partition by_class divides by class"):
         opened(numbers, tmp_path, data={"partition": {"name": "by_class"}})

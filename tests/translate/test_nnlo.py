@@ -2,19 +2,21 @@
 
 import pytest
 
+from nnlo_lib.config import Adam
+
 TRAIN = "--loss categorical_crossentropy --epochs 3"
 LISTS = "--train_data /path/to/train_{0}.list --val_data /path/to/test_{0}.list"
 NAMED = f"TrainingDriver --model {{0}} {TRAIN} --trial-name n3g1epoch3 {LISTS}"
-ADAM = {"name": "adam", "lr": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
+ADAM = Adam().model_dump()
 
 
-def defaults(experiment, ranks=3):
+def defaults(experiment, ranks=3, loss="cross_entropy"):
     """Hold a training to what NNLO does where nothing is said."""
     assert experiment.algorithm.name == "gem"
     assert (experiment.algorithm.momentum, experiment.algorithm.kappa) == (0.9, 2.0)
     assert experiment.train.optimizer.model_dump() == ADAM
     assert (experiment.train.batch_size, experiment.parallel.ranks) == (100, ranks)
-    assert experiment.loss == "cross_entropy"
+    assert experiment.loss == loss
 
 
 @pytest.mark.parametrize("data", ["mnist", "cifar10"])
@@ -93,7 +95,9 @@ def test_adversarial(imported, end):
         "X",
         "y",
     )
-    assert "problem: gan" in text
+    assert (experiment.problem.name, experiment.problem.energy_weight) == ("gan", 5.0)
+    assert (experiment.model.name, experiment.loss) == ("calorimeter_gan", "non_saturating")
+    assert "flips 5 % of the labels" in text
     assert "# --master-gpu: not there yet" in text.replace("#   - ", "# ")
     assert ("--restore ganCP" in text.split("What differs")[1]) == ("--restore" in end)
 
@@ -113,7 +117,7 @@ SAVED = "--epochs 5 --num-iterations 10 --checkpoint CP --checkpoint-interval 2"
 )
 def test_searches(imported, command, size, parallel, folds, epochs, saved):
     experiment, text = imported(command)
-    defaults(experiment, ranks=size)
+    defaults(experiment, ranks=size, loss="binary_cross_entropy")
     search = experiment.search
     assert (search.blocks.size, search.parallel, search.folds.k, search.trials) == (size, parallel, folds, 10)
     assert search.method.name == "gp"
@@ -170,10 +174,24 @@ def test_modes(imported):
 
 
 def test_a_model_of_the_users(imported, folder):
-    (folder / "mine.py").write_text("def get_model(shape, classes): ...\n")
+    (folder / "mine.py").write_text("def get_model(hidden=3): ...\n")
     experiment, _ = imported("mpirun -np 3 TrainingDriver --model mine.py --train_data a.list --loss mse")
-    assert experiment.model.name == "mine.py:get_model"
+    assert experiment.model.name == "mine.py"
     assert (experiment.data.dataset, experiment.data.source) == ("a-files", ".")
+
+
+def test_a_module_that_names_its_files(imported, folder):
+    (folder / "mine.py").write_text("def get_model(): ...\ndef get_train(): ...\ndef get_val(): ...\n")
+    experiment, _ = imported("mpirun -np 3 TrainingDriver --model mine.py --loss mse")
+    assert (experiment.data.dataset, experiment.data.reader.train) == ("mine-files", "mine.py")
+    assert experiment.data.validation == "validation"
+
+
+def test_a_network_of_keras(imported, folder):
+    (folder / "net.json").write_text('{"activation": "softmax"}')
+    experiment, _ = imported("mpirun -np 3 TrainingDriver --model net.json --train_data a.list")
+    assert (experiment.model.name, experiment.loss) == ("net.json", "binary_cross_entropy")
+    assert experiment.problem.outputs == "probabilities"
 
 
 def test_genetic_search_counts_generations(imported):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from nnlo_lib.config import Plateau
+
 README = r"""
 $ export OMP_NUM_THREADS=1
 $ mpirun -np 4 \
@@ -41,7 +43,7 @@ def test_readme(imported):
     assert (rule.name, rule.beta1, rule.beta2, rule.epsilon) == ("adam", 0.99, 0.999, 1e-7)
     assert rule.lr == 0.000390625  # effective_learning_rate in the README's log
     assert "early_stopping: {metric: val_loss, patience: 10" in text
-    assert "schedule: {name: plateau, metric: val_loss, factor: 0.1, patience: 5" in text
+    assert experiment.train.schedule == Plateau(metric="val_loss", factor=0.1, patience=5)
     assert "evaluate_before: true" in text
     assert "--dtype float32" in text or "--dtype=float32" in text
 
@@ -81,7 +83,7 @@ def test_sequential_and_schedulers(imported):
     assert (experiment.parallel.ranks, experiment.parallel.gpus_per_rank) == (1, 1)
     assert experiment.checkpoint.best == "accuracy"
     assert experiment.data.validation == 0.0
-    for key in ("warm_up: 5 epochs", "target: val_accuracy,>,0", "schedule: {name: step, every: 5"):
+    for key in ("warm_up: {epochs: 5, start: 1.0}", "target: val_accuracy,>,0", "schedule: {name: step, every: 5"):
         assert key in text.replace("'", "")
     assert "--early_stopping_patience 3 (PyDTNN did not read it" in " ".join(text.replace("#", "").split())
 

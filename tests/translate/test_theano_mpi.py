@@ -56,7 +56,19 @@ def test_zoo_over_hosts(imported, folder):
     assert experiment.compression.name == "fp16"
     assert "BSP_SYNC_TYPE=cdd" in text
     assert "BIND=yes" in text
-    assert "transport: nccl" in text
+    assert "gpu_exchange: nccl" in text
+
+
+@pytest.mark.parametrize(
+    ("cls", "clip", "loss"), [("WGAN", 0.01, "wasserstein"), ("LSGAN", None, "least_squares")]
+)
+def test_gans(imported, folder, cls, clip, loss):
+    (folder / "g.cfg").write_text(
+        f"RULE=BSP\nMODELFILE=theanompi.models.{cls.lower()}\nMODELCLASS={cls}\nDEVICES=cuda0,cuda1\n"
+    )
+    experiment, _ = imported("g.cfg")
+    assert (experiment.problem.name, experiment.problem.weight_clip) == ("gan", clip)
+    assert (experiment.model.name, experiment.loss, experiment.data.dataset) == (cls.lower(), loss, "mnist")
 
 
 @pytest.fixture

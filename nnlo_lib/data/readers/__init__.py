@@ -17,6 +17,7 @@ Indices = npt.NDArray[np.int64]
 READERS = {
     "arrays": "nnlo_lib.data.readers.arrays",
     "cifar": "nnlo_lib.data.readers.cifar",
+    "diabetes": "nnlo_lib.data.readers.diabetes",
     "digits": "nnlo_lib.data.readers.digits",
     "folder": "nnlo_lib.data.readers.folder",
     "idx": "nnlo_lib.data.readers.idx",

@@ -9,6 +9,7 @@ import numpy as np
 from nnlo_lib.data.readers import Array, Block, Inputs
 from nnlo_lib.data.readers.array_file import FileArray
 from nnlo_lib.data.readers.array_kind import is_number
+from nnlo_lib.data.readers.nnlo_module import adaptor_of
 from nnlo_lib.errors import UserError
 from nnlo_lib.user_function import user_function
 
@@ -92,7 +93,7 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
     """Let the user's function change the inputs: it is given the array, or the tuple of several, and returns such."""
     samples = len(inputs[0])
     try:
-        changed = user_function(adaptor)(inputs[0] if len(inputs) == 1 else inputs)
+        changed = adaptor_of(user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
     except Exception as error:

@@ -10,6 +10,7 @@ from nnlo_lib.data.readers import Block, Contents, Unit, ranges
 from nnlo_lib.data.readers.array_block import Piece, read_block
 from nnlo_lib.data.readers.array_source import Source, open_source, refuse_other_kind
 from nnlo_lib.data.readers.file_list import Wanted, files
+from nnlo_lib.data.readers.nnlo_module import is_module, options_of
 from nnlo_lib.errors import UserError
 
 
@@ -33,7 +34,10 @@ def read(
     one input, or on the tuple of several; it returns as many, of n rows each.
     An uncompressed array is read by range; a compressed HDF5 by chunk; a compressed NPZ from its start for each
     shard, so that large ones are slow. Raises UserError if files are missing or damaged, or differ in kind.
+    `train` may be one of NNLO's modules, `path.py`, which says all this.
     """
+    if is_module(train):
+        return read(folder, shard_size, test=test, one_hot=one_hot, **options_of(str(train)))
     _refuse_lost(adaptor)
     keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}

@@ -1,0 +1,95 @@
+"""Images/s of models of the zoo beside plain PyTorch and DDP, in one run: `python benchmarks/models.py`.
+
+simplecnn on MNIST and vgg11 on CIFAR-10, one thread per rank, SGD with momentum; start-up, loading and validation are
+excluded. The peers run twice: as users write them, and with images laid out channels last as ours are.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from throughput import Figures, ours, peer
+
+from nnlo_lib.data.catalog import find
+from nnlo_lib.data.conversion import Conversion
+from nnlo_lib.data.fetch import fetch
+from nnlo_lib.data.store import convert
+
+CASES = {"simplecnn": ("mnist", 64, 1000), "vgg11": ("cifar10", 64, 20)}  # data set, batch, steps of an epoch
+Measure = Callable[[], Figures]
+
+
+def configurations(manifest: Path, model: str, steps: int, epochs: int) -> dict[str, Measure]:
+    """Return what is measured of a model, by name; peers first."""
+    _, batch, _ = CASES[model]
+    options = ("--model", model, "--batch", str(batch), "--steps", str(steps))
+    peers = {"plain torch": 1, "DDP gloo": 2}
+    found: dict[str, Measure] = {
+        f"{name}{', channels last' * bool(tuned)}": lambda ranks=ranks, tuned=tuned: peer(  # type: ignore[misc]
+            manifest, epochs, ranks, *options, *tuned
+        )
+        for name, ranks in peers.items()
+        for tuned in ((), ("--tuned",))
+    }
+    for ranks in (1, 2):
+        found[f"nnlo, {ranks} rank{'s' * (ranks > 1)}"] = lambda ranks=ranks: ours(  # type: ignore[misc]
+            manifest, _run(model, steps, epochs, ranks)
+        )
+    return found
+
+
+def _run(model: str, steps: int, epochs: int, ranks: int) -> dict[str, object]:
+    dataset, batch, _ = CASES[model]
+    optimizer = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
+    return {
+        "data": {"dataset": dataset},
+        "model": {"name": model},
+        "train": {"epochs": epochs, "batch_size": batch, "steps_per_epoch": steps, "optimizer": optimizer},
+        "algorithm": {"name": "allreduce"},
+        "parallel": {"ranks": ranks},
+    }
+
+
+def main() -> None:
+    """Measure the configurations of each model in turn and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sources", default="../shared/data", help="folder with mnist/ and cifar10/")
+    parser.add_argument("--models", nargs="*", default=list(CASES))
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    for model in options.models:
+        dataset, _, steps = CASES[model]
+        folder = Path(tempfile.mkdtemp())
+        try:
+            manifest = _prepared(dataset, folder, f"{options.sources}/{dataset}")
+            _compare(model, configurations(manifest, model, steps, options.epochs), options.repeat)
+        finally:
+            shutil.rmtree(folder)
+
+
+def _prepared(dataset: str, folder: Path, source: str) -> Path:
+    fetch(find(dataset), folder / "raw", source)
+    convert(Conversion(find(dataset), folder / "raw", folder / "hdf5", "hdf5", 10_000))
+    return folder / "hdf5" / "manifest.json"
+
+
+def _compare(model: str, measures: dict[str, Measure], repeat: int) -> None:
+    speeds: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(repeat):
+        for name, measure in measures.items():
+            speeds[name].append(measure()["samples_per_second"])
+            print(f"{model:<11}{name:<30}{speeds[name][-1]:>10,.1f} images/s", flush=True)
+    medians = {name: statistics.median(runs) for name, runs in speeds.items()}
+    print(f"\n{model:<11}{'median of ' + str(repeat):<30}{'images/s':>10}{'vs plain':>10}{'vs DDP':>8}")
+    for name, median in medians.items():
+        ratios = [f"{median / medians[other]:.2f}" for other in ("plain torch", "DDP gloo")]
+        print(f"{'':<11}{name:<30}{median:>10,.1f}{ratios[0]:>10}{ratios[1]:>8}")
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Time of one optimizer step on a flat vector beside one on every tensor: `python benchmarks/optimizers.py`.
+
+The vectors are those of resnet20 and vgg11 for CIFAR-10, float32, on one thread; flat and per-tensor steps take turns,
+medians are compared. Per tensor is torch's optimizer as its users have it (a loop over tensors on CPUs), and with `fused`
+where torch has that; of LARS and LAMB the papers' rules in torch, tensor by tensor.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from nnlo_lib import config
+from nnlo_lib.models.build import build
+from nnlo_lib.train.optimizers import equip
+from nnlo_lib.train.replica import Replica
+
+Step = Callable[[], object]
+CIFAR = (3, 32, 32), 10
+RULES: dict[str, tuple[config.Optimizer, type[torch.optim.Optimizer] | None, dict[str, float]]] = {
+    "sgd": (config.SGD(momentum=0.9), torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
+    "adam": (config.Adam(), torch.optim.Adam, {}),
+    "adamw": (config.AdamW(), torch.optim.AdamW, {}),
+    "nadam": (config.NAdam(), torch.optim.NAdam, {}),
+    "adamax": (config.Adamax(), torch.optim.Adamax, {}),
+    "rmsprop": (config.RMSprop(), torch.optim.RMSprop, {}),
+    "adadelta": (config.Adadelta(), torch.optim.Adadelta, {}),
+    "adagrad": (config.Adagrad(), torch.optim.Adagrad, {}),
+    "lars": (config.LARS(weight_decay=0.0001), None, {}),
+    "lamb": (config.LAMB(), None, {}),
+}
+FUSED = ("sgd", "adam", "adamw", "adagrad")
+
+
+def main() -> None:
+    """Print the medians for each model and rule."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=50)
+    steps = parser.parse_args().steps
+    torch.set_num_threads(1)
+    for model in ("resnet20", "vgg11"):
+        parameters = sum(each.numel() for each in build(model, {}, *CIFAR, 0).parameters())
+        print(
+            f"\n{model}: {parameters:,} parameters\n{'ms a step':12}{'flat':>9}{'per tensor':>12}{'fused':>9}"
+        )
+        for name in RULES:
+            flat, *others = _medians([_flat(model, name), *_per_tensor(model, name)], steps)
+            print(f"{name:12}{flat:9.3f}{others[0]:12.3f}" + "".join(f"{other:9.3f}" for other in others[1:]))
+
+
+def _medians(calls: list[Step], steps: int) -> list[float]:
+    """Return the median milliseconds of each call; they take turns."""
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(steps + 3):
+        for call, taken in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - started)
+    return [1000 * statistics.median(taken[3:]) for taken in times]
+
+
+def _flat(model: str, name: str) -> Step:
+    replica = Replica(build(model, {}, *CIFAR, 0))
+    equip(replica, RULES[name][0])
+    replica.grad.normal_(std=0.01)
+    return replica.step
+
+
+def _per_tensor(model: str, name: str) -> list[Step]:
+    _, kind, options = RULES[name]
+    if kind is None:
+        return [_layer_by_layer(_ready(model), name)]
+    plain = [kind(_ready(model), **options).step]  # type: ignore[call-arg]
+    if name not in FUSED:
+        return plain
+    return [*plain, kind(_ready(model), fused=True, **options).step]  # type: ignore[call-arg]
+
+
+def _ready(model: str) -> list[nn.Parameter]:
+    parameters = list(build(model, {}, *CIFAR, 0).parameters())
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter) * 0.01
+    return parameters
+
+
+def _layer_by_layer(parameters: list[nn.Parameter], name: str) -> Step:
+    moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+    rule = _lars if name == "lars" else _lamb
+
+    @torch.no_grad()
+    def step() -> None:
+        for parameter, (m, v) in zip(parameters, moments, strict=True):
+            assert parameter.grad is not None
+            parameter.sub_(rule(parameter, parameter.grad, m, v))
+
+    return step
+
+
+def _lars(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    ratio = 0.001 * w.norm() / (g.norm() + 0.0001 * w.norm() + 1e-9)
+    return m.mul_(0.9).add_(g.add(w, alpha=0.0001).mul_(ratio))
+
+
+def _lamb(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    m.lerp_(g, 0.1)
+    v.mul_(0.999).addcmul_(g, g, value=0.001)
+    update = m / (v.sqrt().add_(1e-6))
+    if w.dim() > 1:
+        update.add_(w, alpha=0.01)
+        update.mul_(w.norm() / update.norm())
+    return update.mul_(0.001)
+
+
+if __name__ == "__main__":
+    main()

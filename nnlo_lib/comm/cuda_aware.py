@@ -1,0 +1,46 @@
+"""Sums over GPUs through an MPI that reads their memory."""
+
+import ctypes
+import os
+
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from nnlo_lib.comm.gpu_sum import Done, GpuSum
+
+TOLD = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA", "I_MPI_OFFLOAD")  # set to 1 by site or user
+QUERIES = ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support")
+
+
+class CudaAwareSum(GpuSum):
+    """Gives MPI the addresses of vectors on GPUs.
+
+    comm: used by nothing else.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        super().__init__(comm.Get_size())
+        self._comm = comm
+
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Done:
+        _settle(sent)
+        return self._comm.Ialltoall(sent, received).Test
+
+    def all_gather(self, received: Tensor, sent: Tensor) -> Done:
+        _settle(sent)
+        return self._comm.Iallgather(sent, received).Test
+
+
+def _settle(vector: Tensor) -> None:
+    """Wait until the GPU has written `vector`: MPI does not look at streams."""
+    if vector.is_cuda:
+        torch.cuda.current_stream(vector.device).synchronize()
+
+
+def is_cuda_aware() -> bool:
+    """Return whether MPI says that it reads GPU memory."""
+    if any(os.environ.get(name) == "1" for name in TOLD):
+        return True
+    library = ctypes.CDLL(MPI.__file__)
+    return any(getattr(library, query)() == 1 for query in QUERIES if hasattr(library, query))

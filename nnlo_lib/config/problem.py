@@ -1,0 +1,75 @@
+"""What is learned."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from nnlo_lib.config.optimizer import Optimizer
+from nnlo_lib.config.strict import Strict, refuse
+
+Outputs = Literal["scores", "probabilities"]
+OUTPUTS = (
+    "What the model's outputs are: scores of any size, or probabilities (it ends with softmax or sigmoid)."
+)
+
+
+class Classification(Strict):
+    """Learn which class, or which classes, a sample belongs to."""
+
+    name: Literal["classification"] = "classification"
+    outputs: Outputs = Field("scores", description=OUTPUTS)
+    label_smoothing: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of a label given evenly to all classes (Szegedy et al. 2016), in cross_entropy.",
+    )
+
+
+class Regression(Strict):
+    """Learn numbers: a sample's labels are what the model is to answer."""
+
+    name: Literal["regression"] = "regression"
+    outputs: Outputs = Field("scores", description=f"{OUTPUTS} Matters to binary_cross_entropy.")
+    huber_delta: float = Field(
+        1.0, gt=0, description="Error from which huber grows linearly, in units of the labels."
+    )
+
+
+class Gan(Strict):
+    """Learn to make samples that a critic cannot tell from the data's (Goodfellow et al. 2014)."""
+
+    name: Literal["gan"] = "gan"
+    critic_steps: int = Field(
+        1, ge=1, description="Steps of a worker for each one in which its generator learns, too."
+    )
+    weight_clip: float | None = Field(
+        None, gt=0, description="Bound on the critic's weights, 0.01 in the WGAN paper; null: none."
+    )
+    gradient_penalty: float = Field(
+        0.0, ge=0, description="Weight of (slope of the critic - 1)^2, 10 in the WGAN-GP paper."
+    )
+    generator_optimizer: Optimizer | None = Field(
+        None, description="The generator's own update rule; null: that of the critic, train.optimizer."
+    )
+    energy_weight: float | None = Field(
+        None,
+        ge=0,
+        description="Weight of the relative errors of energy and sum that a critic of showers tells (calorimeter_gan; 5 "
+        "in NNLO): labels are energies and multiply the noise. null: labels are not used.",
+    )
+
+    @model_validator(mode="after")
+    def _bound_once(self) -> Self:
+        if self.weight_clip and self.gradient_penalty:
+            refuse("gradient_penalty replaces weight_clip; leave one out", "weight_clip")
+        return self
+
+
+Problem = Annotated[Classification | Regression | Gan, Field(discriminator="name")]
+
+
+def or_its_name(schema: dict[str, Any]) -> None:
+    """Let the editor know that a block's name may stand for it."""
+    union = {key: schema.pop(key) for key in ("oneOf", "discriminator")}
+    schema["anyOf"] = [{"enum": list(union["discriminator"]["mapping"])}, union]

@@ -1,0 +1,52 @@
+"""The diabetes study of scikit-learn: ten measurements of a patient, and how far the disease has come a year later."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from nnlo_lib.data.content import locate, opened
+from nnlo_lib.data.readers import Array, Block, Contents, Unit, ranges
+from nnlo_lib.errors import UserError
+
+MEASUREMENTS, TARGET = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
+COLUMNS = 10  # age, sex, body mass index, blood pressure, six blood serum values
+TEST_EVERY = 5
+
+
+def read(folder: Path, shard_size: int) -> Contents:
+    """Read both tables as float32; every fifth patient, in file order, is a test sample (354 + 88)."""
+    features, labels = _table(folder, MEASUREMENTS, COLUMNS), _table(folder, TARGET, 1)[:, 0]
+    if len(features) != len(labels):
+        raise UserError(
+            f"{folder}: {len(features)} patients but {len(labels)} targets; fetch the files again"
+        )
+    test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
+    return Contents(
+        tuple(
+            Unit(
+                split, name, folder / MEASUREMENTS, partial(_block, features[mask][rows], labels[mask][rows])
+            )
+            for split, mask in {"train": ~test, "test": test}.items()
+            for name, start, end in ranges(split, int(mask.sum()), shard_size)
+            for rows in [slice(start, end)]
+        )
+    )
+
+
+def _table(folder: Path, name: str, columns: int) -> Array:
+    path = locate(folder, name)
+    if path is None:
+        raise UserError(f"no {name} in {folder}; fetch it: python scripts/fetch.py --dataset diabetes")
+    with opened(path) as stream:
+        try:
+            table = np.loadtxt(stream, dtype=np.float32, ndmin=2)
+        except ValueError as error:
+            raise UserError(f"{path} is not the table of the study: {error}; fetch it again") from error
+    if table.shape[1] != columns:
+        raise UserError(f"{path} has rows of {table.shape[1]} numbers instead of {columns}; fetch it again")
+    return table
+
+
+def _block(features: Array, labels: Array) -> Block:
+    return Block((features,), labels)

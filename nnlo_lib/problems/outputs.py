@@ -1,0 +1,76 @@
+"""Models with several outputs: which loss, and which metric, looks at which."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from nnlo_lib.config.measures import Loss
+from nnlo_lib.config.strict import nearest
+from nnlo_lib.errors import UserError
+from nnlo_lib.problems.losses import PerSample
+
+Outputs = Any  # what a model returns: a tensor, a tuple or a mapping of them
+Find = Callable[[str], PerSample]
+
+
+def named(outputs: Outputs) -> dict[str, Tensor]:
+    """Return a model's outputs by name; those of a tuple are called 0, 1, ..."""
+    if isinstance(outputs, Tensor):
+        return {"0": outputs}
+    if isinstance(outputs, Mapping):
+        return {str(name): tensor for name, tensor in outputs.items()}
+    return {str(place): tensor for place, tensor in enumerate(outputs)}
+
+
+def first(outputs: Outputs) -> Tensor:
+    """Return the output that counts unless another is named."""
+    return outputs if isinstance(outputs, Tensor) else next(iter(named(outputs).values()))
+
+
+def of_output(name: str, find: Find) -> Callable[[Outputs, Tensor], Tensor]:
+    """Return the metric `name` of the first output, or `name@output` of another."""
+    metric, _, wanted = name.partition("@")
+    measure = find(metric)
+    return lambda outputs, labels: measure(_output(outputs, wanted, name), labels)
+
+
+def _output(outputs: Outputs, wanted: str, who: str) -> Tensor:
+    if not wanted:
+        return first(outputs)
+    known = named(outputs)
+    if wanted not in known:
+        raise UserError(f"{who}: the model has no output '{wanted}' here; {nearest(wanted, known)}")
+    return known[wanted]
+
+
+class Losses:
+    """The loss of each sample: that of the only output, or the weighted sum of those of all.
+
+    One name for all is the loss of each output; one user function for all is given what the model returns. Outputs
+    that a model has while it trains only, such as auxiliary classifiers, count while it trains only.
+    """
+
+    def __init__(self, loss: Loss, weights: Mapping[str, float], find: Find) -> None:
+        self._weights = weights
+        self._whole = find(loss) if isinstance(loss, str) else None
+        self._plain = isinstance(loss, str) and ".py:" in loss
+        self._each = {output: find(name) for output, name in loss.items()} if isinstance(loss, dict) else {}
+
+    def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """Return (samples,)."""
+        if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
+            return self._whole(outputs, labels)
+        parts = named(outputs)
+        if isinstance(outputs, Tensor) and self._each:
+            parts = {next(iter(self._each)): outputs}
+        terms = [
+            self._weights.get(name, 1.0) * loss(parts[name], labels)
+            for name, loss in (self._each or dict.fromkeys(parts, self._whole)).items()
+            if loss is not None and name in parts
+        ]
+        if not terms:
+            raise UserError(
+                f"loss names the outputs {', '.join(self._each)}, but the model's are {', '.join(parts)}"
+            )
+        return sum(terms[1:], terms[0])

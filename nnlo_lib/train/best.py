@@ -1,0 +1,44 @@
+"""The weights that validated best, kept while a training goes on."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from nnlo_lib.config.stopping import better_of
+from nnlo_lib.state.history import Row
+from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.stopping import is_best
+
+
+class Best:
+    """Keeps a copy of the model that measured best by `metric`; with None nothing.
+
+    Each rank keeps its own: the same one, or what its node had when the mean over nodes was best.
+    """
+
+    def __init__(self, metric: str | None) -> None:
+        self._metric = metric
+        self._kept: dict[str, Tensor] = {}
+
+    def wants(self, rows: Sequence[Row]) -> bool:
+        """Return whether the model that was measured last is the best so far."""
+        return self._metric is not None and is_best(rows, self._metric, better_of(self._metric) == "larger")
+
+    def keep(self, replica: Replica) -> None:
+        """Copy the model."""
+        self._kept = {"best.theta": replica.theta.clone(), "best.buffers": replica.buffers.clone()}
+
+    def restore(self, replica: Replica) -> bool:
+        """Go back to the copy; False if there is none."""
+        if self._kept:
+            replica.theta.copy_(self._kept["best.theta"])
+            replica.buffers.copy_(self._kept["best.buffers"])
+        return bool(self._kept)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a resumed run needs."""
+        return self._kept
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        self._kept = {name: tensor.clone() for name, tensor in tensors.items() if name.startswith("best.")}

@@ -1,0 +1,59 @@
+"""What LARS and LAMB share: a trust ratio for each layer of a flat vector."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.train.layout import Layout
+
+
+class LayerWise(torch.optim.Optimizer):
+    """Steps one flat parameter by updates whose length is set layer by layer.
+
+    Layers are the parameters that are adapted and decay: those of 2 dimensions and more, or all. What runs over the
+    whole vector is one operation; norms and scaling are one call for all layers.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], layout: Layout, exclude_vectors: bool, **options: Any
+    ) -> None:
+        super().__init__(parameters, options)
+        (self._parameter,) = parameters
+        theta = self._parameter.detach()
+        self._update = torch.empty_like(theta)
+        layers = [slot for slot in layout if len(slot.shape) > 1 or not exclude_vectors]
+        self._theta_of = [theta[slot.start : slot.stop] for slot in layers]
+        self._update_of = [self._update[slot.start : slot.stop] for slot in layers]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move the parameter along its gradient."""
+        gradient = self._parameter.grad
+        if gradient is not None:
+            self._move(self._parameter, gradient, self.state[self._parameter], self.param_groups[0])
+
+    @abstractmethod
+    def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
+        """Change theta and the state."""
+
+    def _decay(self, weight_decay: float) -> None:
+        """Add weight_decay times their parameters to the layers' updates."""
+        if weight_decay and self._theta_of:
+            torch._foreach_add_(self._update_of, self._theta_of, alpha=weight_decay)
+
+    def _norms(self) -> tuple[Tensor, Tensor]:
+        """Return the norms of the layers' parameters and of their updates, (layers,) each."""
+        return _norms(self._theta_of), _norms(self._update_of)
+
+    def _scale(self, ratios: Tensor, norms: tuple[Tensor, Tensor]) -> None:
+        """Multiply each layer's update by its ratio, unless one of the norms is 0."""
+        of_theta, of_update = norms
+        trust = torch.where((of_theta > 0) & (of_update > 0), ratios, 1.0)
+        if self._update_of:
+            torch._foreach_mul_(self._update_of, list(trust.unbind()))
+
+
+def _norms(vectors: list[Tensor]) -> Tensor:
+    return torch.stack(list(torch._foreach_norm(vectors))) if vectors else torch.empty(0)

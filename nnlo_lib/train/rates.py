@@ -1,0 +1,46 @@
+"""The learning rate of every step: a schedule that starts from a scaled rate, after a warm-up."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from nnlo_lib import config
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.state.history import Row
+from nnlo_lib.state.journal import Journal
+from nnlo_lib.train.schedule import Place, falls, learning_rate
+
+POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
+
+
+class Rates:
+    """Knows all that learning rates depend on; what it hears of the history is the same on all ranks."""
+
+    def __init__(self, train: config.Train, workers: int, steps_per_round: int) -> None:
+        self._train, self._steps_per_round, self._falls = train, steps_per_round, 0
+        self._workers = workers
+        self._lr = train.optimizer.lr * workers ** POWERS[train.scale_lr]
+
+    def __call__(self, step: int, steps_per_epoch: int) -> float:
+        """Return the rate of a step of the run, counted from 0; it changes from round to round only."""
+        train, round = self._train, step // self._steps_per_round
+        rounds = ceil(train.epochs * steps_per_epoch / self._steps_per_round)
+        at = Place(round * self._steps_per_round, steps_per_epoch, round, rounds)
+        rate = learning_rate(train.schedule, self._lr, at, self._falls)
+        return rate * warmth(train.warm_up, at) if train.warm_up else rate
+
+    def tell(self, journal: Journal) -> None:
+        """Say what the number of workers makes of the optimizer's `lr`."""
+        if self._lr != self._train.optimizer.lr:
+            rule, lr = self._train.scale_lr, self._train.optimizer.lr
+            journal.write(f"learning rate {self._lr:g}: {lr:g} scaled for {self._workers} workers ({rule})")
+
+    def hear(self, comm: Communicator, rows: Sequence[Row]) -> None:
+        """Take in the history, which rank 0 has; all ranks call it after each epoch."""
+        if isinstance(self._train.schedule, config.Plateau):
+            self._falls = comm.gather(falls(self._train.schedule, rows))[0]
+
+
+def warmth(rule: config.WarmUp, at: Place) -> float:
+    """Return which fraction of its rate a round has."""
+    steps = rule.steps or round((rule.epochs or 0) * at.steps_per_epoch)
+    return rule.start + (1 - rule.start) * at.step / steps if at.step < steps else 1.0

@@ -1,0 +1,52 @@
+"""Whether a training has come to its end before the last epoch: a pure function of what was measured."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from nnlo_lib.config import EarlyStopping, Target, Train
+from nnlo_lib.state.history import Row
+
+
+def reason_to_stop(train: Train, rows: Sequence[Row]) -> str:
+    """Return why the training is over after these validations, in order; empty if it is not."""
+    reached = train.target and _reached(train.target, rows)
+    waited = train.early_stopping and _waited(train.early_stopping, rows)
+    return reached or waited or ""
+
+
+def is_best(rows: Sequence[Row], metric: str, wants_larger: bool) -> bool:
+    """Return whether the last validation is the best one; of equal ones the first is."""
+    goals = _goals(rows, metric, wants_larger)
+    return bool(goals) and all(goals[-1] < value for value in goals[:-1])
+
+
+def _reached(target: Target, rows: Sequence[Row]) -> str:
+    if not rows or target.metric not in rows[-1]:
+        return ""
+    value = float(rows[-1][target.metric])
+    passed = value > target.value if target.wants_larger else value < target.value
+    return f"target: {target.metric} {value:.6g} has passed {target.value:g}" if passed else ""
+
+
+def _waited(rule: EarlyStopping, rows: Sequence[Row]) -> str:
+    goals = _goals(rows, rule.metric, rule.wants_larger)
+    if rule.smoothed:
+        return _worse_on_average(rule, goals)
+    best, since = float("inf"), 0
+    for goal in goals:
+        best, since = (goal, 0) if goal < best - rule.min_delta else (best, since + 1)
+    return f"early stopping: {rule.metric} was not better {since} times" if since >= rule.patience else ""
+
+
+def _worse_on_average(rule: EarlyStopping, goals: list[float]) -> str:
+    """Apply NNLO's smoothed rule (its process.py, 2019)."""
+    n = rule.patience
+    if len(goals) < 2 * n or fmean(goals[-n:]) - rule.min_delta <= fmean(goals[-2 * n : -n]):
+        return ""
+    return f"early stopping: the mean of {rule.metric} over {n} validations has become worse"
+
+
+def _goals(rows: Sequence[Row], metric: str, wants_larger: bool) -> list[float]:
+    """Return a metric's values so that smaller is better."""
+    sign = -1.0 if wants_larger else 1.0
+    return [sign * float(row[metric]) for row in rows if metric in row]

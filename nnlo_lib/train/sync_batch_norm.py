@@ -1,0 +1,149 @@
+"""Batch normalization over the samples of all ranks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nnlo_lib.comm.aside import Together
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of each channel over all ranks' samples, (C,) of float64; count: values of a channel."""
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+class SyncBatchNorm(_BatchNorm):
+    """A batch normalization whose mean and variance are those of all ranks' samples together.
+
+    y = (x - mean) / sqrt(variance + eps) weight + bias    per channel; Ioffe and Szegedy 2015, over the global batch
+
+    Sums travel as float64, of values about the rank's own mean, two vectors a step: 2 C + 1 values in the forward and
+    2 C in the backward pass. Evaluation and running statistics are those of `like`, whose parameters it takes over.
+    """
+
+    def __init__(self, like: _BatchNorm, together: Together) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update({key: value for key, value in like.__dict__.items() if not key.startswith("_")})
+        self._parameters, self._buffers = like._parameters, like._buffers
+        self._together = together
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2 dimensions, not {input.dim()}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        values = input if input.dtype in (torch.float32, torch.float64) else input.float()
+        with torch.no_grad():
+            sums = local_sums(values)
+        self._together.add(sums)
+        statistics = combined(sums)
+        if values.numel() or statistics.count:  # a batch may have fewer samples than parts
+            self._remember(statistics)
+        scale = torch.rsqrt(statistics.variance + self.eps).to(values.dtype)
+        args = values, self.weight, self.bias, statistics.mean.to(values.dtype), scale
+        output: Tensor = _Normalise.apply(*args, statistics.count, self._together)  # type: ignore[no-untyped-call]
+        return output.to(input.dtype)
+
+    @torch.no_grad()
+    def _remember(self, statistics: Statistics) -> None:
+        """Move the running statistics as torch does: the variance without bias."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        momentum = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
+        unbiased = statistics.variance * (statistics.count / (statistics.count - 1).clamp(min=1))
+        self.running_mean.lerp_(statistics.mean.to(self.running_mean.dtype), momentum)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
+
+
+def local_sums(values: Tensor) -> Tensor:
+    """Return [count, sum of each channel, sum of squares of each channel] of (N, C, ...), (1 + 2 C,) of float64."""
+    others = [axis for axis in range(values.dim()) if axis != 1]
+    count = values.numel() // values.shape[1]
+    total = values.sum(others, dtype=torch.float64)
+    mean = total / max(count, 1)
+    centred = values - _along(mean.to(values.dtype), values)
+    spread = centred.square_().sum(others, dtype=torch.float64)
+    return torch.cat([total.new_tensor([count]), total, spread + total * mean])
+
+
+def combined(sums: Tensor) -> Statistics:
+    """Return the statistics of all that was added."""
+    count = sums[0]
+    mean, square = (sums[1:] / count).chunk(2)
+    return Statistics(count, mean, (square - mean.square()).clamp_(min=0))
+
+
+def _along(vector: Tensor, values: Tensor) -> Tensor:
+    return vector.view(1, -1, *(1,) * (values.dim() - 2))
+
+
+class _Normalise(torch.autograd.Function):
+    """y = x^ weight + bias with x^ = (x - mean) scale, where mean and scale are functions of all ranks' x.
+
+    dx = weight scale (g - (sum g + x^ sum g x^) / count), over all ranks' samples; the sums over ranks weigh each
+    rank's g, the gradient of its own mean loss, as the exchange of gradients will.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        scale: Tensor,
+        count: Tensor,
+        together: Together,
+    ) -> Tensor:
+        ctx.save_for_backward(values, weight, mean, scale, count)
+        ctx.together = together
+        output = (values - _along(mean, values)) * _along(scale, values)
+        if weight is not None:
+            output.mul_(_along(weight, values))
+        return output if bias is None else output.add_(_along(bias, values))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        values, weight, mean, scale, count = ctx.saved_tensors
+        others = [axis for axis in range(values.dim()) if axis != 1]
+        normal = (values - _along(mean, values)) * _along(scale, values)
+        own = torch.stack(
+            [gradient.sum(others, dtype=torch.float64), (gradient * normal).sum(others, dtype=torch.float64)]
+        )
+        share = ctx.together.weight
+        everyones = (own * share).view(-1)
+        ctx.together.add(everyones)
+        first, second = (everyones / (count * (share or 1.0))).to(values.dtype).chunk(2)
+        inner = gradient - _along(first, values) - normal * _along(second, values)
+        factor = scale if weight is None else scale * weight
+        to_bias, to_weight = own.to(values.dtype)
+        return (
+            inner.mul_(_along(factor, values)),
+            None if weight is None else to_weight,
+            to_bias if ctx.needs_input_grad[2] else None,
+            None, None, None, None,
+        )  # fmt: skip
+
+
+def synchronised(module: nn.Module, together: Together | None) -> nn.Module:
+    """Replace each batch normalization in `module`, in place, by one over all ranks; names and parameters stay."""
+    if together is None:
+        return module
+    for name, child in module.named_children():
+        if isinstance(child, _BatchNorm):
+            setattr(module, name, SyncBatchNorm(child, together))
+        else:
+            synchronised(child, together)
+    return SyncBatchNorm(module, together) if isinstance(module, _BatchNorm) else module

@@ -1,0 +1,81 @@
+"""The history as TensorBoard reads it: an event file in <run folder>/tensorboard."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.state.history import Row
+
+SUFFIX = ".nnlo"
+NOT_DRAWN = ("epoch", "step", "samples", "seconds")
+
+
+class TensorBoard:
+    """Writes each row of the history once, at its step.
+
+    Each attempt begins a file anew with the rows that it goes on from. A disk that refuses is no reason to stop.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._protocol = folder, _protocol()
+        self._file: Any = None
+        self._zero = time.time()
+
+    def rewrite(self, rows: Sequence[Row]) -> None:
+        """Begin anew with these rows; what an earlier attempt wrote is removed."""
+        self.close()
+        self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for old in self._folder.glob(f"events.out.tfevents.*{SUFFIX}"):
+                old.unlink()
+            self._file = self._protocol.EventsWriter(str(self._folder / "events"), SUFFIX)
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Write a row; its time is that of training, without interruptions."""
+        event = self._protocol.Event(wall_time=self._zero + row["seconds"], step=row["step"])
+        for name, value in row.items():
+            if name not in NOT_DRAWN and isinstance(value, int | float):
+                event.summary.value.add(tag=_tag(name), simple_value=value)
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.write_event(event)
+                self._file.flush()
+
+    def close(self) -> None:
+        """End the file."""
+        file, self._file = self._file, None
+        with suppress(OSError):
+            if file is not None:
+                file.close()
+
+
+class _Protocol:
+    """The parts of tensorboardX that write without a thread of their own."""
+
+    def __init__(self) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+
+        self.EventsWriter: Any = EventsWriter
+        self.Event: Any = Event
+
+
+def _protocol() -> _Protocol:
+    try:
+        return _Protocol()
+    except ImportError as error:
+        raise UserError(
+            "observe.tensorboard: tensorboardX is not installed; pip install 'nnlo[tensorboard]'"
+        ) from error
+
+
+def _tag(name: str) -> str:
+    """Group by split: train_loss becomes train/loss."""
+    split, _, rest = name.partition("_")
+    return f"{split}/{rest}" if split in ("train", "val") else name

@@ -1,0 +1,125 @@
+"""Networks in the user's own files: functions, and modules as NNLO's users have them."""
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from training import training
+
+from nnlo_lib.errors import UserError
+from nnlo_lib.experiment_file import load
+from nnlo_lib.models.build import build
+
+MODULE = """
+import numpy as np
+from skopt.space import Integer, Real
+from torch import nn
+
+def get_model(hidden=8, dropout=0.0):
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 2))
+
+get_model.parameter_range = [Integer(4, 32, name="hidden"), Real(0.0, 0.5, name="dropout")]
+
+def get_name():
+    return "mine"
+
+def get_train():
+    return [f"train{i}.npz" for i in range(2)]
+
+def get_val():
+    return ["val.npz"]
+
+def get_features():
+    return ("x", lambda values: values * 2)
+
+def get_labels():
+    return "y"
+"""
+DATA = {
+    "dataset": "mine", "source": ".", "validation": "validation",
+    "reader": {"name": "arrays", "train": "mine.py"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write NNLO's kind of module, and the files that it names, into the folder where the test runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MODULE)
+    draws = np.random.default_rng(0)
+    for name in ("train0", "train1", "val"):
+        x = draws.normal(size=(200, 12)).astype(np.float32)
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.eye(2)[(x.sum(1) > 0).astype(int)])
+    return tmp_path
+
+
+def test_a_module_s_get_model_takes_its_arguments_alone(module):
+    assert build("mine.py", {"hidden": 5}, (12,), 2, 0)[1].out_features == 5
+
+
+def test_the_same_weights_in_every_rank(module):
+    one, two = (build("mine.py", {}, (12,), 2, 7) for _ in range(2))
+    assert torch.equal(one[1].weight, two[1].weight)
+
+
+BROKEN = {
+    "no get_model": ("def model(): pass", "has no attribute 'get_model'"),
+    "no network": ("def get_model(): return 3", "returned int, not a torch.nn.Module"),
+    "it fails": ("def get_model():\n    raise KeyError('lost')", r"mine\.py\(\{\}\) failed: KeyError: 'lost' \(.*mine\.py:2\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), BROKEN.values(), ids=BROKEN)
+def test_broken_modules(tmp_path, monkeypatch, text, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(UserError, match=told):
+        build("mine.py", {}, (12,), 2, 0)
+
+
+def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
+    """And its weights are called alike however many there were before."""
+    pytest.importorskip("keras", exc_type=ImportError)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import keras\ndef get_model():\n"
+        "    return keras.Sequential([keras.layers.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])"
+    )
+    one, two = (build("mine.py", {}, (1, 8, 8), 3, 0) for _ in range(2))
+    assert one(torch.rand(2, 1, 8, 8)).shape == (2, 3)
+    assert list(one.state_dict()) == list(two.state_dict()) == ["dense/kernel", "dense/bias"]
+    assert torch.equal(one.state_dict()["dense/kernel"], two.state_dict()["dense/kernel"])
+
+
+def test_its_ranges_are_searched(module):
+    (module / "mine.yaml").write_text(yaml.safe_dump({"model": {"name": "mine.py"}, "search": {}}))
+    assert list(load("mine.yaml").search.space) == ["model.args.hidden", "model.args.dropout"]
+
+
+@pytest.mark.slow
+def test_the_files_it_names_are_trained_on(module):
+    run = training(module, model={"name": "mine.py", "args": {"hidden": 16}}, data=DATA, train={"epochs": 6})
+    run.finish()
+    assert run.rows[-1]["val_accuracy"] > 0.85
+    assert run.rows[-1]["samples"] == 6 * 400
+
+
+REFUSED = {
+    "no such module": ("model: {name: lost.py}", "model.name: model file 'lost.py' does not exist"),
+    "no such weights": ("model:\n  weights: lost.pt", "model.weights: there is no file 'lost.pt'"),
+    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' is none of .safetensors, .pt, .pth, .h5, .hdf5"),
+    "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: says what not to take"),
+    "stacked": (
+        "model: {name: net.pt}\nparallel: {transport: simulated, simulation: {compute: batched}}",
+        "model.name: simulation.compute: batched cannot see into net.pt",
+    ),
+    "arguments of a file": ("model: {name: net.pt, args: {a: 1}}", "model.args: net.pt is a finished network"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED.values(), ids=REFUSED)
+def test_refused(module, text, told):
+    (module / "net.pt").write_text("")
+    (module / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=told):
+        load("mine.yaml")

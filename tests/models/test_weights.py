@@ -1,0 +1,111 @@
+"""Initial weights from a file: `model.weights`."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from training import training
+
+from nnlo_lib.config import Run
+from nnlo_lib.errors import UserError
+from nnlo_lib.models.weights import load_weights
+from nnlo_lib.train.task import Task
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return a function that writes tensors in a format."""
+
+    def write(tensors, suffix=".safetensors"):
+        path = tmp_path / f"weights{suffix}"
+        save_file(tensors, path) if suffix == ".safetensors" else torch.save(tensors, path)
+        return str(path)
+
+    return write
+
+
+def changed():
+    return {name: tensor + 1 for name, tensor in network().state_dict().items()}
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pth"])
+def test_all_tensors_are_taken(file, suffix):
+    module = network()
+    load_weights(module, file(changed(), suffix))
+    assert all(torch.equal(tensor, changed()[name]) for name, tensor in module.state_dict().items())
+
+
+def test_of_a_trainer_that_nests_them(file):
+    module = network()
+    load_weights(module, file({"state_dict": changed(), "epoch": 3}, ".pt"))
+    assert torch.equal(module[0].weight, changed()["0.weight"])
+
+
+def test_the_last_layer_may_stay_as_drawn(file):
+    tensors = {name: tensor for name, tensor in changed().items() if not name.startswith("2.")}
+    module = network()
+    load_weights(module, file(tensors | {"2.weight": torch.ones(7, 3)}), ["2."])
+    assert torch.equal(module[0].weight, tensors["0.weight"])
+    assert torch.equal(module[2].weight, network()[2].weight)
+
+
+UNFIT = {
+    "missing": (lambda tensors: tensors.pop("0.bias"), r"it lacks 0\.bias"),
+    "unexpected": (lambda tensors: tensors.update(extra=torch.ones(1)), "it has besides extra"),
+    "another shape": (
+        lambda tensors: tensors.update({"2.weight": torch.ones(5, 3)}),
+        r"another shape for 2\.weight \(5 x 3, the model's is 2 x 3\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), UNFIT.values(), ids=UNFIT)
+def test_what_does_not_fit_is_named(file, change, told):
+    tensors = changed()
+    change(tensors)
+    with pytest.raises(UserError, match=told):
+        load_weights(network(), file(tensors))
+
+
+def test_a_prefix_that_is_no_weight_s(file):
+    with pytest.raises(UserError, match="no weight of the model begins with 'fc'"):
+        load_weights(network(), file(changed()), ["fc"])
+
+
+def test_pickled_code_is_not_run(file, tmp_path):
+    path = file(network(), ".pt")
+    with pytest.raises(UserError, match="reading it would run the code in it"):
+        load_weights(network(), path)
+    (tmp_path / "torn.safetensors").write_bytes(b"torn")
+    with pytest.raises(UserError, match=r"torn\.safetensors cannot be read"):
+        load_weights(network(), str(tmp_path / "torn.safetensors"))
+
+
+def test_changed_weights_are_another_run(file, tmp_path):
+    """A checkpoint of the old ones is not continued."""
+    (tmp_path / "manifest.json").write_text("{}")
+    keys = set()
+    for add in (0.0, 1.0, 0.0):
+        path = file({"weight": torch.zeros(2) + add})
+        task = Task("e", "r", Run(model={"weights": path}), 0, None, 1, tmp_path / "manifest.json", tmp_path)
+        keys.add(task.key)
+    assert len(keys) == 2
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_another_s_weights(tmp_path):
+    """At a learning rate of almost 0 it ends where it began: at the first run's accuracy."""
+    common = {"ranks": 2, "parallel": {"ranks": 2, "transport": "simulated"}}
+    first = training(tmp_path / "first", **common, train={"epochs": 2})
+    first.finish()
+    tuned = training(
+        tmp_path / "tuned", **common, model={"weights": str(first.job / "model.safetensors")},
+        train={"epochs": 1, "optimizer": {"name": "sgd", "lr": 1e-9, "momentum": 0.0}},
+    )  # fmt: skip
+    tuned.finish()
+    assert tuned.rows[0]["val_accuracy"] == pytest.approx(first.rows[1]["val_accuracy"], abs=1e-6)

@@ -1,0 +1,148 @@
+"""Each loss and metric by hand in numpy, and its float64 gradient against finite differences."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from nnlo_lib.config import Classification, Regression
+from nnlo_lib.config.measures import LOSSES, METRICS
+from nnlo_lib.errors import UserError
+from nnlo_lib.problems.losses import loss_of, measure_of
+
+RNG = np.random.default_rng(3)
+N, K = 7, 4
+SCORES, LABELS, MANY = (
+    RNG.normal(size=(N, K)),
+    RNG.integers(0, K, N),
+    RNG.integers(0, 2, (N, K)).astype(float),
+)
+SINGLE, HALVES = RNG.normal(size=(N, 1)), RNG.integers(0, 2, N)
+NUMBERS = RNG.normal(size=(N, K)) + 1
+HOT = np.eye(K)[LABELS]
+SOFT = np.exp(SCORES) / np.exp(SCORES).sum(1, keepdims=True)
+LOGISTIC = 1 / (1 + np.exp(-SCORES))
+ROWS = np.arange(N)
+CLASSES, NUMBER = Classification(), Regression()
+CHANCES, SMOOTH = Classification(outputs="probabilities"), Classification(label_smoothing=0.1)
+
+
+def binary(p, wanted):
+    return -(wanted * np.log(p) + (1 - wanted) * np.log(1 - p)).mean(1)
+
+
+def by_keras(scores, hot):
+    """Categorical hinge as keras.losses writes it."""
+    right, wrong = (hot * scores).sum(1), ((1 - hot) * scores).max(1)
+    return np.maximum(wrong - right + 1, 0)
+
+
+def by_huber(error, delta):
+    small = np.abs(error) <= delta
+    return np.where(small, error**2 / 2, delta * (np.abs(error) - delta / 2)).mean(1)
+
+
+LOGISTIC_1 = 1 / (1 + np.exp(-SINGLE))
+CASES = {
+    "cross entropy": (CLASSES, "cross_entropy", SCORES, LABELS, -np.log(SOFT[ROWS, LABELS])),
+    "of probabilities": (CHANCES, "cross_entropy", SOFT, LABELS, -np.log(SOFT[ROWS, LABELS])),
+    "smoothed": (SMOOTH, "cross_entropy", SCORES, LABELS, -(np.log(SOFT) * (0.9 * HOT + 0.1 / K)).sum(1)),
+    "soft labels": (CLASSES, "cross_entropy", SCORES, SOFT[::-1].copy(), -(np.log(SOFT) * SOFT[::-1]).sum(1)),
+    "nll": (CLASSES, "nll", np.log(SOFT), LABELS, -np.log(SOFT[ROWS, LABELS])),
+    "hinge": (CLASSES, "hinge", SCORES, LABELS, by_keras(SCORES, HOT)),
+    "hinge of one": (CLASSES, "hinge", SINGLE, HALVES, np.maximum(0, 1 - (2 * HALVES - 1) * SINGLE[:, 0])),
+    "squares of classes": (CLASSES, "mse", SCORES, LABELS, ((SCORES - HOT) ** 2).mean(1)),
+    "distances of classes": (CLASSES, "mae", SCORES, LABELS, np.abs(SCORES - HOT).mean(1)),
+    "binary, one output": (CLASSES, "binary_cross_entropy", SINGLE, HALVES, binary(LOGISTIC_1, HALVES[:, None])),
+    "binary, classes": (CLASSES, "binary_cross_entropy", SCORES, LABELS, binary(LOGISTIC, HOT)),
+    "binary, many labels": (CLASSES, "binary_cross_entropy", SCORES, MANY, binary(LOGISTIC, MANY)),
+    "binary, probabilities": (CHANCES, "binary_cross_entropy", LOGISTIC, MANY, binary(LOGISTIC, MANY)),
+    "squares": (NUMBER, "mse", SCORES, NUMBERS, ((SCORES - NUMBERS) ** 2).mean(1)),
+    "squares, one number": (NUMBER, "mse", SINGLE, NUMBERS[:, 0], (SINGLE[:, 0] - NUMBERS[:, 0]) ** 2),
+    "squares of integers": (NUMBER, "mse", SINGLE, LABELS, (SINGLE[:, 0] - LABELS) ** 2),
+    "distances": (NUMBER, "mae", SCORES, NUMBERS, np.abs(SCORES - NUMBERS).mean(1)),
+    "huber": (NUMBER, "huber", SCORES, NUMBERS, by_huber(SCORES - NUMBERS, 1)),
+    "wide huber": (Regression(huber_delta=2), "huber", SCORES, NUMBERS, by_huber(SCORES - NUMBERS, 2)),
+    "density": (NUMBER, "binary_cross_entropy", SINGLE, LOGISTIC[:, 0], binary(LOGISTIC_1, LOGISTIC[:, :1])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("problem", "name", "outputs", "labels", "wanted"), CASES.values(), ids=CASES)
+def test_loss(problem, name, outputs, labels, wanted):
+    loss, answers, truth = loss_of(problem, name), torch.from_numpy(outputs.copy()), torch.from_numpy(labels)
+    assert_allclose(loss(answers, truth), wanted, rtol=1e-12)
+    assert_allclose(loss(answers.float(), truth), wanted, rtol=2e-5, atol=1e-6)
+    answers.requires_grad_()
+    assert torch.autograd.gradcheck(lambda each: loss(each, truth), (answers,))
+
+
+BEST = np.argsort(-SCORES, 1)
+METRIC_CASES = {
+    "accuracy": (CLASSES, "accuracy", SCORES, LABELS, SCORES.argmax(1) == LABELS),
+    "accuracy of one": (CLASSES, "accuracy", SINGLE, HALVES, (SINGLE[:, 0] > 0) == HALVES),
+    "accuracy of a probability": (CHANCES, "accuracy", LOGISTIC_1, HALVES, (SINGLE[:, 0] > 0) == HALVES),
+    "top 1": (CLASSES, "top1_accuracy", SCORES, LABELS, BEST[:, 0] == LABELS),
+    "top 3": (CLASSES, "top3_accuracy", SCORES, LABELS, (BEST[:, :3] == LABELS[:, None]).any(1)),
+    "top 5 of 4": (CLASSES, "top5_accuracy", SCORES, LABELS, np.ones(N)),
+    "binary": (CLASSES, "binary_accuracy", SCORES, MANY, ((SCORES > 0) == MANY).mean(1)),
+    "binary of probabilities": (CHANCES, "binary_accuracy", LOGISTIC, MANY, ((SCORES > 0) == MANY).mean(1)),
+    "binary of densities": (NUMBER, "binary_accuracy", SCORES, MANY, ((SCORES > 0) == MANY).mean(1)),
+    "unsmoothed": (SMOOTH, "cross_entropy", SCORES, LABELS, -np.log(SOFT[ROWS, LABELS])),
+}
+
+
+@pytest.mark.parametrize(("problem", "name", "outputs", "labels", "wanted"), METRIC_CASES.values(), ids=METRIC_CASES)  # fmt: skip
+def test_metric(problem, name, outputs, labels, wanted):
+    found = measure_of(problem, name)(torch.from_numpy(outputs), torch.from_numpy(labels))
+    assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("problem", [CLASSES, CHANCES, NUMBER])
+def test_every_name_is_there(problem):
+    for name in (*LOSSES[problem.name], *METRICS[problem.name]):
+        assert callable(measure_of(problem, name))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_hinge_is_that_of_keras(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras")
+    found = loss_of(CLASSES, "hinge")(torch.from_numpy(SCORES), torch.from_numpy(LABELS))
+    wanted = keras.ops.convert_to_numpy(keras.losses.categorical_hinge(HOT, SCORES))
+    assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_probabilities_of_nought_cost_what_keras_makes_of_them():
+    outputs, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([0])
+    assert loss_of(CHANCES, "cross_entropy")(outputs, labels).item() == pytest.approx(-np.log(1e-7))
+    assert loss_of(CHANCES, "binary_cross_entropy")(outputs, labels).isfinite().all()
+
+
+def test_half_precision_is_compared_in_single():
+    numbers = torch.tensor([[1000.4]])
+    answers = torch.tensor([[1000.0]], dtype=torch.bfloat16)
+    assert loss_of(NUMBER, "mae")(answers, numbers).item() == pytest.approx(0.4, rel=1e-3)
+
+
+def test_what_does_not_fit_is_told():
+    outputs, numbers = torch.zeros(N, 3), torch.zeros(N, 2)
+    with pytest.raises(UserError, match="answers 3 numbers for a sample, but its labels are 2"):
+        loss_of(NUMBER, "mse")(outputs, numbers)
+    with pytest.raises(UserError, match="accuracy needs one class for each sample"):
+        measure_of(CLASSES, "accuracy")(outputs, numbers)
+
+
+def test_functions_of_users(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def cubes(outputs, targets):\n    return (outputs[:, 0] - targets).abs() ** 3\n"
+        "def mean(outputs, targets):\n    return outputs.mean()\n"
+    )
+    outputs, numbers = torch.from_numpy(SINGLE), torch.from_numpy(NUMBERS[:, 0])
+    found = loss_of(NUMBER, f"{tmp_path}/mine.py:cubes")(outputs, numbers)
+    assert_allclose(found, np.abs(SINGLE[:, 0] - NUMBERS[:, 0]) ** 3)
+    with pytest.raises(
+        UserError, match=r"mine\.py:mean returned \(\); it must return a number for each of 7"
+    ):
+        loss_of(NUMBER, f"{tmp_path}/mine.py:mean")(outputs, numbers)
+    with pytest.raises(UserError, match=r"mine\.py:median cannot be used: AttributeError"):
+        loss_of(NUMBER, f"{tmp_path}/mine.py:median")

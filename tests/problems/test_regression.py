@@ -1,0 +1,215 @@
+"""Learning numbers, as a user does: trained, evaluated, reported."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training import training
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.errors import UserError
+from nnlo_lib.jobs import Plan
+from nnlo_lib.report.job import load_jobs
+from nnlo_lib.report.page import write_page
+from nnlo_lib.report.tables import summarize, write_summary
+from nnlo_lib.single import prepare
+from nnlo_lib.train.evaluate import evaluate_model
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.task import Task
+
+DIABETES = {
+    "data": {"dataset": "diabetes", "validation": 0.2, "normalize": "standard"},
+    "model": {"name": "perceptron", "args": {"hidden": [32, 32]}},
+    "problem": "regression",
+    "train": {"epochs": 30, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 1e-5, "momentum": 0.9}},
+}
+MODEL = """
+import torch
+from torch import nn
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return {"first": self.one(inputs), "second": self.two(inputs)}
+
+
+def linear(shape, outputs):
+    assert (shape, outputs) == ((3,), 2)
+    return nn.Linear(3, outputs)
+
+
+def two(shape, outputs):
+    return Two()
+
+
+def fourth(outputs, targets):
+    return ((outputs - targets) ** 4).mean(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory):
+    """Return a folder with files of a linear law of two numbers, and with models."""
+    folder, rng = tmp_path_factory.mktemp("linear"), np.random.default_rng(1)
+    for name, samples in (("train", 320), ("test", 80)):
+        inputs = rng.normal(size=(samples, 3)).astype(np.float32)
+        targets = inputs @ [[1.0, -2.0], [0.5, 0.0], [0.0, 3.0]] + [0.1, -0.2]
+        np.savez(folder / f"{name}.npz", features=inputs, labels=targets)
+    (folder / "models.py").write_text(MODEL)
+    return folder
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What came of a training in this process."""
+
+    evaluation: dict
+    rows: list[dict[str, float]]
+
+
+def learned(folder: Path, files: Path, one_hot=False, ranks=2, compute="exact", **settings) -> Learned:
+    """Train on the arrays of a folder with simulated ranks, and evaluate."""
+    reader = {"name": "arrays", "train": ["train.npz"], "one_hot": one_hot}
+    reader |= {"test": ["test.npz"]} if (files / "test.npz").exists() else {}
+    parallel = {"ranks": ranks, "transport": "simulated", "simulation": {"compute": compute}}
+    data = {"dataset": "mine", "source": str(files), "reader": reader} | settings.pop("data", {})
+    experiment = Experiment.model_validate(
+        {"data": data, "parallel": parallel, "runs": {"run": {}}, **settings}
+    )
+    run, manifest = Plan.of(experiment).run("run"), folder / "store" / "manifest.json"
+    if not manifest.exists():
+        prepare(run.data, manifest.parent)
+    assert simulate(Task("t", "run", run, 0, None, 1, manifest, folder / compute), StopFlag())
+    evaluate_model(run, manifest, folder / compute / "model.safetensors", folder / "evaluation.json")
+    with (folder / compute / "history.csv").open(newline="") as file:
+        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    return Learned(json.loads((folder / "evaluation.json").read_text()), rows)
+
+
+def of_linear(folder, model="linear", **changes):
+    return {
+        "files": folder,
+        "model": {"name": f"{folder}/models.py:{model}"},
+        "problem": "regression",
+        "train": {"epochs": 12, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
+        **changes,
+    }
+
+
+def test_simulated_and_real_ranks_learn_the_same_and_more_than_the_mean(tmp_path):
+    from sklearn.datasets import load_diabetes
+
+    real = training(tmp_path / "real", **DIABETES)
+    virtual = training(tmp_path / "virtual", **DIABETES, parallel={"transport": "simulated"})
+    said = real.finish()
+    virtual.finish()
+    assert real.weights == virtual.weights
+    assert real.history == virtual.history
+    found, targets = json.loads((real.job / "evaluation.json").read_text()), load_diabetes().target
+    assert found.keys() == {"classes", "split", "samples", "loss", "mae"}
+    assert f"test (88 samples): loss {found['loss']:.4f}  mae {found['mae']:.4f}" in said
+    test = targets[4::5]
+    assert found["loss"] < 0.75 * np.mean((test - np.delete(targets, np.s_[4::5]).mean()) ** 2)
+    page = report(tmp_path, [real])
+    assert "test mae" in page
+    assert "the lowest" not in page  # a single run
+    assert 'id="confusion"' not in page
+
+
+def report(folder, runs):
+    jobs, summary, output = [run.job for run in runs], folder / "summary.csv", folder / "report.html"
+    write_summary(summarize(load_jobs(jobs)), summary)
+    write_page(output, runs[0].folder / "t.yaml", summary, jobs)
+    return output.read_text()
+
+
+def test_a_linear_law_is_found(tmp_path, linear):
+    metrics = ["mse", "mae", f"{linear}/models.py:fourth"]
+    found = learned(tmp_path, **of_linear(linear, metrics=metrics))
+    assert found.evaluation["loss"] == pytest.approx(found.evaluation["mse"])
+    assert found.evaluation["loss"] < 1e-6
+    assert found.evaluation["fourth"] < 1e-12
+    assert found.rows[-1]["val_fourth"] < 1e-12
+
+
+def test_losses_of_several_outputs_and_of_users(tmp_path, linear):
+    loss = {"first": "mse", "second": f"{linear}/models.py:fourth"}
+    changes = {"loss": loss, "loss_weights": {"second": 0.01}, "metrics": ["mae", "mae@second"]}
+    found = learned(tmp_path, **of_linear(linear, "two", **changes))
+    assert found.evaluation["mae"] < 1e-4 < found.evaluation["second_mae"] < 1
+    assert {"train_second_mae", "val_second_mae"} <= found.rows[0].keys()
+
+
+@pytest.mark.parametrize("algorithm", ["dinno", "dsgd"])
+def test_batched_ranks_learn_as_exact_ones(tmp_path, linear, algorithm):
+    settings = of_linear(linear, ranks=3, algorithm={"name": algorithm})
+    exact, batched = (learned(tmp_path, compute=compute, **settings).rows for compute in ("exact", "batched"))
+    for one, other in zip(exact, batched, strict=True):
+        assert one["val_mae"] == pytest.approx(other["val_mae"], rel=1e-3, abs=1e-6)
+
+
+def test_batched_ranks_have_one_output(tmp_path, linear):
+    with pytest.raises(
+        UserError, match=r"the model has several outputs, and .*: batched is for models with one"
+    ):
+        learned(tmp_path, compute="batched", **of_linear(linear, "two"))
+
+
+def test_numbers_are_no_classes(tmp_path, linear):
+    with pytest.raises(UserError, match=r"accuracy needs one class .* but the labels are \(2,\) numbers"):
+        learned(tmp_path, **of_linear(linear, problem="classification"))
+    with pytest.raises(UserError, match=r"data\.partition by_class divides by class"):
+        learned(tmp_path, **of_linear(linear, data={"partition": {"name": "by_class"}}))
+
+
+HALVES = {"epochs": 20, "optimizer": {"name": "sgd", "lr": 0.5}}
+
+
+@pytest.mark.parametrize("outputs", ["scores", "probabilities"])
+def test_labels_that_are_on_or_off(tmp_path, outputs):
+    """Two independent questions; what DiNNO asks of a map's density is one."""
+    inputs = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
+    np.savez(tmp_path / "train.npz", features=inputs, labels=(inputs > 0).astype(np.float32))
+    last = "nn.Sigmoid()" if outputs == "probabilities" else "nn.Identity()"
+    text = f"from torch import nn\ndef net(shape, n):\n    return nn.Sequential(nn.Linear(2, n), {last})\n"
+    (tmp_path / "net.py").write_text(text)
+    found = learned(
+        tmp_path, tmp_path, train=HALVES, model={"name": f"{tmp_path}/net.py:net"},
+        problem={"name": "classification", "outputs": outputs},
+        loss="binary_cross_entropy", metrics=["binary_accuracy"],
+    )  # fmt: skip
+    assert found.evaluation["binary_accuracy"] > 0.95
+    assert "confusion" not in found.evaluation
+
+
+def test_two_classes_of_one_output(tmp_path):
+    inputs = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
+    np.savez(tmp_path / "train.npz", features=inputs, labels=(inputs[:, 0] > 0).astype(np.int64))
+    found = learned(
+        tmp_path, tmp_path, one_hot=True, train=HALVES, model={"name": "perceptron", "args": {"hidden": [4]}},
+        loss="binary_cross_entropy", metrics=["accuracy", "binary_accuracy"],
+    ).evaluation  # fmt: skip
+    assert found["accuracy"] == found["binary_accuracy"] > 0.95
+    (right, wrong), (missed, hit) = found["confusion"]
+    assert (right + hit) / (right + wrong + missed + hit) == found["accuracy"]
+
+
+def test_the_density_of_a_map(tmp_path):
+    """DiNNO's: a network of positions, a density between 0 and 1."""
+    places = np.random.default_rng(2).uniform(-1, 1, (600, 2)).astype(np.float32)
+    np.savez(tmp_path / "train.npz", features=places, labels=(np.hypot(*places.T) < 0.6).astype(np.float32))
+    model = {"name": "fourier", "args": {"hidden": [32, 16], "scale": 4}}
+    train = {"epochs": 20, "optimizer": {"name": "adam", "lr": 0.01}}
+    found = learned(
+        tmp_path, tmp_path, ranks=3, problem="regression", loss="binary_cross_entropy", model=model, train=train,
+        metrics=["binary_accuracy"], algorithm={"name": "dsgd"}, topology={"name": "cycle"},
+    ).evaluation  # fmt: skip
+    assert found["binary_accuracy"] > 0.9

@@ -1,0 +1,164 @@
+"""What a problem makes of a model: sums that add up, several outputs, and what is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.errors import UserError
+from nnlo_lib.experiment_file import load
+from nnlo_lib.problems.build import build
+from nnlo_lib.problems.supervised import Supervised
+
+torch.manual_seed(5)
+INPUTS, LABELS = torch.randn(30, 6), torch.randint(3, (30,))
+
+
+class Twice(nn.Module):
+    """Two outputs: as a tuple, a mapping, or, like auxiliary classifiers, the first alone unless it trains."""
+
+    def __init__(self, form=tuple):
+        super().__init__()
+        self.one, self.two, self.form = nn.Linear(6, 3), nn.Linear(6, 3), form
+
+    def forward(self, inputs):
+        both = self.one(inputs), self.two(inputs)
+        if self.form is dict:
+            return {"main": both[0], "side": both[1]}
+        return both[0] if self.form is None and not self.training else both
+
+
+def problem(**settings) -> Supervised:
+    return build(Run.model_validate(settings), 3)
+
+
+def measured(model, **settings):
+    learned = problem(**settings)
+    return learned.means(learned.measure(model, (INPUTS,), LABELS))
+
+
+def test_sums_of_batches_are_those_of_all():
+    model = nn.Linear(6, 3)
+    learned = problem(metrics=["accuracy", "top2_accuracy", "mse"])
+    whole = learned.measure(model, (INPUTS,), LABELS)
+    parts = [learned.measure(model, (INPUTS[cut],), LABELS[cut]) for cut in (slice(0, 7), slice(7, 30))]
+    assert learned.names == ("loss", "accuracy", "top2_accuracy", "mse")
+    assert whole[0] == 30
+    torch.testing.assert_close(sum(parts), whole, rtol=1e-6, atol=0)
+    scores = model(INPUTS)
+    means = learned.means(whole)
+    assert means["loss"] == pytest.approx(nn.functional.cross_entropy(scores, LABELS).item())
+    assert means["accuracy"] == pytest.approx((scores.argmax(1) == LABELS).double().mean().item())
+    assert learned.means(torch.zeros(5)) == {}
+
+
+def test_objective_is_the_mean_and_its_sums_are_the_measured_ones():
+    model, learned = nn.Linear(6, 3), problem()
+    loss, sums = learned.objective(model, (INPUTS,), LABELS, 0)
+    assert loss.requires_grad
+    assert torch.equal(sums(), learned.measure(model, (INPUTS,), LABELS))
+
+
+def test_sums_of_nodes_are_those_of_each():
+    """Two nodes of 4 and 2 samples, the second filled up to 4."""
+    learned, scores, labels = problem(), torch.randn(8, 3), torch.randint(3, (8,))
+    counts = torch.tensor([4, 2])
+    found = learned.sums_by_node(scores, labels, learned.losses(scores, labels), counts)
+    for node, own in enumerate((slice(0, 4), slice(4, 6))):
+        torch.testing.assert_close(found[node], learned.measured(scores[own], labels[own]))
+
+
+@pytest.mark.parametrize("form", [tuple, dict])
+def test_one_loss_is_that_of_every_output(form):
+    model = Twice(form)
+    one, two = (nn.functional.cross_entropy(layer(INPUTS), LABELS).item() for layer in (model.one, model.two))
+    assert measured(model)["loss"] == pytest.approx(one + two)
+    side = "side" if form is dict else "1"
+    assert measured(model, loss_weights={side: 0.3})["loss"] == pytest.approx(one + 0.3 * two)
+
+
+def test_a_loss_for_each_output():
+    model = Twice(dict)
+    one = nn.functional.cross_entropy(model.one(INPUTS), LABELS).item()
+    two = (model.two(INPUTS) - nn.functional.one_hot(LABELS, 3)).abs().mean().item()
+    settings = {"loss": {"main": "cross_entropy", "side": "mae"}, "loss_weights": {"side": 2}}
+    found = measured(model, metrics=["accuracy", "accuracy@side"], **settings)
+    assert found["loss"] == pytest.approx(one + 2 * two)
+    assert found["accuracy"] == pytest.approx((model.one(INPUTS).argmax(1) == LABELS).double().mean().item())
+    assert found["side_accuracy"] == pytest.approx((model.two(INPUTS).argmax(1) == LABELS).double().mean().item())  # fmt: skip
+    with pytest.raises(UserError, match="names the outputs left, right, but the model's are main, side"):
+        measured(model, loss={"left": "mse", "right": "mse"})
+    with pytest.raises(UserError, match="accuracy@mian: the model has no output 'mian' here; did you mean 'main'"):  # fmt: skip
+        measured(model, metrics=["accuracy@mian"])
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", {0: "cross_entropy", 1: "cross_entropy"}, {"a": "cross_entropy"}])  # fmt: skip
+def test_auxiliary_outputs_count_while_training_only(loss):
+    loss = {str(key): value for key, value in loss.items()} if isinstance(loss, dict) else loss
+    model = Twice(None).eval()
+    one = nn.functional.cross_entropy(model.one(INPUTS), LABELS).item()
+    assert measured(model, loss=loss)["loss"] == pytest.approx(one)
+
+
+def test_a_user_function_sees_all_outputs(tmp_path):
+    text = "def apart(outputs, targets):\n    return (outputs['main'] - outputs['side']).square().sum(1)\n"
+    (tmp_path / "mine.py").write_text(text)
+    model = Twice(dict)
+    found = measured(model, loss=f"{tmp_path}/mine.py:apart", metrics=[])
+    assert found == {"loss": pytest.approx((model.one(INPUTS) - model.two(INPUTS)).square().sum(1).mean().item())}  # fmt: skip
+
+
+def test_gradients_of_weighted_outputs():
+    model = Twice().double()
+    learned = problem(loss={"0": "mse", "1": "cross_entropy"}, loss_weights={"1": 0.3})
+
+    def loss(first, second):
+        parameters = {"one.weight": first, "two.weight": second}
+        outputs = torch.func.functional_call(model, parameters, (INPUTS.double(),))
+        return learned.losses(outputs, LABELS).mean()
+
+    weights = [layer.weight.detach().clone().requires_grad_() for layer in (model.one, model.two)]
+    assert torch.autograd.gradcheck(loss, weights)
+
+
+def test_problems_have_losses_and_metrics_of_their_own():
+    assert (Run().loss, Run().metrics) == ("cross_entropy", ("accuracy",))
+    number = Run.model_validate({"problem": "regression", "loss": None})
+    assert (number.problem.name, number.loss, number.metrics) == ("regression", "mse", ("mae",))
+    assert number.model_validate(number.model_dump(mode="json")) == number
+    assert number.hash == Run.model_validate({"problem": {"name": "regression"}, "loss": "mse"}).hash
+
+
+def test_the_examples_of_the_page(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
+    for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)):
+        (tmp_path / f"{number}.yaml").write_text(example)
+        load(tmp_path / f"{number}.yaml")
+    (tmp_path / "places.yaml").write_text("loss: {0: mse, 1: mae}\nloss_weights: {1: 0.3}\n")
+    assert load(tmp_path / "places.yaml").loss_weights == {"1": 0.3}
+
+
+def test_runs_with_another_problem_have_its_losses():
+    runs = {"numbers": {"problem": "regression"}, "classes": {}}
+    found = Experiment.model_validate({"runs": runs}).variants
+    assert (found["numbers"].loss, found["classes"].loss) == ("mse", "cross_entropy")
+
+
+REFUSED = {
+    "accuracy of numbers": ({"problem": "regression", "metrics": ["accuracy"]}, "'accuracy' is for problem: classification"),
+    "top k of numbers": ({"problem": "regression", "metrics": ["top3_accuracy"]}, "unknown name 'top3_accuracy'"),
+    "top nought": ({"metrics": ["top0_accuracy"]}, "unknown name 'top0_accuracy'"),
+    "no output": ({"loss": {}}, "names no output"),
+    "best of nothing": ({"checkpoint": {"best": "mse"}}, "mse is not measured; add it to metrics"),
+    "a second loss": ({"metrics": ["top3_accuracy", "top3_accuracy"]}, "two of what is measured"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "told"), REFUSED.values(), ids=REFUSED)
+def test_refused(settings, told):
+    with pytest.raises(ValidationError, match=told):
+        Run.model_validate(settings)
