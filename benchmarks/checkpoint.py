@@ -71,7 +71,7 @@ def rank(pairs: int) -> None:
 def _training() -> tuple[Callable[[], None], Callable[[], dict[str, Any]]]:
     import torch
 
-    from nnlo_lib.train.replica import Replica
+    from nnlo_lib.train.replica.replica import Replica
 
     layers = [torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.ReLU()]
     replica = Replica(torch.nn.Sequential(*layers, torch.nn.Linear(HIDDEN, 10)))

@@ -65,7 +65,7 @@ def steps(comm: Any, turns: int) -> Seconds:
 
     from nnlo_lib.algorithms.algorithm import Share
     from nnlo_lib.algorithms.allreduce import AllReduce
-    from nnlo_lib.train.replica import Replica
+    from nnlo_lib.train.replica.replica import Replica
 
     inputs, labels = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
     loss_of, share = torch.nn.CrossEntropyLoss(), Share(BATCH, BATCH * comm.size)

@@ -15,8 +15,8 @@ from torch import nn
 
 from nnlo_lib import config
 from nnlo_lib.models.build import build
-from nnlo_lib.train.optimizers import equip
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.optimizers.rules import equip
+from nnlo_lib.train.replica.replica import Replica
 
 Step = Callable[[], object]
 CIFAR = (3, 32, 32), 10

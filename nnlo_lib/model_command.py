@@ -7,11 +7,11 @@ from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.manifest import Column, Manifest
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan
-from nnlo_lib.train.described import described
-from nnlo_lib.train.initial_model import blank
+from nnlo_lib.train.observe.described import described
 from nnlo_lib.train.outputs import outputs_of
-from nnlo_lib.train.precision import dtype_of
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.replica.initial_model import blank
+from nnlo_lib.train.replica.precision import dtype_of
+from nnlo_lib.train.replica.tensors import Tensors
 
 
 def model_command(experiment: Experiment, names: list[str], seed: int) -> None:

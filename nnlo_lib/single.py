@@ -46,7 +46,7 @@ def prepare(data: Data, target: Path) -> None:
 
 
 def _evaluate(task: Task) -> None:
-    from nnlo_lib.train.evaluate import evaluate_model
+    from nnlo_lib.train.measure.evaluate import evaluate_model
 
     output = task.folder / "evaluation.json"
     evaluate_model(task.run, task.manifest, task.folder / "model.safetensors", output)

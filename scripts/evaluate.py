@@ -18,7 +18,7 @@ def main() -> None:
     options = parser.parse_args()
 
     from nnlo_lib.config import Run
-    from nnlo_lib.train.evaluate import evaluate_model
+    from nnlo_lib.train.measure.evaluate import evaluate_model
 
     run = Run.model_validate(json.loads(options.config.read_text())["run"])
     evaluate_model(run, options.manifest, options.model, options.output)

@@ -22,13 +22,13 @@ from nnlo_lib.mpi_learn.data import Data
 from nnlo_lib.mpi_learn.model import ModelBuilder
 from nnlo_lib.mpi_learn.store import NAME, make_store
 from nnlo_lib.mpi_learn.training import History, ScriptTraining, complain
-from nnlo_lib.train.initial_model import undone
-from nnlo_lib.train.observers import observers
+from nnlo_lib.train.observe.observers import observers
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.publish import publish
 from nnlo_lib.train.rank import reduction_of
+from nnlo_lib.train.replica.initial_model import undone
+from nnlo_lib.train.replica.tensors import Tensors
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.tensors import Tensors
 from nnlo_lib.train.tuning import tune_process
 
 ROOT = "0:0:-"  # how mpi_learn calls the master in its histories

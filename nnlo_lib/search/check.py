@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from nnlo_lib.config import Dimension, Experiment, Run, Search, merge
+from nnlo_lib.config import Dimension, Experiment, Search, merge
 from nnlo_lib.errors import UserError
 from nnlo_lib.search import keys
 from nnlo_lib.search.measured import metric_fault

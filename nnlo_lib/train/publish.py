@@ -18,10 +18,10 @@ from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.manifest import sha256
 from nnlo_lib.problems.gan import GanProblem
 from nnlo_lib.topology.topology import topology
-from nnlo_lib.train import samples
 from nnlo_lib.train.data import PARTITION
-from nnlo_lib.train.described import described
-from nnlo_lib.train.observed import MONITOR, PROFILES, publish_observed
+from nnlo_lib.train.measure import samples
+from nnlo_lib.train.observe.described import described
+from nnlo_lib.train.observe.observed import MONITOR, PROFILES, publish_observed
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 

@@ -10,13 +10,13 @@ import torch
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.errors import UserError
-from nnlo_lib.train.described import described
 from nnlo_lib.train.faults import arm
 from nnlo_lib.train.notes import announce, confess, stopped
-from nnlo_lib.train.observers import observers
+from nnlo_lib.train.observe.described import described
+from nnlo_lib.train.observe.observers import observers
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.publish import publish
-from nnlo_lib.train.stack import Stack
+from nnlo_lib.train.replica.stack import Stack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training import Training
 from nnlo_lib.train.tuning import tune_process

@@ -12,12 +12,12 @@ from nnlo_lib.checkpoint.rhythm import Rhythm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.failpoints import failpoint
 from nnlo_lib.state.steps import Steps
-from nnlo_lib.train.best import Best
-from nnlo_lib.train.books import Books
 from nnlo_lib.train.elastic import part_for
+from nnlo_lib.train.measure.best import Best
+from nnlo_lib.train.measure.books import Books
+from nnlo_lib.train.optimizers.rates import Rates
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rates import Rates
-from nnlo_lib.train.stack import Stack
+from nnlo_lib.train.replica.stack import Stack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.workplace import Workplace
 

@@ -9,15 +9,15 @@ from nnlo_lib.data.loader import Batch
 from nnlo_lib.errors import NotSavedError, UserError
 from nnlo_lib.failpoints import failpoint
 from nnlo_lib.streams import stream
-from nnlo_lib.train.agreement import agreement
-from nnlo_lib.train.gradients import Measured
+from nnlo_lib.train.measure.agreement import agreement
+from nnlo_lib.train.measure.stopping import reason_to_stop
+from nnlo_lib.train.measure.validation import Validation
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.progress import Progress
+from nnlo_lib.train.replica.gradients import Measured
+from nnlo_lib.train.replica.stack import Stack
 from nnlo_lib.train.resumable import NOTHING, Resumable
-from nnlo_lib.train.stack import Stack
-from nnlo_lib.train.stopping import reason_to_stop
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.validation import Validation
 
 
 class Training(Resumable):

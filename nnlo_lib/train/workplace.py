@@ -10,22 +10,22 @@ from nnlo_lib.config import Downpour
 from nnlo_lib.problems.build import build as build_problem
 from nnlo_lib.problems.problem import Problem
 from nnlo_lib.problems.supervised import Supervised
-from nnlo_lib.train.compiled import compiled
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.dealing import AsTheyCome, Dealing, Planned
-from nnlo_lib.train.device import device_of
-from nnlo_lib.train.exchange import exchange_on
-from nnlo_lib.train.gradients import Gradients, OwnGradients
-from nnlo_lib.train.initial_model import initial_model
-from nnlo_lib.train.networks import equip
-from nnlo_lib.train.precision import Precision
-from nnlo_lib.train.replica import Replica
-from nnlo_lib.train.stack import Stack, StackGradients
+from nnlo_lib.train.observe.trace import open_trace
+from nnlo_lib.train.optimizers.networks import equip
+from nnlo_lib.train.replica.compiled import compiled
+from nnlo_lib.train.replica.device import device_of
+from nnlo_lib.train.replica.exchange import exchange_on
+from nnlo_lib.train.replica.gradients import Gradients, OwnGradients
+from nnlo_lib.train.replica.initial_model import initial_model
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.stack import Stack, StackGradients
+from nnlo_lib.train.replica.sync_batch_norm import synchronised
+from nnlo_lib.train.replica.tensors import Tensors
 from nnlo_lib.train.stopwatch import Stopwatch
-from nnlo_lib.train.sync_batch_norm import synchronised
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.tensors import Tensors
-from nnlo_lib.train.trace import open_trace
 
 
 class Workplace:

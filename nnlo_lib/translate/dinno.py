@@ -30,6 +30,7 @@ def study(path: Path) -> Draft:
     known(experiment, EXPERIMENT, f"{path}: experiment")
     draft = Draft("A file of DiNNO's, imported: nnlo simulate FILE")
     draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
+    draft.set("train.precision", "float64", "all that DiNNO computed; float32 is faster")
     nodes = _graph(draft, experiment)
     _data(draft, experiment)
     _model(draft, experiment)
@@ -45,7 +46,7 @@ def study(path: Path) -> Draft:
     _alone(draft, experiment.get("individual_training") or {}, path)
     draft.written += sorted(leaves(written))
     draft.remarks += [
-        "DiNNO computed in float64, here it is float32. Its DSGD and DSGT mixed in place, node after node; here all mix at "
+        "DiNNO's DSGD and DSGT mixed in place, node after node; here all mix at "
         "once (algorithm.mixing: in_place is its DSGD).",
         "DiNNO looked at all nodes before a round, every evaluate_frequency rounds, and never after the last; here "
         "after each epoch, which is so many rounds.",
@@ -103,10 +104,11 @@ def _model(draft: Draft, experiment: Mapping[str, Any]) -> None:
     loss = str(experiment.get("loss", "NLL"))
     if loss not in LOSSES:
         raise UserError(f"experiment.loss: DiNNO has no loss '{loss}'; {nearest(loss, LOSSES)}")
-    draft.set("loss", LOSSES[loss], f"experiment.loss {loss}", f"the loss {LOSSES[loss]} is not there")
+    draft.set("loss", LOSSES[loss], f"experiment.loss {loss}")
     if FOURIER & set(model):
-        why = "the zoo has no Fourier network; until then the default model is trained"
-        draft.set("model", {"name": "fourier", "args": _fourier(model)}, "experiment.model", why)
+        draft.set(
+            "model", {"name": "fourier", "args": _fourier(model)}, f"experiment.model: {', '.join(model)}"
+        )
         return
     args = {MODEL[key]: value for key, value in model.items()}
     draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model)}")
@@ -153,5 +155,4 @@ def _alone(draft: Draft, alone: Mapping[str, Any], path: Path) -> None:
         "algorithm": {"name": "individual"},
         "train": {**train, "optimizer": rule, "schedule": {"name": "constant"}},
     }
-    why = f"{rule['name']} is no optimizer here yet"
-    draft.set("runs.alone", changes, "experiment.individual_training", why)
+    draft.set("runs.alone", changes, "experiment.individual_training")

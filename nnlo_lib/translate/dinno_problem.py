@@ -6,7 +6,6 @@ from typing import Any
 
 from nnlo_lib.config import nearest
 from nnlo_lib.errors import UserError
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.dinno_keys import known, number
 from nnlo_lib.translate.draft import Draft, named
 
@@ -43,15 +42,19 @@ def problem(draft: Draft, settings: Mapping[str, Any], nodes: int, where: str, a
     known(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
     start = "" if alone else f"runs.{name}."
 
-    def put(key: str, value: Any, said: str, missing: str = "") -> None:
-        draft.set(start + key, value, said, missing)
+    def put(key: str, value: Any, said: str) -> None:
+        draft.set(start + key, value, said)
 
     steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
     put("train.batch_size", int(number(settings, "train_batch_size", 64)), "train_batch_size")
     _rounds(put, settings, config, nodes, steps)
     {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
     if config.get("profile"):
-        coming.PROFILE.to(draft, True, f"{name}: profile")
+        put(
+            "observe.profile",
+            {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
+            "profile: three rounds",
+        )
     _looks(draft, settings, name)
 
 
@@ -96,7 +99,6 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
         "train.optimizer",
         {"name": rule, "lr": start},
         "primal_optimizer, primal_lr or primal_lr_start",
-        f"{rule} is no optimizer here yet",
     )
     kind = config.get("lr_decay_type", "constant")
     if kind != "constant":

@@ -1,4 +1,4 @@
-"""An experiment in the making: settings with a comment each, remarks, and what is not there yet."""
+"""An experiment in the making: settings with a comment each, remarks, and what has no counterpart."""
 
 import re
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from nnlo_lib.translate.options import Options
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of the experiment, its value, and the words it comes from; missing: why it may not be there yet."""
+    """A key of the experiment, its value, and the words it comes from; missing: why it may not be here."""
 
     key: str
     value: Any
@@ -37,9 +37,14 @@ class Draft:
         """Set a key; with `missing` only if experiments have it, else it is written as a comment."""
         self.settings.append(Setting(key, value, said, missing))
 
+    def override(self, key: str, value: Any, said: str) -> None:
+        """Set a key, whatever set it before."""
+        self.settings = [setting for setting in self.settings if setting.key != key]
+        self.set(key, value, said)
+
     def later(self, said: str, because: str) -> None:
         """Tell of an option that has no counterpart."""
-        self.absent.append(f"{said}: not there yet, because {because}")
+        self.absent.append(f"{said}: not here, because {because}")
 
     def carry(self, options: Options) -> None:
         """Translate all options whose table says where they go."""
@@ -64,7 +69,7 @@ class Draft:
         return [word for word in self.written if not any(word in text for text in told)]
 
     def settled(self) -> tuple[list[Setting], list[Setting]]:
-        """Return the settings that experiments have today, and those that they do not have yet."""
+        """Return the settings that experiments have today, and those that they do not have."""
         live = [setting for setting in self.settings if not setting.missing]
         if refused := _refusal(live):
             raise UserError(f"this cannot be an experiment: {refused}")

@@ -2,24 +2,22 @@
 
 import re
 
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.command_line import CommandLine
 from nnlo_lib.translate.draft import Draft, named
-from nnlo_lib.translate.networks import GAN
-from nnlo_lib.translate.nnlo import algorithm, checkpoints, data, machine, stopping, trained
+from nnlo_lib.translate.networks import GAN, adversaries
+from nnlo_lib.translate.nnlo import conduct, data, machine, trained
 from nnlo_lib.translate.nnlo_options import OPTIONS as NNLO
 from nnlo_lib.translate.options import Option, Options, flag
 
 POSITIONAL = ("model", "train_data", "val_data")
 TORCH = "here all networks are torch's"
 OPTIONS = {
-    **{name: option for name, option in NNLO.items() if name not in {*POSITIONAL, "backend", "timeline"}},
+    **{name: option for name, option in NNLO.items() if name not in {*POSITIONAL, "backend"}},
     "tf": flag(TORCH),
     "torch": flag(TORCH),
     "profile": flag("Theano is not there any more"),
-    "trace": flag(key=coming.TRACE.key, missing=coming.TRACE.because),
-    "timeline": flag(key=coming.TRACE.key, missing=coming.TRACE.because),
-    "max-gpus": Option(int, -1, says="parallel.gpus_per_rank says whether ranks have GPUs"),
+    "trace": flag(),
+    "max-gpus": Option(int, -1),
     "mode": Option(default="sgd"),
     "easgd": flag(),
     "worker-optimizer": Option(default="sgd"),
@@ -40,17 +38,10 @@ def adversarial(command: CommandLine) -> Draft:
     draft.carry(options)
     draft.set("name", named(f"gan-{options['trial-name']}"), "the 3-D GAN and the trial")
     draft.set("model", {"name": GAN.name}, f"MPIGDriver's 3-D GAN; it ignores {options['model']}")
-    draft.set("problem", {"name": "gan", "energy_weight": 5.0}, "weights 2, 0.1, 0.1; errors in per cent")
-    draft.set("loss", "non_saturating", "binary cross-entropy of what the critic says")
-    draft.remarks.append(
-        "MPIGDriver draws energies at random for what it makes, flips 5 % of the labels and trains the generator twice "
-        "for each step of the critic; here made showers have the energies of the real ones, and both learn once."
-    )
-    draft.remarks.append(f"{options.said('loss')}: MPIGDriver ignores it, the GAN has losses of its own")
+    adversaries(draft, "MPIGDriver")
+    draft.idle.append(f"{options.said('loss')} (MPIGDriver never read it)")
     data(draft, options, GAN)
-    algorithm(draft, options, command.ranks)
-    stopping(draft, options)
-    checkpoints(draft, options)
+    conduct(draft, options, command.ranks)
     return draft
 
 

@@ -42,8 +42,7 @@ GRU = Network(
      "activation": ["relu", "selu", "elu"], "dropout": DROPOUT},
 )  # fmt: skip
 JEDI = Network("jedi_net", None, {name: {"integer": [10, 100]} for name in ("hidden", "effects", "outputs")})
-GAN = Network("calorimeter_gan")
-DEFAULT = "until then the default model is trained"
+GAN = Network("calorimeter_gan", None, {"latent": {"integer": [50, 400]}, "dropout": DROPOUT})
 KNOWN = {
     "mnist": MNIST, "cifar10": CIFAR10, "topclass": TOPCLASS, "gan": GAN, "example_mnist": MNIST,
     "example_mnist_torch": TORCH_MNIST, "example_cifar10": CIFAR10, "example_topclass": TOPCLASS,
@@ -62,7 +61,21 @@ def network(draft: Draft, written: str, said: str) -> Network:
         draft.set("model", {"name": written}, said)
         return Network(written, known.dataset if known else None)
     if known is None:
-        draft.set("model", {"name": written}, said, f"there is no such file or model here; {DEFAULT}")
+        why = "there is no such file or model here; instead the default model is trained"
+        draft.set("model", {"name": written}, said, why)
         return Network(written)
-    draft.set("model", {"name": known.name}, said, f"NNLO's network is not in the zoo; {DEFAULT}")
+    draft.set("model", {"name": known.name}, said)
     return known
+
+
+def adversaries(draft: Draft, said: str) -> None:
+    """Set what the 3-D GAN learns by (nnlo/train/GanModel.py), whatever loss was asked for."""
+    draft.set(
+        "problem", {"name": "gan", "energy_weight": 5.0}, f"{said}: weights 2, 0.1, 0.1; errors in per cent"
+    )
+    draft.set("loss", "non_saturating", f"{said}: binary cross-entropy of what the critic says")
+    draft.remarks.append(
+        "The 3-D GAN ignores --loss, draws energies at random for what it makes, flips 5 % of the labels and trains the "
+        "generator twice for each step of the critic; here made showers have the energies of the real ones, and both "
+        "learn once."
+    )

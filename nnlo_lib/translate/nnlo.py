@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.command_line import CommandLine
 from nnlo_lib.translate.draft import Draft, named
-from nnlo_lib.translate.networks import Network, network
+from nnlo_lib.translate.networks import GAN, Network, adversaries, network
 from nnlo_lib.translate.nnlo_options import OPTIONS
 from nnlo_lib.translate.options import Options
 from nnlo_lib.translate.update_rules import server_rule, worker_rule
@@ -15,7 +14,6 @@ LOSSES = {
     "mse": "mse", "mean_squared_error": "mse", "mae": "mae", "mean_absolute_error": "mae",
     "binary_crossentropy": "binary_cross_entropy", "categorical_hinge": "hinge", "hinge": "hinge",
 }  # fmt: skip
-METRICS = {"val_acc": "val_accuracy", "acc": "train_accuracy", "loss": "train_loss"}
 PLACES = "the profile (profiles/) and `resources:` say where ranks run"
 OF_READER = ("train_data", "val_data", "features-name", "labels-name")
 
@@ -47,11 +45,25 @@ def trained(draft: Draft, options: Options, ranks: int) -> Network:
     name = f"{Path(str(options['model'])).stem}-{options['trial-name']}"
     draft.set("name", named(name), "model and trial")
     data(draft, options, found)
-    loss(draft, options)
+    if found is GAN:
+        adversaries(draft, options.said("model"))
+    else:
+        loss(draft, options)
+    conduct(draft, options, ranks)
+    return found
+
+
+def conduct(draft: Draft, options: Options, ranks: int) -> None:
+    """Set how ranks agree, when they stop and save, what they compute on and what is looked at."""
     algorithm(draft, options, ranks)
     stopping(draft, options)
     checkpoints(draft, options)
-    return found
+    if "max-gpus" in options:
+        draft.override("parallel.gpus_per_rank", int(options["max-gpus"] != 0), options.said("max-gpus"))
+    if traced := [name for name in ("timeline", "trace") if options[name]]:
+        draft.set("observe.trace", True, options.said(*traced))
+    if options["monitor"]:
+        draft.set("observe.monitor", 0.5, f"{options.said('monitor')}, which looked so often")
 
 
 def data(draft: Draft, options: Options, found: Network) -> None:
@@ -65,6 +77,7 @@ def data(draft: Draft, options: Options, found: Network) -> None:
             draft.set("data.validation", "validation", "the root validated on all of get_val()")
         elif found.dataset:
             draft.set("data.dataset", found.dataset, said)
+            draft.set("data.validation", "test", f"get_val() of {options['model']}: its test files")
         else:
             draft.later(said, "a module does not name data; until you set data: it is the default data set")
         return
@@ -99,7 +112,7 @@ def loss(draft: Draft, options: Options) -> None:
             "problem", {"name": "classification", "outputs": "probabilities"}, "the network ends in softmax"
         )
     draft.set(
-        "loss", name, options.said("loss"), f"the loss {name} is not there; until then it is cross_entropy"
+        "loss", name, options.said("loss"), f"the loss {name} is not there; instead it is cross_entropy"
     )
     if name == "binary_cross_entropy":
         draft.remarks.append(
@@ -188,12 +201,12 @@ def _algorithm(draft: Draft, options: Options) -> dict[str, object]:
 
 def stopping(draft: Draft, options: Options) -> None:
     """Set early stopping and the target, in NNLO's own form."""
-    for name, key in (("early-stopping", coming.EARLY_STOPPING), ("target-metric", coming.TARGET)):
+    for name, key in (("early-stopping", "early_stopping"), ("target-metric", "target")):
         if options[name]:
-            metric, *rest = options[name].split(",")
-            key.to(draft, ",".join([METRICS.get(metric, metric), *rest]), options.said(name))
+            text = options[name].rpartition(":")[2]  # a GAN's metrics are model:metric
+            draft.set(f"train.{key}", text, options.said(name))
     if options["early-stopping"] and "~" not in options["early-stopping"]:
-        draft.remarks.append(f"{options.said('early-stopping')}: without ~ NNLO never stopped")
+        draft.remarks.append(f"{options.said('early-stopping')}: without ~ NNLO never stopped; here it does")
 
 
 def checkpoints(draft: Draft, options: Options) -> None:

@@ -1,6 +1,5 @@
 """The options of NNLO's TrainingDriver (nnlo/TrainingDriver.py), and where each goes."""
 
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.options import Option, arguments, flag
 
 NEVER_READ = "NNLO took it and never read it"
@@ -9,8 +8,8 @@ OPTIONS = {
     "backend": Option(default="keras", says="here all networks are torch's"),
     "trial-name": Option(default="train"),
     "verbose": flag(NEVER_READ),
-    "monitor": flag(key=coming.MONITOR.key, missing=coming.MONITOR.because),
-    "timeline": flag(key=coming.TRACE.key, missing=coming.TRACE.because),
+    "monitor": flag(),
+    "timeline": flag(),
     "thread_validation": flag("not needed: ranks share the validation samples"),
     "train_data": Option(),
     "val_data": Option(),
@@ -22,8 +21,8 @@ OPTIONS = {
     "copy-command": Option(missing="stores are staged by a plain copy (data.stage_to)"),
     "n-masters": Option(int, 1),
     "n-processes": Option(int, 1, "parallel.processes_per_worker"),
-    "max-gpus": Option(int, 1, says="parallel.gpus_per_rank says whether ranks have GPUs"),
-    "master-gpu": flag(missing="a server has what parallel.gpus_per_rank gives each rank"),
+    "max-gpus": Option(int, 1),
+    "master-gpu": flag(key="parallel.master_gpu"),
     "synchronous": flag(),
     "epochs": Option(int, 1, "train.epochs"),
     "loss": Option(default="binary_crossentropy"),

@@ -1,11 +1,9 @@
 """NNLO's OptimizationDriver: a search of the arguments of a model (nnlo/OptimizationDriver.py)."""
 
 from nnlo_lib.errors import UserError
-from nnlo_lib.models.registry import MODELS
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.command_line import CommandLine
 from nnlo_lib.translate.draft import Draft
-from nnlo_lib.translate.networks import Network
+from nnlo_lib.translate.networks import GAN, Network
 from nnlo_lib.translate.nnlo import PLACES, trained
 from nnlo_lib.translate.nnlo_options import OPTIONS as TRAINING
 from nnlo_lib.translate.options import Option, Options, flag
@@ -33,10 +31,10 @@ def optimization(command: CommandLine) -> Draft:
     if options["model"] is None:
         options = Options("OptimizationDriver", OPTIONS, [*command.words, "--model", options["example"]])
     size = _blocks(draft, options, command.ranks)
-    _gan(draft, options)
     _method(draft, options)
-    _objective(draft, options)
-    _space(draft, trained(draft, options, size))
+    found = trained(draft, options, size)
+    _objective(draft, options, found)
+    _space(draft, found)
     draft.remarks.extend(f"{place}: {PLACES}" for place in command.places)
     return draft
 
@@ -61,11 +59,6 @@ def _blocks(draft: Draft, options: Options, ranks: int) -> int:
     return size
 
 
-def _gan(draft: Draft, options: Options) -> None:
-    if "gan" in (options["example"], options["model"]):
-        coming.GAN.to(draft, "gan", options.said("example"))
-
-
 def _method(draft: Draft, options: Options) -> None:
     trials, said = options["num-iterations"], options.said("num-iterations")
     if options["hyper-opt"] == "genetic":
@@ -78,8 +71,15 @@ def _method(draft: Draft, options: Options) -> None:
     draft.set("search.trials", trials, said)
 
 
-def _objective(draft: Draft, options: Options) -> None:
-    """NNLO's figure of merit is 1 - the root's last val_acc."""
+def _objective(draft: Draft, options: Options, found: Network) -> None:
+    """NNLO's figure of merit is 1 - the root's last val_acc, of a GAN how much the losses of its networks differ."""
+    if found is GAN:
+        draft.set("search.objective", {"metric": "val_distance", "epoch": "last"}, options.said("model"))
+        draft.remarks.append(
+            "NNLO minimizes the difference between the losses of the GAN's networks in the last epoch; here it is the "
+            "distance, by which its critic tells real from made showers."
+        )
+        return
     objective, said = (
         {"metric": "val_accuracy", "epoch": "last"},
         "NNLO's figure of merit, 1 - val_acc of the last epoch",
@@ -98,7 +98,7 @@ def _space(draft: Draft, found: Network) -> None:
     if found.own:
         return
     rate = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
-    if found.space and found.name in MODELS:
+    if found.space:
         space = {f"model.args.{name}": dimension for name, dimension in found.space.items()}
         draft.set("search.space", space, "the parameter_range of NNLO's model")
     else:

@@ -13,7 +13,7 @@ from nnlo_lib.errors import UserError
 class Option:
     """One option. kind: reads its word, None for a flag; key: of the experiment, which takes the value as it is;
 
-    says: what became of it, where it has no key; missing: why the key, or any, is not there yet.
+    says: what became of it, where it has no key; missing: why the key, or any, is not here.
     """
 
     kind: Callable[[str], Any] | None = str

@@ -42,7 +42,7 @@ def _tree(leaves: Iterable[tuple[Setting, bool]]) -> Tree:
         block = tree
         for part in path:
             block = block.setdefault(part, {})
-        while last in block:  # one that is not there yet, beside one that is
+        while last in block:  # one that is not here, beside one that is
             last += " "
         block[last] = setting, there
     return dict(sorted(tree.items(), key=lambda item: _place(item[0])))
@@ -67,7 +67,7 @@ def _block(tree: Tree, indent: str) -> Iterator[str]:
 def _leaf(key: str, setting: Setting, there: bool, indent: str) -> Iterator[str]:
     line = f"{key}: {flow(setting.value)}"
     if not there:
-        yield from _wrapped(f"{setting.said}: not there yet, because {setting.missing}", f"{indent}# ")
+        yield from _wrapped(f"{setting.said}: not here, because {setting.missing}", f"{indent}# ")
         yield f"{indent}# {line}"
     elif len(indent + line + setting.said) + 4 <= WIDTH:
         yield f"{indent}{line}  # {setting.said}"

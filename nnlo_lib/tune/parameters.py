@@ -7,9 +7,9 @@ import torch
 from nnlo_lib.config import Run
 from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.jobs import manifest_of
-from nnlo_lib.train.initial_model import blank
 from nnlo_lib.train.outputs import outputs_of
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.replica.initial_model import blank
+from nnlo_lib.train.replica.tensors import Tensors
 
 
 def count_parameters(run: Run, seed: int) -> int:

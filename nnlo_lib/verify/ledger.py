@@ -39,7 +39,9 @@ def _faults(run: Finished, rows: list[Row]) -> Iterator[str]:
                 f"epoch {row['epoch']} missed {row['missed']} samples and used {row['repeated']} that it should not "
                 f"have used, or not again, such as {', '.join(map(str, row['examples']))}"
             )
-        elif not (_is_out_of_scope(run) or row.get("cut")) and row["sha256"] != digest(walk.expected(samples, row["epoch"] - 1)):
+        elif not (_is_out_of_scope(run) or row.get("cut")) and row["sha256"] != digest(
+            walk.expected(samples, row["epoch"] - 1)
+        ):
             yield f"epoch {row['epoch']} did not use what partition.npz and the configuration ask for"
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from nnlo_lib.algorithms.algorithm import Share
 from nnlo_lib.algorithms.allreduce import AllReduce
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 WIDTH, BATCH, STEPS = 50, 4, 6
 PARAMETERS = 4 * (WIDTH * WIDTH + WIDTH)

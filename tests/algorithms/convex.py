@@ -9,7 +9,7 @@ from nnlo_lib.algorithms.average import Average
 from nnlo_lib.algorithms.diloco import DiLoCo
 from nnlo_lib.algorithms.downpour import Downpour
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 DIMENSION, ROWS, BATCH = 7, 96, 4
 GENERATOR = np.random.Generator(np.random.PCG64(1))

@@ -11,7 +11,7 @@ from nnlo_lib.algorithms.gosgd import GoSGD
 from nnlo_lib.algorithms.sgp import SGP
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.topology import topology
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 SEED = 5
 

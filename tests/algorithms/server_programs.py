@@ -14,7 +14,7 @@ from nnlo_lib.algorithms.gem import GEM
 from nnlo_lib.algorithms.grouped import Grouped
 from nnlo_lib.algorithms.link import Header
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 CLASSES = {
     "allreduce": AllReduce, "average": Average, "diloco": DiLoCo, "downpour": Downpour, "easgd": EASGD, "gem": GEM,

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from nnlo_lib.comm.aside import together
-from nnlo_lib.train.sync_batch_norm import synchronised
+from nnlo_lib.train.replica.sync_batch_norm import synchronised
 
 STEPS, CLASSES = 3, 3
 COUNTS = {1: (9,), 2: (5, 4), 4: (4, 0, 2, 3)}  # samples of each rank in a step

@@ -10,7 +10,7 @@ from torch import nn
 
 from nnlo_lib.comm.aside import together
 from nnlo_lib.comm.simulated import World
-from nnlo_lib.train.sync_batch_norm import SyncBatchNorm, combined, local_sums, synchronised
+from nnlo_lib.train.replica.sync_batch_norm import SyncBatchNorm, combined, local_sums, synchronised
 
 
 @functools.cache

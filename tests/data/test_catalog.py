@@ -20,7 +20,8 @@ def test_every_data_set_has_a_reader_and_a_place_to_come_from():
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("minst", "did you mean 'mnist'"), ("zzz", "known: cifar10, cifar100, diabetes, digits")]
+    ("word", "hint"),
+    [("minst", "did you mean 'mnist'"), ("zzz", "known: cifar10, cifar100, diabetes, digits")],
 )
 def test_unknown_name_suggests_the_nearest(word, hint):
     with pytest.raises(UserError, match=hint):

@@ -15,7 +15,7 @@ from training import training, under_way
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.build import build
 from nnlo_lib.models.weights import load_weights
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 os.environ["KERAS_BACKEND"] = "torch"
 pytest.importorskip("keras")

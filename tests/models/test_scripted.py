@@ -8,7 +8,7 @@ from training import training
 
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.build import build
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 SHAPE = (1, 8, 8)
 

@@ -16,7 +16,7 @@ from nnlo_lib.report.job import load_jobs
 from nnlo_lib.report.page import write_page
 from nnlo_lib.report.tables import summarize, write_summary
 from nnlo_lib.single import prepare
-from nnlo_lib.train.evaluate import evaluate_model
+from nnlo_lib.train.measure.evaluate import evaluate_model
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 from nnlo_lib.train.task import Task

@@ -13,11 +13,11 @@ from nnlo_lib.comm.simulated import World
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.loader import Batch
 from nnlo_lib.problems.build import build
-from nnlo_lib.train.gradients import OwnGradients, slices
-from nnlo_lib.train.precision import Precision
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.gradients import OwnGradients, slices
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.replica import Replica
 
 __all__ = ["manifest"]
 COUNT = 13

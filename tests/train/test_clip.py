@@ -14,10 +14,10 @@ from nnlo_lib.algorithms.allreduce import AllReduce
 from nnlo_lib.algorithms.downpour import Downpour
 from nnlo_lib.comm.simulated import World
 from nnlo_lib.config import SGD, Experiment
-from nnlo_lib.train.optimizers import equip
+from nnlo_lib.train.optimizers.rules import equip
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 __all__ = ["manifest"]
 LR, SIZE = 0.1, 12

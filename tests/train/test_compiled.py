@@ -8,10 +8,10 @@ from torch import nn
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.errors import UserError
-from nnlo_lib.train.compiled import compiled
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.compiled import compiled
+from nnlo_lib.train.replica.replica import Replica
 
 __all__ = ["manifest"]
 

@@ -18,8 +18,8 @@ from nnlo_lib.comm.simulated import World
 from nnlo_lib.config import Experiment, Parallel
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan, gpus, tasks_per_gpu
-from nnlo_lib.train import exchange
-from nnlo_lib.train.device import device_of, granted
+from nnlo_lib.train.replica import exchange
+from nnlo_lib.train.replica.device import device_of, granted
 
 SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
 

@@ -19,8 +19,8 @@ from nnlo_lib.models.build import build
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.replica.tensors import Tensors
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.tensors import Tensors
 
 __all__ = ["manifest"]
 BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5

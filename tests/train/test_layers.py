@@ -8,8 +8,8 @@ from torch.nn import functional
 from nnlo_lib.cli import main
 from nnlo_lib.models.build import build
 from nnlo_lib.models.layer_text import as_text, count, shape_text
-from nnlo_lib.train.described import described
-from nnlo_lib.train.layers import layer_table, model_flops
+from nnlo_lib.train.observe.described import described
+from nnlo_lib.train.observe.layers import layer_table, model_flops
 
 # multiplications and additions of a forward pass at 224 x 224, as torchvision's model pages list them (GFLOPS there)
 PUBLISHED = {"resnet18": 1.814, "resnet50": 4.089, "vgg16": 15.470, "densenet121": 2.834}

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from watched import store, watched
 
-from nnlo_lib.train import monitor
-from nnlo_lib.train.monitor import COLUMNS, Monitor, extremes, join
+from nnlo_lib.train.observe import monitor
+from nnlo_lib.train.observe.monitor import COLUMNS, Monitor, extremes, join
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 

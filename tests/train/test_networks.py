@@ -7,8 +7,8 @@ from torch import nn
 from nnlo_lib import config
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.gan import Gan
-from nnlo_lib.train.networks import equip
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.optimizers.networks import equip
+from nnlo_lib.train.replica.replica import Replica
 
 ADAM = config.Adam(lr=0.01, beta1=0.5)
 SGD = config.SGD(lr=0.1, momentum=0.9)

@@ -13,12 +13,12 @@ from nnlo_lib.config.optimizer import Optimizer
 from nnlo_lib.config.strict import blocks
 from nnlo_lib.config.validity import MATRIX
 from nnlo_lib.errors import UserError
-from nnlo_lib.train import pieces
-from nnlo_lib.train.layout import layout_of, part
-from nnlo_lib.train.optimizers import equip
+from nnlo_lib.train.optimizers import pieces
+from nnlo_lib.train.optimizers.layout import layout_of, part
+from nnlo_lib.train.optimizers.rules import equip
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 __all__ = ["manifest"]
 STEPS = 20

@@ -13,11 +13,11 @@ from training import training
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.errors import DivergedError
-from nnlo_lib.train import precision
-from nnlo_lib.train.precision import LossScale, Precision
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica import precision
+from nnlo_lib.train.replica.precision import LossScale, Precision
+from nnlo_lib.train.replica.replica import Replica
 
 __all__ = ["manifest"]
 OPTIMIZER = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
@@ -187,7 +187,7 @@ def scales(job):
 
 def test_ranks_skip_together_what_one_of_them_overflowed(tmp_path, manifest, monkeypatch):
     """A scale that overflows for one rank only: replicas stay equal to the bit (the invariant), and scales as well."""
-    from nnlo_lib.train.gradients import OwnGradients
+    from nnlo_lib.train.replica.gradients import OwnGradients
 
     overflowing, seen = OwnGradients.__call__, []
 

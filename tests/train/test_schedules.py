@@ -18,10 +18,10 @@ from nnlo_lib.comm.simulated import World
 from nnlo_lib.config import merge
 from nnlo_lib.config.schedule import Schedule
 from nnlo_lib.config.strict import blocks
+from nnlo_lib.train.optimizers.rates import Rates
+from nnlo_lib.train.optimizers.schedule import falls
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.rates import Rates
-from nnlo_lib.train.schedule import falls
 from nnlo_lib.train.task import Task
 
 __all__ = ["manifest"]

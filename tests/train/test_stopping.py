@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from training import training, under_way
 
 from nnlo_lib.config import EarlyStopping, Target, Train
-from nnlo_lib.train.stopping import is_best, reason_to_stop
+from nnlo_lib.train.measure.stopping import is_best, reason_to_stop
 
 
 def rows(values, metric="val_loss"):

@@ -13,9 +13,9 @@ from nnlo_lib.config.observe import Observe
 from nnlo_lib.errors import UserError
 from nnlo_lib.experiment_file import load
 from nnlo_lib.state.history import History
+from nnlo_lib.train.observe.tensorboard import TensorBoard
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.tensorboard import TensorBoard
 
 try:
     import tensorboardX  # noqa: F401

@@ -6,7 +6,7 @@ from handmade_store import handmade
 from nnlo_lib.config import Data
 from nnlo_lib.data.manifest import Column
 from nnlo_lib.errors import UserError
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.replica.tensors import Tensors
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (10, 3, 6, 8), dtype=np.uint8)

@@ -14,7 +14,7 @@ from watched import store, watched
 
 from nnlo_lib.comm.simulated import World
 from nnlo_lib.state.trace import MOST, Part, Trace, join
-from nnlo_lib.train import clocks
+from nnlo_lib.train.observe import clocks
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 

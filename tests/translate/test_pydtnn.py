@@ -83,7 +83,11 @@ def test_sequential_and_schedulers(imported):
     assert (experiment.parallel.ranks, experiment.parallel.gpus_per_rank) == (1, 1)
     assert experiment.checkpoint.best == "accuracy"
     assert experiment.data.validation == 0.0
-    for key in ("warm_up: {epochs: 5, start: 1.0}", "target: val_accuracy,>,0", "schedule: {name: step, every: 5"):
+    for key in (
+        "warm_up: {epochs: 5, start: 1.0}",
+        "target: val_accuracy,>,0",
+        "schedule: {name: step, every: 5",
+    ):
         assert key in text.replace("'", "")
     assert "--early_stopping_patience 3 (PyDTNN did not read it" in " ".join(text.replace("#", "").split())
 

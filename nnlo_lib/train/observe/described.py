@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.models.layer_text import as_text
-from nnlo_lib.train.layers import Row, layer_table, model_flops
+from nnlo_lib.train.observe.layers import Row, layer_table, model_flops
 
 
 @dataclass(frozen=True)

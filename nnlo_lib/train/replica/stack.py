@@ -17,10 +17,10 @@ from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.split import Split
 from nnlo_lib.models.stacked import Stacked, stacked
 from nnlo_lib.problems.supervised import Supervised
-from nnlo_lib.train.gradients import Measured
-from nnlo_lib.train.precision import check_loss
-from nnlo_lib.train.replica import Memory, Replica
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.replica.gradients import Measured
+from nnlo_lib.train.replica.precision import check_loss
+from nnlo_lib.train.replica.replica import Memory, Replica
+from nnlo_lib.train.replica.tensors import Tensors
 
 SAMPLES = 1024  # of one call, to bound its memory; speed hardly depends on it
 
@@ -46,7 +46,13 @@ class Stack:
         self._measured: tuple[float, Tensor] = (-1, torch.empty(0))
 
     def add(
-        self, rank: int, module: nn.Module, tensors: Tensors, problem: Supervised, device: str, channels_last: bool = True
+        self,
+        rank: int,
+        module: nn.Module,
+        tensors: Tensors,
+        problem: Supervised,
+        device: str,
+        channels_last: bool = True,
     ) -> Replica:
         """Return a replica of `module` that lives in row `rank`."""
         if not self.replicas:

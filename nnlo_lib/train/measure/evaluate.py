@@ -22,10 +22,10 @@ from nnlo_lib.problems.build import build as build_problem
 from nnlo_lib.problems.problem import Problem
 from nnlo_lib.problems.supervised import Supervised
 from nnlo_lib.train.data import PARTITION
-from nnlo_lib.train.initial_model import blank
 from nnlo_lib.train.outputs import outputs_of
-from nnlo_lib.train.precision import dtype_of
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.replica.initial_model import blank
+from nnlo_lib.train.replica.precision import dtype_of
+from nnlo_lib.train.replica.tensors import Tensors
 
 BATCH = 500  # samples per forward pass; bounds the memory, changes no result beyond rounding
 

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
-from nnlo_lib.train.monitor import Monitor
-from nnlo_lib.train.profile import Profiler
-from nnlo_lib.train.tensorboard import TensorBoard
-from nnlo_lib.train.tracing import trace_steps
+from nnlo_lib.train.observe.monitor import Monitor
+from nnlo_lib.train.observe.profile import Profiler
+from nnlo_lib.train.observe.tensorboard import TensorBoard
+from nnlo_lib.train.observe.tracing import trace_steps
 from nnlo_lib.train.training import Training
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn, optim
 
 from nnlo_lib import config
-from nnlo_lib.train.lamb import LAMB
-from nnlo_lib.train.lars import LARS
-from nnlo_lib.train.layout import Layout
-from nnlo_lib.train.pieces import Pieces
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.optimizers.lamb import LAMB
+from nnlo_lib.train.optimizers.lars import LARS
+from nnlo_lib.train.optimizers.layout import Layout
+from nnlo_lib.train.optimizers.pieces import Pieces
+from nnlo_lib.train.replica.replica import Replica
 
 WithMoments = config.Adam | config.AdamW | config.NAdam | config.Adamax | config.LAMB
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.state.trace import Trace
-from nnlo_lib.train.gradients import Gradients, Measured
+from nnlo_lib.train.replica.gradients import Gradients, Measured
 from nnlo_lib.train.training import Training
 
 CALLS = ("on_batch", "on_gradient", "on_parameters", "on_pause", "on_epoch", "after_epoch", "update")

@@ -8,7 +8,7 @@ from torch import Tensor
 from nnlo_lib.algorithms.algorithm import Algorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.errors import InvariantError
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.replica.replica import Replica
 
 TOLERANCE = 1e-3  # relative: float32 drifts over 100,000 steps, a mistake does not stop at that
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.errors import UserError
-from nnlo_lib.train.layout import layout_of
-from nnlo_lib.train.watermark import Watermark
+from nnlo_lib.train.optimizers.layout import layout_of
+from nnlo_lib.train.replica.watermark import Watermark
 
 
 class Memory(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.state import trace
-from nnlo_lib.train import monitor
+from nnlo_lib.train.observe import monitor
 from nnlo_lib.train.task import Task
 
 TRACE, MONITOR, PROFILES = "trace.json", "monitor.csv", "profile-*"

@@ -6,7 +6,7 @@ import time
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.state import attempts
 from nnlo_lib.state.trace import Part, Trace
-from nnlo_lib.train.clocks import ahead_of_first
+from nnlo_lib.train.observe.clocks import ahead_of_first
 from nnlo_lib.train.task import Task
 
 

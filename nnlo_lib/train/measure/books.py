@@ -20,7 +20,9 @@ class Books:
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
         self._comm, self._data, self._epochs = comm, data, task.run.train.epochs
         self.journal = Journal(task.state, speaks=comm.rank == 0)
-        self._tables = {name: History(task.state, name) for name in ("history", "nodes", "ledger", "validations")}
+        self._tables = {
+            name: History(task.state, name) for name in ("history", "nodes", "ledger", "validations")
+        }
         self.history, self.nodes, self._ledger, self.validations = self._tables.values()
         self.uses = ledger.Ledger(len(data.split))
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.train.layerwise import LayerWise
-from nnlo_lib.train.layout import Layout
+from nnlo_lib.train.optimizers.layerwise import LayerWise
+from nnlo_lib.train.optimizers.layout import Layout
 
 
 class LAMB(LayerWise):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.train.layout import Layout
+from nnlo_lib.train.optimizers.layout import Layout
 
 
 class LayerWise(torch.optim.Optimizer):

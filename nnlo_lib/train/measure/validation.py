@@ -6,12 +6,12 @@ from torch import Tensor
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.problems.problem import Problem
 from nnlo_lib.state.history import History
-from nnlo_lib.train.agreement import over_nodes
 from nnlo_lib.train.data import TrainingData
-from nnlo_lib.train.evaluate import evaluation_sums
-from nnlo_lib.train.replica import Replica
-from nnlo_lib.train.stack import Stack
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.measure.agreement import over_nodes
+from nnlo_lib.train.measure.evaluate import evaluation_sums
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.stack import Stack
+from nnlo_lib.train.replica.tensors import Tensors
 
 
 class Validation:

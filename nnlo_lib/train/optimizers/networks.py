@@ -7,9 +7,9 @@ from torch import nn
 
 from nnlo_lib import config
 from nnlo_lib.errors import UserError
-from nnlo_lib.train import optimizers
-from nnlo_lib.train.layout import Layout, part
-from nnlo_lib.train.replica import Replica
+from nnlo_lib.train.optimizers import rules
+from nnlo_lib.train.optimizers.layout import Layout, part
+from nnlo_lib.train.replica.replica import Replica
 
 Parameters = list[nn.Parameter]  # one: a replica's flat one
 
@@ -21,7 +21,7 @@ def equip(replica: Replica, rule: config.Optimizer, problem: config.Problem) -> 
             raise UserError("the model of a gan needs `latent`, the length of its generator's noise")
         replica.use(lambda parameters: _of_gan(parameters, replica.layout, rule, problem))
     else:
-        optimizers.equip(replica, rule)
+        rules.equip(replica, rule)
 
 
 def _of_gan(
@@ -32,7 +32,7 @@ def _of_gan(
         Network("generator", generators, whole, layout),
         Network("critic", rule, whole, layout, clip=problem.weight_clip),
     ]
-    return optimizers.uncompiled(Networks)(parameters, lr=rule.lr, networks=networks)
+    return rules.uncompiled(Networks)(parameters, lr=rule.lr, networks=networks)
 
 
 class Network:
@@ -50,7 +50,7 @@ class Network:
         self._prefix, self._lr, self._clip = f"{name}.", rule.lr, clip
         self.slice, own = part(layout, self._prefix)
         self._piece = nn.Parameter(whole.detach()[self.slice])
-        self._optimizer = optimizers.make(rule, self._piece, own)
+        self._optimizer = rules.make(rule, self._piece, own)
 
     def step(self, whole: nn.Parameter, moments: dict[str, Any], factor: float) -> None:
         """Move the network along its gradient, if it has one, at `factor` times its learning rate."""

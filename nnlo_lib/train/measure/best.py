@@ -6,8 +6,8 @@ from torch import Tensor
 
 from nnlo_lib.config.stopping import better_of
 from nnlo_lib.state.history import Row
-from nnlo_lib.train.replica import Replica
-from nnlo_lib.train.stopping import is_best
+from nnlo_lib.train.measure.stopping import is_best
+from nnlo_lib.train.replica.replica import Replica
 
 
 class Best:

@@ -7,7 +7,7 @@ from nnlo_lib import config
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.state.history import Row
 from nnlo_lib.state.journal import Journal
-from nnlo_lib.train.schedule import Place, falls, learning_rate
+from nnlo_lib.train.optimizers.schedule import Place, falls, learning_rate
 
 POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 

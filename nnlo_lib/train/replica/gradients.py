@@ -11,10 +11,10 @@ from nnlo_lib.comm.aside import Together
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.data.loader import Batch
 from nnlo_lib.problems.problem import Objective, Problem
-from nnlo_lib.train.device import seed_step
-from nnlo_lib.train.precision import Precision
-from nnlo_lib.train.replica import Replica
-from nnlo_lib.train.tensors import Tensors
+from nnlo_lib.train.replica.device import seed_step
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.tensors import Tensors
 
 Measured = Callable[[], Tensor]  # the problem's sums of a batch, worked out when wanted
 

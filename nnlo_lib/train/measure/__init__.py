@@ -1,0 +1,1 @@
+"""What a training has learned: validation, the books, the best model, and whether it is over."""

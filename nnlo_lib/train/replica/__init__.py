@@ -1,0 +1,1 @@
+"""A rank's model and what it computes with: flat vectors, gradients, precision, devices."""
