@@ -68,6 +68,10 @@ class Arrays(Strict):
     )
     labels: str = Field("labels", description="Key of the labels.")
     one_hot: bool = Field(True, description="Labels in rows with a single 1 become class numbers.")
+    channels: Literal["first", "last"] = Field(
+        "first",
+        description="last: the last axis of images, after an adaptor, is moved to the front, where our networks have it.",
+    )
     adaptor: str | None = Field(
         None, pattern=r"\.py:\w+$", description="`path.py:function` that is called on each block of features."
     )

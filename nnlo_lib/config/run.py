@@ -39,6 +39,7 @@ class Run(Strict):
 
     data: Data = Field(Data(), description="What is learned from.")
     model: Model = Field(Model(), description="Which network is trained.")
+    train: Train = Field(Train(), description="How long and how fast.")
     problem: Problem = Field(
         Classification(),
         description="What is learned: classification, regression or gan; its name is enough.",
@@ -61,7 +62,6 @@ class Run(Strict):
         "`path.py:function`; `name@output` measures another output than the first. null: [accuracy], [mae] or a gan's all.",
         json_schema_extra=metrics_schema,
     )
-    train: Train = Field(Train(), description="How long and how fast.")
     algorithm: Algorithm = Field(
         AllReduce(), description="How the replicas agree; docs/algorithms.md says what each is and needs."
     )

@@ -29,20 +29,30 @@ def better_of(metric: str) -> Better:
     return "larger" if name.endswith(LARGER) else "smaller"
 
 
-class EarlyStopping(Strict):
+class Watching(Strict):
+    """What is watched, and which values of it are better."""
+
+    metric: Metric = Field("val_loss", description="What is watched: a column of the history.")
+    better: Better | None = Field(None, description="Which values are better; null: by the metric's name.")
+
+    @property
+    def wants_larger(self) -> bool:
+        """Whether larger values are better."""
+        return (self.better or better_of(self.metric)) == "larger"
+
+
+class EarlyStopping(Watching):
     """Stop when a metric gets no better; also as NNLO's text, `"val_loss,~<,4"`: metric, wanted direction, patience.
 
     Plain: `patience` validations in a row none of which was the best so far. Smoothed (`~`): the mean of the last
     `patience` values is worse than that of as many before them.
     """
 
-    metric: Metric = Field("val_loss", description="What is watched: a column of the history.")
     patience: int = Field(10, ge=1, description="Validations without a better one.")
     min_delta: float = Field(
         0.0, ge=0, description="By how much a value must be better than the best to count."
     )
     smoothed: bool = Field(False, description="Compare means of `patience` validations, as NNLO's `~` does.")
-    better: Better | None = Field(None, description="Which values are better; null: by the metric's name.")
 
     @model_validator(mode="before")
     @classmethod
@@ -57,18 +67,12 @@ class EarlyStopping(Strict):
             "patience": int(patience),
         }
 
-    @property
-    def wants_larger(self) -> bool:
-        """Whether larger values are better."""
-        return (self.better or better_of(self.metric)) == "larger"
 
-
-class Target(Strict):
+class Target(Watching):
     """Stop as soon as a metric is good enough; also as NNLO's text, `"val_acc,>,0.97"`."""
 
     metric: Metric = Field("val_accuracy", description="What is watched: a column of the history.")
     value: float = Field(examples=[0.97], description="What it must pass.")
-    better: Better | None = Field(None, description="Which values are better; null: by the metric's name.")
 
     @model_validator(mode="before")
     @classmethod
@@ -79,11 +83,6 @@ class Target(Strict):
         if smoothed:
             _misread(value, "val_acc,>,0.97")
         return {"metric": metric, "better": SIGNS[sign], "value": float(number)}
-
-    @property
-    def wants_larger(self) -> bool:
-        """Whether larger values are better."""
-        return (self.better or better_of(self.metric)) == "larger"
 
 
 def _parsed(text: str, number: str, example: str) -> tuple[str, str, str, str]:

@@ -20,7 +20,8 @@ def headline(table: pd.DataFrame, clock: Clock, interruptions: str = "") -> Mark
 
     interruptions: the sentence about them, where attempts were recorded.
     """
-    sentences = [_quality(table), _nodes(table), speed(table, clock), interruptions or _restarts(table)]
+    sentences = [_quality(table), _nodes(table), speed(table, clock), _endings(table)]
+    sentences.append(interruptions or _restarts(table))
     return Markup(" ".join(filter(None, sentences)))  # only names come from outside, and bold escapes them
 
 
@@ -106,6 +107,16 @@ def _several(runs: Sequence[str], values: dict[str, Spread], column: str) -> str
 
 def _value(spread: Spread, column: str) -> str:
     return plus_minus(spread, 100, "%") if column.endswith("accuracy") else plus_minus(spread)
+
+
+def _endings(table: pd.DataFrame) -> str:
+    """Say how many trainings ended by what they measured, before their last epoch."""
+    ended = table["ended_early"].dropna()
+    return (
+        f"{len(ended)} of {plural(len(table), 'training')} ended early by what was measured."
+        if len(ended)
+        else ""
+    )
 
 
 def _restarts(table: pd.DataFrame) -> str:

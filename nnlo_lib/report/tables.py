@@ -14,7 +14,7 @@ from nnlo_lib.report.job import Job, read_table
 
 KEY = ("run", "seed", "fold")
 COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
-LAST = ("epochs", "ranks", "restarts", "transport")
+LAST = ("epochs", "ranks", "restarts", "transport", "ended_early")
 NOT_METRICS = {"samples", "accuracy", "loss"}
 
 
@@ -106,8 +106,9 @@ def _more(job: Job) -> dict[str, object]:
     summary = job.summary
     others = {name: value for name, value in job.evaluation.items() if _is_metric(name, value)}
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
-    last = (summary["epochs"], summary["ranks"], summary.get("restarts", 0), job.transport)
-    return {**others, **validation, **dict(zip(LAST, last, strict=True))}
+    last = {name: summary.get(name) for name in LAST} | {"transport": job.transport}
+    ended = summary.get("ended_early") or math.nan
+    return {**others, **validation, **last, "restarts": summary.get("restarts", 0), "ended_early": ended}
 
 
 def _is_metric(name: str, value: object) -> bool:

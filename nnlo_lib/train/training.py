@@ -62,8 +62,10 @@ class Training(Resumable):
 
     def _finish(self) -> None:
         """Let all ranks hold the one model to publish."""
-        restored = self.best.restore(self.replica)
-        if self.algorithm.apart or not restored:
+        if self.best.step is not None:
+            self.best.restore(self.replica)
+            self.journal.write(f"publishing the weights of step {self.best.step:,}")
+        if self.algorithm.apart or self.best.step is None:
             self.algorithm.on_finish(self.replica)
 
     def _train(self) -> None:
@@ -154,20 +156,21 @@ class Training(Resumable):
             self.algorithm.on_epoch(self.replica)
         with self.stopwatch.phase("evaluate"):
             measured = self._validated()
-        row = {"epoch": self.epoch, "step": self._agreed_step(), "seconds": round(self.stopwatch.trained, 6)}
+        step = self._agreed_step()
+        row = {"epoch": self.epoch, "step": step, "seconds": round(self.stopwatch.trained, 6)}
         if self.comm.rank == 0:
             self.books.note(row, measured)
-        self._judge()
+        self._judge(step)
         self.algorithm.after_epoch(self.replica)
 
-    def _judge(self) -> None:
-        """Agree on whether the last validation is the best one, and whether it ends the training."""
+    def _judge(self, step: int) -> None:
+        """Agree on whether the validation at `step` is the best one, and whether it ends the training."""
         self.validated_at, train = self.steps, self.task.run.train
         if train.early_stopping or train.target or train.restore_best:
             rows = self.books.validated
             best, over = self.comm.gather([self.best.wants(rows), reason_to_stop(train, rows)])[0]
             if best:
-                self.best.keep(self.replica)
+                self.best.keep(self.replica, step)
             if over and not self.over:
                 self.journal.write(f"ends here: {over}")
             self.over = self.over or over
@@ -191,7 +194,7 @@ class Training(Resumable):
         self.sums.zero_()
         if self.comm.rank == 0:
             self.books.record(self._row() | {"step": step}, measured)
-        self._judge()
+        self._judge(step)
         self.rates.hear(self.comm, self.books.history.rows)
         self.algorithm.after_epoch(self.replica)
         failpoint("training.epoch")

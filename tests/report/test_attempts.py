@@ -102,6 +102,14 @@ def test_a_torn_last_line_takes_nothing_from_the_others(interrupted, report):
     assert report(interrupted).read_text() == whole
 
 
+def test_what_ended_early_is_told(fake, report):
+    for seed, ended in ((1, "early stopping: val_loss was not better 4 times"), (2, None)):
+        folder = fake.job(seed=seed)
+        summary = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps(summary | {"ended_early": ended}))
+    assert "1 of 2 trainings ended early by what was measured." in check(report(fake)).text
+
+
 def test_without_records_the_restarts_of_the_summary_are_told(fake, report):
     fake.job(restarts=2)
     assert "1 of 1 training was interrupted and resumed (2 restarts)." in check(report(fake)).text

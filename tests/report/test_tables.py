@@ -40,7 +40,16 @@ def test_a_row_per_job_in_the_order_given(fake):
     fake.job("a", 1, 0, restarts=3)
     table = summarize(load_jobs(fake.folders))
     first = ["run", "seed", "fold", "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent"]
-    assert list(table) == [*first, "val_loss", "val_accuracy", "epochs", "ranks", "restarts", "transport"]
+    assert list(table) == [
+        *first,
+        "val_loss",
+        "val_accuracy",
+        "epochs",
+        "ranks",
+        "restarts",
+        "transport",
+        "ended_early",
+    ]
     assert table[["run", "seed", "fold"]].to_numpy().tolist() == [["b", 2, 1], ["a", 1, 0]]
     assert table["bytes_sent"].tolist() == [8_000_000 + 6_000_000 + 5000 + 800] * 2
     assert table["restarts"].tolist() == [0, 3]

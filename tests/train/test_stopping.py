@@ -146,7 +146,7 @@ CASES = {
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
 def test_interrupted_equals_undisturbed(tmp_path, settings):
     train = {
-        "epochs": 6, "batch_size": 8, "validate_every": 25, "evaluate_before": True,
+        "epochs": 5, "batch_size": 16, "validate_every": 13, "evaluate_before": True,
         "restore_best": "val_loss", "early_stopping": "val_loss,~<,8",
     }  # fmt: skip
     real = training(tmp_path / "real", **settings, ranks=3, train=train)

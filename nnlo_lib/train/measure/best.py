@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from nnlo_lib.config.stopping import better_of
@@ -24,16 +25,23 @@ class Best:
         """Return whether the model that was measured last is the best so far."""
         return self._metric is not None and is_best(rows, self._metric, better_of(self._metric) == "larger")
 
-    def keep(self, replica: Replica) -> None:
-        """Copy the model."""
-        self._kept = {"best.theta": replica.theta.clone(), "best.buffers": replica.buffers.clone()}
+    @property
+    def step(self) -> int | None:
+        """The step of the run whose model is kept; None while there is none."""
+        return int(self._kept["best.step"]) if self._kept else None
 
-    def restore(self, replica: Replica) -> bool:
-        """Go back to the copy; False if there is none."""
-        if self._kept:
-            replica.theta.copy_(self._kept["best.theta"])
-            replica.buffers.copy_(self._kept["best.buffers"])
-        return bool(self._kept)
+    def keep(self, replica: Replica, step: int) -> None:
+        """Copy the model of a step."""
+        self._kept = {
+            "best.theta": replica.theta.clone(),
+            "best.buffers": replica.buffers.clone(),
+            "best.step": torch.tensor(step),
+        }
+
+    def restore(self, replica: Replica) -> None:
+        """Go back to the copy."""
+        replica.theta.copy_(self._kept["best.theta"])
+        replica.buffers.copy_(self._kept["best.buffers"])
 
     def state(self) -> dict[str, Tensor]:
         """Return what a resumed run needs."""
