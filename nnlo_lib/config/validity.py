@@ -145,6 +145,8 @@ def _dealing_faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
         )
     if run.parallel.processes_per_worker > 1:
         yield Fault("the processes of a worker wait for each other; use static", ("train", "dealing"))
+    if run.train.validate_every is not None:
+        yield Fault("no worker knows how many steps the others do; use static", ("train", "validate_every"))
 
 
 def _why_two(row: Needs) -> str:

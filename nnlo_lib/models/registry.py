@@ -16,6 +16,7 @@ FILES = {
     "jedi": "jedi_net",
     "fields": "fourier siren perceptron",
     "lstm": "lstm",
+    "theano_mpi": "theanompi_cifar10",
 }
 
 GANS = {  # a generator and a critic each

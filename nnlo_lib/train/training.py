@@ -78,15 +78,16 @@ class Training(Resumable):
         self.index = self.dealing.done(self.index)
         if all(self.comm.gather(self.index == self.loader.steps_per_epoch or not self.is_worker)):
             self._end_epoch()
-        elif any(self.comm.gather(self._wishes_validation())):
+        elif any(self.comm.gather(self._validation_is_due)):
             self._validate()
             if self.over:
                 self._end_epoch(cut=True)
 
     def _wishes_pause(self) -> bool:
-        return self.stop() or self.rhythm.due(self.steps) or self._wishes_validation()
+        return self.stop() or self.rhythm.due(self.steps)
 
-    def _wishes_validation(self) -> bool:
+    @property
+    def _validation_is_due(self) -> bool:
         every = self.task.run.train.validate_every
         return every is not None and self.steps // every > self.validated_at // every
 
@@ -107,7 +108,9 @@ class Training(Resumable):
             while batch is not None:
                 batch = self._step(batch, batches)
                 progress.show(self.index, self.sums)
-                if self.algorithm.agreed(self._wishes_pause()) and self.dealing.leave():
+                if self._validation_is_due or (
+                    self.algorithm.agreed(self._wishes_pause()) and self.dealing.leave()
+                ):
                     break
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:

@@ -1,13 +1,14 @@
 """NNLO's TrainingDriver (nnlo/TrainingDriver.py)."""
 
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.translate.command_line import CommandLine
 from nnlo_lib.translate.draft import Draft, named
 from nnlo_lib.translate.networks import GAN, Network, adversaries, network
+from nnlo_lib.translate.nnlo_algorithm import algorithm
 from nnlo_lib.translate.nnlo_options import OPTIONS
 from nnlo_lib.translate.options import Options
-from nnlo_lib.translate.update_rules import server_rule, worker_rule
 
 LOSSES = {
     "categorical_crossentropy": "cross_entropy", "sparse_categorical_crossentropy": "cross_entropy",
@@ -79,15 +80,22 @@ def data(draft: Draft, options: Options, found: Network) -> None:
             draft.set("data.dataset", found.dataset, said)
             draft.set("data.validation", "test", f"get_val() of {options['model']}: its test files")
         else:
-            draft.later(said, "a module does not name data; until you set data: it is the default data set")
+            draft.later(said, "its files are not known; until you set data: it is the default data set")
         return
     train, val = Path(options["train_data"]), Path(options["val_data"] or options["train_data"])
-    reader = {"name": "arrays", "train": train.name, "features": options["features-name"]}
+    reader: dict[str, Any] = {"name": "arrays", "train": train.name, "features": options["features-name"]}
     if options["val_data"]:
         reader["validation"] = val.name if val.parent == train.parent else str(val.absolute())
         draft.set("data.validation", "validation", "the root validated on all of --val_data")
+    if not found.own and not found.name.endswith(".json"):
+        reader["channels"] = "last"  # as Keras has images
     if options["labels-name"] != "labels":
         reader["labels"] = options["labels-name"]
+    if found is GAN:
+        reader |= {"labels": f"{options['labels-name']}/b", "one_hot": False}
+        draft.remarks.append(
+            "Of the labels of showers, a: ones, b: energies, c: sums of cells, only the energies are read."
+        )
     said = options.said(*(name for name in OF_READER if name in options))
     draft.set("data.dataset", f"{train.stem}-files", "a name for the files")
     draft.set("data.source", str(train.parent), "where the lists are")
@@ -119,84 +127,6 @@ def loss(draft: Draft, options: Options) -> None:
             f"{options.said('loss')}: NNLO took it of each output of a softmax; here it is of each score's logistic "
             f"function."
         )
-
-
-def algorithm(draft: Draft, options: Options, ranks: int) -> None:
-    """Set how workers and master agree, and the optimizer that does the steps."""
-    if ranks == 1:
-        draft.set(
-            "algorithm", {"name": "allreduce"}, f"{options.said('mode')}, but one process has no master"
-        )
-        _worker(draft, options)
-        return
-    if options["mode"] in ("downpour", "sgd"):
-        _server(draft, options)
-    else:
-        _worker(draft, options)
-        if "optimizer" in options:
-            draft.remarks.append(f"{options.said('optimizer')}: NNLO's master steps in downpour only")
-    draft.set("algorithm", _algorithm(draft, options), options.said(*_words(options)))
-    if options["sync-every"] > 1 or options["synchronous"]:
-        draft.remarks.append(
-            "NNLO's master counted an epoch by its updates, so that with --sync-every s (or --synchronous and n workers) "
-            "its validation, stopping and checkpoints came every s (n) epochs of its workers; here an epoch is a "
-            "pass over all samples."
-        )
-
-
-def _worker(draft: Draft, options: Options) -> None:
-    arguments = options["worker-optimizer-params"]
-    worker_rule(draft, options["worker-optimizer"], arguments, _said_worker(options))
-
-
-def _said_worker(options: Options) -> str:
-    words = ["worker-optimizer-params"] if "worker-optimizer-params" in options else []
-    return options.said("worker-optimizer", *words)
-
-
-def _server(draft: Draft, options: Options) -> None:
-    server_rule(draft, options["optimizer"], f"{options.said('optimizer')}, which the server steps with")
-    draft.remarks.append(
-        f"{_said_worker(options)}: workers stepped with it and sent what changed; here they send gradients, and only the "
-        "server steps."
-    )
-
-
-def _words(options: Options) -> list[str]:
-    wanted = [name for name in options.table if name.startswith(("elastic-force", "gem-m", "gem-k", "sync"))]
-    return ["mode", *(name for name in [*wanted, "n-masters"] if name in options)]
-
-
-def _algorithm(draft: Draft, options: Options) -> dict[str, object]:
-    block: dict[str, object] = {"sync_every": options["sync-every"], "masters": options["n-masters"]}
-    match options["mode"]:
-        case "downpour" | "sgd":
-            block = {"name": "downpour", **block, "synchronous": options["synchronous"]}
-        case "easgd":
-            block = {"name": "easgd", **block, "synchronous": options["synchronous"]}
-            block["elastic_force"] = options["elastic-force"]
-        case mode:
-            block = {
-                "name": mode,
-                **block,
-                "momentum": options["gem-momentum"],
-                "kappa": options["gem-kappa"],
-            }
-            if "gem-lr" in options:
-                draft.later(
-                    options.said("gem-lr"), "gem takes the changes of the workers' optimizer as they are"
-                )
-            else:
-                draft.remarks.append(
-                    "NNLO multiplied the workers' steps by --gem-lr, 0.01; here they are as they are"
-                )
-            if options["synchronous"]:
-                draft.later(options.said("synchronous"), "gem is asynchronous")
-    if options["synchronous"]:
-        draft.remarks.append(
-            f"{options.said('synchronous')}: NNLO waited for 95 % and summed; here all, averaged"
-        )
-    return block
 
 
 def stopping(draft: Draft, options: Options) -> None:

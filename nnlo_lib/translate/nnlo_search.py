@@ -29,7 +29,7 @@ def optimization(command: CommandLine) -> Draft:
     )
     options = Options("OptimizationDriver", OPTIONS, command.words)
     if options["model"] is None:
-        options = Options("OptimizationDriver", OPTIONS, [*command.words, "--model", options["example"]])
+        options.take("model", "example")
     size = _blocks(draft, options, command.ranks)
     _method(draft, options)
     found = trained(draft, options, size)

@@ -95,6 +95,10 @@ class Options:
     def __getitem__(self, name: str) -> Any:
         return self._values.get(name, self.table[name].default if name in self.table else None)
 
+    def take(self, name: str, other: str) -> None:
+        """Let one option say what another does."""
+        self._values[name], self._written[name] = self[other], self.said(other)
+
     def __contains__(self, name: object) -> bool:
         return name in self._values
 

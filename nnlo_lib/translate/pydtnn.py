@@ -2,7 +2,6 @@
 
 from nnlo_lib.config import nearest
 from nnlo_lib.errors import UserError
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.command_line import CommandLine
 from nnlo_lib.translate.draft import Draft, named
 from nnlo_lib.translate.nnlo import machine
@@ -10,8 +9,9 @@ from nnlo_lib.translate.options import Options
 from nnlo_lib.translate.pydtnn_models import model
 from nnlo_lib.translate.pydtnn_optimizer import of_2020, optimizer
 from nnlo_lib.translate.pydtnn_options import OPTIONS
-from nnlo_lib.translate.pydtnn_schedulers import measure, schedulers
+from nnlo_lib.translate.pydtnn_schedulers import is_blind, measure, schedulers
 
+WIRES = {"enable_gpudirect": "cuda_aware", "enable_nccl": "nccl"}
 LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": "binary_cross_entropy"}
 
 
@@ -35,8 +35,7 @@ def training(command: CommandLine) -> Draft:
 def _machine(draft: Draft, options: Options, command: CommandLine) -> None:
     machine(draft, command)
     if options["parallel"] != "data" and command.ranks > 1:
-        draft.settings = [each for each in draft.settings if each.key != "parallel.ranks"]
-        draft.set("parallel.ranks", 1, options.said("parallel"))
+        draft.override("parallel.ranks", 1, options.said("parallel"))
         draft.remarks.append(
             f"{options.said('parallel')}: PyDTNN's {command.ranks} processes each trained alone"
         )
@@ -44,11 +43,13 @@ def _machine(draft: Draft, options: Options, command: CommandLine) -> None:
         draft.set("algorithm", {"name": "allreduce", "bucket_mb": 1.0}, options.said("non_blocking_mpi"))
     elif "parallel" in options:
         draft.set("algorithm", {"name": "allreduce"}, options.said("parallel"))
+    wires = {name: how for name, how in WIRES.items() if options[name]}
     if options["enable_gpu"]:
-        draft.settings = [each for each in draft.settings if each.key != "parallel.gpus_per_rank"]
-        draft.set("parallel.gpus_per_rank", 1, options.said("enable_gpu"))
-    if options["enable_nccl"]:
-        coming.NCCL.to(draft, "nccl", options.said("enable_nccl"))
+        draft.override("parallel.gpus_per_rank", 1, options.said("enable_gpu"))
+        for name, how in wires.items():
+            draft.override("parallel.gpu_exchange", how, options.said(name))
+    else:
+        draft.idle += [f"{options.said(name)} (without --enable_gpu)" for name in wires]
 
 
 def _data(draft: Draft, options: Options) -> None:
@@ -91,7 +92,7 @@ def _loss(draft: Draft, options: Options) -> None:
     listed = options["loss_func"].split(",")
     names = [name for name in listed if name in LOSSES] or ["categorical_cross_entropy"]
     name = LOSSES[names[0]]
-    draft.set("loss", name, options.said("loss_func"), f"the loss {name} is not there")
+    draft.set("loss", name, options.said("loss_func"))
     if "metrics" in options:
         listed = options["metrics"].split(",")
     metrics = [_metric(each) for each in listed if each not in LOSSES and each != "accuracy"]
@@ -120,13 +121,15 @@ def _metric(name: str) -> str:
 
 def _looks(draft: Draft, options: Options) -> None:
     if options["evaluate"]:
-        coming.EVALUATE_BEFORE.to(draft, True, options.said("evaluate"))
+        if not is_blind(options):
+            draft.set("train.evaluate_before", True, options.said("evaluate"))
         draft.remarks.append(
-            f"{options.said('evaluate')}: PyDTNN printed the metrics of its last batch as those of the test"
+            f"{options.said('evaluate')}: PyDTNN printed the metrics of its last batch as those of the test, before and "
+            "after; here validation samples are evaluated before, those of the test after"
         )
-    if options["dtype"] != "float32":
-        coming.PRECISION.to(draft, options["dtype"], options.said("dtype"))
+    if "tensor_format" in options:
+        draft.set("train.channels_last", options["tensor_format"] == "NHWC", options.said("tensor_format"))
     if options["tracing"]:
-        coming.TRACE.to(draft, True, options.said("tracing"))
+        draft.set("observe.trace", True, options.said("tracing"))
     if options["profile"]:
-        coming.PROFILE.to(draft, True, options.said("profile"))
+        draft.set("observe.profile", "cprofile", f"{options.said('profile')}, there of the whole training")

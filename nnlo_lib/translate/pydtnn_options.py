@@ -1,10 +1,10 @@
 """The options of PyDTNN's launcher, and where each goes; those of its schedulers are in pydtnn_schedulers."""
 
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.options import Option, truth
 from nnlo_lib.translate.pydtnn_schedulers import OPTIONS as SCHEDULERS
 
 NO_CHOICE = "torch chooses how it convolves"
+NO_NUMPY = "model.weights reads safetensors and state_dicts of torch, not PyDTNN's .npz"
 NO_MODEL = "its performance model is nothing that trains"
 OPTIONS = {
     "model": Option(default="simplecnn"),
@@ -19,7 +19,7 @@ OPTIONS = {
     "num_epochs": Option(int, 1, "train.epochs"),
     "evaluate": Option(truth, False),
     "evaluate_only": Option(truth, False, missing="there is no evaluation without a training"),
-    "weights_and_bias_filename": Option(key=coming.WEIGHTS.key, missing=coming.WEIGHTS.because),
+    "weights_and_bias_filename": Option(missing=NO_NUMPY),
     "history_file": Option(says="the history is history.csv in the run's folder"),
     "shared_storage": Option(truth, True, says="results are written once, by rank 0"),
     "use_synthetic_data": Option(truth, False, missing="there is no data set of zeros"),
@@ -45,10 +45,10 @@ OPTIONS = {
     "parallel": Option(default="sequential"),
     "non_blocking_mpi": Option(truth, False),
     "enable_gpu": Option(truth, False),
-    "enable_gpudirect": Option(truth, False, missing="ranks talk through MPI's host buffers only"),
+    "enable_gpudirect": Option(truth, False),
     "enable_nccl": Option(truth, False),
-    "dtype": Option(default="float32"),
-    "tensor_format": Option(default="NHWC", says="torch chooses the layout"),
+    "dtype": Option(default="float32", key="train.precision"),
+    "tensor_format": Option(default="NHWC"),
     "tracing": Option(truth, False),
     "tracer_output": Option(default="", says="traces lie in the run's folder"),
     "profile": Option(truth, False),

@@ -4,7 +4,6 @@ from typing import Any
 
 from nnlo_lib.config import nearest
 from nnlo_lib.errors import UserError
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.draft import Draft
 from nnlo_lib.translate.options import Option, Options
 
@@ -48,6 +47,11 @@ def measure(name: str) -> str:
     return name
 
 
+def is_blind(options: Options) -> bool:
+    """Whether there are no validation samples."""
+    return not (options["test_as_validation"] or options["validation_split"])
+
+
 def schedulers(draft: Draft, options: Options, ranks: int) -> None:
     """Set what each scheduler of the list is here; tell of options of those that are not in it."""
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
@@ -69,34 +73,41 @@ def _set(draft: Draft, options: Options, name: str, ranks: int) -> None:
         *(option for option in OPTIONS if option.startswith(f"{name}_") and option in options)
     )
     said = f"lr_schedulers {name}{f', {said}' if said else ''}"
+    if metric.startswith("val_") and is_blind(options):
+        draft.later(said, "without --validation_split or --test_as_validation nothing is validated")
+        return
     match name:
         case "early_stopping":
-            patience = options["early_stopping_patience"]
-            block = {"metric": metric, "patience": patience, "restore_best": True}
-            coming.EARLY_STOPPING.to(draft, block, said)
+            watched = _column(metric)
+            block = {"metric": watched, "patience": options["early_stopping_patience"]}
+            draft.set("train.early_stopping", block, said)
+            draft.set("train.restore_best", watched, "early_stopping reloads the best weights")
         case "reduce_lr_on_plateau":
             block = {key: options[f"{name}_{key}"] for key in ("factor", "patience", "min_lr")}
-            watched = metric if metric.startswith("val_") else f"train_{metric}"
-            _schedule(draft, coming.PLATEAU, {"name": "plateau", "metric": watched, **block}, said)
+            _schedule(draft, {"name": "plateau", "metric": _column(metric), **block}, said)
         case "reduce_lr_every_nepochs":
             block = {"every": options[f"{name}_nepochs"], "factor": options[f"{name}_factor"]}
             if options[f"{name}_min_lr"]:
                 draft.later(options.said(f"{name}_min_lr"), "steps have no least rate")
-            _schedule(draft, coming.STEPS, {"name": "step", **block}, said)
+            _schedule(draft, {"name": "step", **block}, said)
         case "stop_at_loss":
-            sign = ">" if "accuracy" in metric else "<"
-            coming.STOP_AT_LOSS.to(draft, f"{metric},{sign},{options['stop_at_loss_threshold']:g}", said)
+            block = {"metric": _column(metric), "value": options["stop_at_loss_threshold"]}
+            draft.set("train.target", block, said)
         case "warm_up":
-            coming.WARM_UP.to(draft, _warm_up(options, ranks), said)
+            draft.set("train.warm_up", _warm_up(options, ranks), said)
         case "model_checkpoint":
             _keep_best(draft, options, metric.removeprefix("val_"), said)
 
 
-def _schedule(draft: Draft, kind: coming.Coming, block: dict[str, Any], said: str) -> None:
-    if any(setting.key == kind.key for setting in draft.settings):
+def _column(metric: str) -> str:
+    return metric if metric.startswith("val_") else f"train_{metric}"
+
+
+def _schedule(draft: Draft, block: dict[str, Any], said: str) -> None:
+    if any(setting.key == "train.schedule" for setting in draft.settings):
         draft.later(said, "a training has one schedule, and another one came first in --lr_schedulers")
     else:
-        kind.to(draft, block, said)
+        draft.set("train.schedule", block, said)
 
 
 def _warm_up(options: Options, ranks: int) -> dict[str, float]:
@@ -107,7 +118,7 @@ def _warm_up(options: Options, ranks: int) -> dict[str, float]:
 
 
 def _keep_best(draft: Draft, options: Options, metric: str, said: str) -> None:
-    draft.set("checkpoint.best", metric, said, f"a checkpoint is not judged by {metric}")
+    draft.set("checkpoint.best", metric, said)
     every = options["model_checkpoint_save_freq"]
     draft.remarks.append(
         f"model_checkpoint: PyDTNN saved a better model every {every} epochs at most; here the best of all epochs is kept"

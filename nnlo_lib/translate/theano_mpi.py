@@ -1,51 +1,11 @@
 """Theano-MPI's sessions: the rules BSP, EASGD and GOSGD, and the constants of its models."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from nnlo_lib.translate import coming
 from nnlo_lib.translate.draft import Draft, named
 from nnlo_lib.translate.theano_session import Session
+from nnlo_lib.translate.theano_zoo import GANS, Zoo, zoo
 
-
-@dataclass(frozen=True)
-class Zoo:
-    """A model, and what its file says of its training: lr is per worker; steps: epochs that divide it by 10."""
-
-    name: str
-    dataset: str
-    epochs: int
-    batch: int
-    optimizer: dict[str, Any]
-    steps: tuple[int, ...] = ()
-    args: dict[str, Any] = field(default_factory=dict)
-    loss: str = ""  # of a gan
-
-
-def _sgd(lr: float, decay: float) -> dict[str, Any]:
-    return {"name": "sgd", "lr": lr, "momentum": 0.9, "weight_decay": decay}
-
-
-MODELS = {
-    "AlexNet": Zoo("alexnet_2012", "imagenet", 70, 128, _sgd(0.01, 5e-4), (20, 40, 60)),
-    "GoogLeNet": Zoo("googlenet", "imagenet", 90, 32, _sgd(0.005, 2e-4)),
-    "VGG16": Zoo("vgg16", "imagenet", 40, 64, _sgd(0.002, 5e-4), (15, 30, 35)),
-    "ResNet50": Zoo("resnet50", "imagenet", 90, 32, _sgd(0.0125, 1e-4), (30, 60, 80)),
-    "ResNet152": Zoo("resnet152", "imagenet", 90, 32, _sgd(0.0125, 1e-4), (30, 60, 80)),
-    "Cifar10_model": Zoo("theanompi_cifar10", "cifar10", 70, 256, _sgd(0.01, 1e-4), (50, 60, 65)),
-    "Wide_ResNet": Zoo(
-        "wide_resnet",
-        "cifar10",
-        90,
-        128,
-        {"name": "adam", "lr": 0.001},
-        (50, 70, 90),
-        {"widen": 4, "dropout": 0.3},
-    ),
-    "WGAN": Zoo("wgan", "mnist", 100, 64, {"name": "rmsprop", "lr": 5e-5}, loss="wasserstein"),
-    "LSGAN": Zoo("lsgan", "mnist", 100, 64, {"name": "adam", "lr": 1e-4}, loss="least_squares"),
-}
 WIRES = {"ar": "none", "nccl32": "none", "nccl16": "fp16", "asa32": "none", "asa16": "fp16", "copper": "none"}
 
 
@@ -100,7 +60,7 @@ def _rule(draft: Draft, session: Session, ranks: int) -> None:
 def _model(draft: Draft, session: Session, ranks: int) -> None:
     file, cls = session.keys["MODELFILE"], session.keys["MODELCLASS"]
     said = f"{session.said('MODELFILE')}, {session.said('MODELCLASS')}"
-    known = MODELS.get(cls) if file.startswith("theanompi") else None
+    known = zoo(file, cls)
     if known is None:
         path = f"{file.removesuffix('.py').replace('.', '/')}.py"
         why = (
@@ -115,28 +75,21 @@ def _model(draft: Draft, session: Session, ranks: int) -> None:
             "Epochs, batch size, rates and data were constants of the model's file: set train: and data:"
         )
         return
-    draft.set("data.dataset", known.dataset, f"the data of {cls}")
-    draft.set(
-        "model",
-        {"name": known.name, "args": known.args},
-        said,
-        "" if known.loss else f"the zoo has no {known.name}; until then the default model is trained",
-    )
-    if known.loss:
-        _gan(draft, known, said)
-    draft.set("train.epochs", known.epochs, f"a constant of {cls}")
-    draft.set("train.batch_size", known.batch, f"a constant of {cls}")
-    _rate(draft, session, known, ranks)
-
-
-def _gan(draft: Draft, known: Zoo, said: str) -> None:
-    clipped = {"critic_steps": 2, "weight_clip": 0.01}
-    draft.set("problem", {"name": "gan", **(clipped if known.loss == "wasserstein" else {})}, said)
-    draft.set("loss", known.loss, said)
-    if known.loss == "wasserstein":
-        draft.remarks.append(
-            "WGAN: its critic takes 50 steps at times; here always 2 for one of the generator."
+    of_class = f"a constant of {cls}"
+    if known.dataset:
+        draft.set("data.dataset", known.dataset, f"the data of {cls}")
+    else:
+        draft.later(
+            f"the data of {cls}", "reviews of films (IMDB) are no data set here; set data: to files of words"
         )
+    draft.set("model", {"name": known.name, "args": known.args}, said)
+    for key, value in known.more.items():
+        draft.set(key, value, of_class)
+    draft.set("train.epochs", known.epochs, of_class)
+    draft.set("train.batch_size", known.batch, of_class)
+    if cls in GANS:
+        draft.remarks.append(f"{cls}: {GANS[cls]}.")
+    _rate(draft, session, known, ranks)
 
 
 def _rate(draft: Draft, session: Session, known: Zoo, ranks: int) -> None:
@@ -145,14 +98,13 @@ def _rate(draft: Draft, session: Session, known: Zoo, ranks: int) -> None:
         rule["lr"] = round(rule["lr"] * ranks, 12)
         said += f", rate times {ranks} workers"
         warm_up = {"epochs": 5, "start": round(1 / ranks, 6)}
-        coming.WARM_UP.to(draft, warm_up, "BSP warms up from one worker's rate, there by equal factors")
+        draft.set("train.warm_up", warm_up, "BSP warms up from one worker's rate, there by equal factors")
         draft.remarks.append(
             "BSP: biases had no weight decay and twice the rate; here all parameters are alike."
         )
     draft.set("train.optimizer", rule, said)
-    if known.steps:
-        steps = {"name": "multi_step", "milestones": list(known.steps), "factor": 0.1}
-        coming.STEPS.to(draft, steps, f"{session.keys['MODELCLASS']} divides its rate by 10")
+    if known.schedule:
+        draft.set("train.schedule", known.schedule, f"adjust_hyperp of {session.keys['MODELCLASS']}")
 
 
 def _exchange(draft: Draft, session: Session) -> None:
@@ -174,7 +126,7 @@ def _exchange(draft: Draft, session: Session) -> None:
     if WIRES.get(wire) == "fp16":
         draft.set("compression", {"name": "fp16"}, session.said("BSP_EXCH_STRATEGY"))
     if wire.startswith("nccl"):
-        coming.NCCL.to(draft, "nccl", session.said("BSP_EXCH_STRATEGY"))
+        draft.set("parallel.gpu_exchange", "nccl", session.said("BSP_EXCH_STRATEGY"))
     elif wire not in WIRES:
         draft.later(session.said("BSP_EXCH_STRATEGY"), "Theano-MPI itself knows no such strategy")
     else:

@@ -21,6 +21,16 @@ def targets(folder, labels, shard_size=100, **options):
     return [unit.read().labels for unit in contents.units]
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 2), (5, 4, 3, 2), (4, 3), (7,)])
+def test_channels_of_images_may_be_last(tmp_path, shape):
+    images = np.arange(6 * np.prod(shape), dtype=np.float32).reshape(6, *shape)
+    np.savez(tmp_path / "part.npz", features=images, labels=np.arange(6))
+    (unit,) = read("arrays", tmp_path, 10, {"train": "part.npz", "channels": "last"}).units
+    (found,) = unit.read().inputs
+    order = (0, len(shape), *range(1, len(shape))) if len(shape) > 2 else tuple(range(len(shape) + 1))
+    assert np.array_equal(found, images.transpose(order))
+
+
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [

@@ -3,6 +3,9 @@
 import pytest
 import yaml
 
+from nnlo_lib.config import Profile
+from nnlo_lib.config.model import Model
+
 README = {
     "experiment": {
         "name": "dist_cnn_cadmm_scaled_v_const", "data_dir": "../data/", "output_metadir": "./outputs/", "writeout": True,
@@ -38,10 +41,8 @@ def test_readme(imported, folder, words):
     assert (experiment.parallel.ranks, experiment.parallel.transport) == (5, "simulated")
     assert experiment.topology.name == "wheel"
     assert (experiment.data.dataset, experiment.data.partition.name) == ("mnist", "by_class")
-    assert experiment.model.model_dump() == {
-        "name": "dinno_conv",
-        "args": {"filters": 3, "kernel": 5, "width": 64},
-    }
+    assert experiment.model == Model(name="dinno_conv", args={"filters": 3, "kernel": 5, "width": 64})
+    assert experiment.train.precision == "float64"
     algorithm = experiment.algorithm
     assert (algorithm.name, algorithm.rho, algorithm.rho_scaling, algorithm.primal_iterations) == (
         "cadmm",
@@ -117,6 +118,17 @@ def test_alone(imported, folder):
     assert (alone.algorithm.name, alone.train.epochs, alone.train.optimizer.lr) == ("individual", 6, 0.002)
 
 
+def test_profile(imported, folder):
+    settings = paper()
+    settings["problem_configs"]["dinno"]["optimizer_config"]["profile"] = True
+    write(folder, settings, "paper.yaml")
+    runs = imported("paper.yaml")[0].variants
+    assert runs["dinno"].observe.profile == Profile(
+        first=5, steps=6
+    )  # the third round of two steps, and two more
+    assert runs["dsgd"].observe.profile is None
+
+
 def test_robots_are_told_not_to_be_there(imported, folder):
     settings = paper()
     experiment = settings["experiment"]
@@ -127,10 +139,10 @@ def test_robots_are_told_not_to_be_there(imported, folder):
         "loss": "BCE",
     }
     write(folder, settings, "density.yaml")
-    text = imported("density.yaml")[1]
+    experiment, text = imported("density.yaml")
     assert "lidar" in text
-    assert "fourier" in text
-    assert "BCE" in text
+    assert experiment.model == Model(name="fourier", args={"hidden": [256, 64], "scale": 0.05})
+    assert (experiment.problem.name, experiment.loss) == ("regression", "binary_cross_entropy")
 
 
 @pytest.mark.parametrize(

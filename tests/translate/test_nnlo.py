@@ -2,7 +2,7 @@
 
 import pytest
 
-from nnlo_lib.config import Adam
+from nnlo_lib.config import Adagrad, Adam, EarlyStopping, Target
 
 TRAIN = "--loss categorical_crossentropy --epochs 3"
 LISTS = "--train_data /path/to/train_{0}.list --val_data /path/to/test_{0}.list"
@@ -33,17 +33,17 @@ def test_lists_of_files(imported, launcher, data):
         "validation",
     )
     assert experiment.parallel.gpus_per_rank == ("-g 1" in launcher)
-    assert experiment.model.name == f"nnlo_{data}" or f"# model: {{name: nnlo_{data}}}" in text
+    assert (experiment.model.name, experiment.data.reader.channels) == (f"nnlo_{data}", "last")
     assert "shuffled" in text
 
 
 def test_a_model_of_its_examples(imported):
-    experiment, text = imported(
+    experiment, _ = imported(
         f"mpirun -np 3 python TrainingDriver.py --model examples/example_mnist_torch.py {TRAIN}"
     )
     defaults(experiment)
-    assert (experiment.data.dataset, experiment.train.epochs) == ("mnist", 3)
-    assert "nnlo_mnist_torch" in text
+    assert (experiment.data.dataset, experiment.data.validation) == ("mnist", "test")
+    assert (experiment.model.name, experiment.train.epochs) == ("nnlo_mnist_torch", 3)
 
 
 def test_rings(imported):
@@ -55,21 +55,28 @@ def test_rings(imported):
 
 
 @pytest.mark.parametrize(
-    ("option", "key", "value"),
+    ("option", "key", "rule"),
     [
-        ('--early "val_loss,~<,4"', "early_stopping", "val_loss,~<,4"),
-        ('--target-metric "val_acc,>,0.97"', "target", "val_accuracy,>,0.97"),
+        (
+            '--early "val_loss,~<,4"',
+            "early_stopping",
+            EarlyStopping(metric="val_loss", smoothed=True, better="smaller", patience=4),
+        ),
+        (
+            '--target-metric "val_acc,>,0.97"',
+            "target",
+            Target(metric="val_accuracy", better="larger", value=0.97),
+        ),
     ],
 )
-def test_stopping_is_a_key_or_a_comment(imported, option, key, value):
-    experiment, text = imported(
+def test_stopping(imported, option, key, rule):
+    experiment, _ = imported(
         "mpirun -np 3 python3 TrainingDriver.py --model examples/example_mnist.py --loss categorical_crossentropy "
         f"--epochs 10000 {option}"
     )
     defaults(experiment)
     assert experiment.train.epochs == 10000
-    assert f"{key}: {value}" in text or f"{key}: '{value}'" in text
-    assert getattr(experiment.train, key, None) or "not there yet, because" in text
+    assert getattr(experiment.train, key) == rule
 
 
 GAN = (
@@ -93,12 +100,13 @@ def test_adversarial(imported, end):
         "train_3d.list",
         "test_1_3d.list",
         "X",
-        "y",
+        "y/b",
     )
     assert (experiment.problem.name, experiment.problem.energy_weight) == ("gan", 5.0)
     assert (experiment.model.name, experiment.loss) == ("calorimeter_gan", "non_saturating")
     assert "flips 5 % of the labels" in text
-    assert "# --master-gpu: not there yet" in text.replace("#   - ", "# ")
+    assert experiment.parallel.master_gpu
+    assert "--master-gpu (parallel.master_gpu)" in " ".join(text.replace("#", "").split())
     assert ("--restore ganCP" in text.split("What differs")[1]) == ("--restore" in end)
 
 
@@ -124,6 +132,7 @@ def test_searches(imported, command, size, parallel, folds, epochs, saved):
     assert (search.objective.metric, search.objective.epoch) == ("val_accuracy", "last")
     assert (experiment.train.epochs, experiment.checkpoint.epochs) == (epochs, saved)
     assert search.space
+    assert experiment.model.name == "nnlo_mnist"
     assert "1 - val_acc" in text
     assert ("--opt-restore: the same command" in text) == ("--opt-restore" in command)
 
@@ -136,7 +145,10 @@ def test_search_of_the_gan(imported, end):
     )
     assert (experiment.search.trials, experiment.search.parallel, experiment.parallel.ranks) == (10, 2, 3)
     assert experiment.checkpoint.epochs == 1
-    assert "problem: gan" in text
+    assert (experiment.model.name, experiment.problem.name) == ("calorimeter_gan", "gan")
+    assert (experiment.loss, experiment.search.objective.metric) == ("non_saturating", "val_distance")
+    assert list(experiment.search.space) == ["model.args.latent", "model.args.dropout"]
+    assert "--example gan" in text.split("What differs")[1]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +183,28 @@ def test_modes(imported):
     alone, _ = imported(f"{MODEL} --worker-optimizer-params \"{{'lr': 0.01, 'beta_1': 0.8}}\"")
     assert (alone.algorithm.name, alone.parallel.ranks) == ("allreduce", 1)
     assert (alone.train.optimizer.lr, alone.train.optimizer.beta1) == (0.01, 0.8)
+
+
+def test_looking_inside_and_gpus(imported):
+    seen, _ = imported(f"mpirun -np 4 {MODEL} --monitor --timeline --max-gpus 2")
+    assert (seen.observe.trace, seen.observe.monitor, seen.parallel.gpus_per_rank) == (True, 0.5, 1)
+    without, _ = imported(f"jsrun -n 4 -g 1 {MODEL} --max-gpus 0")
+    assert (without.observe.trace, without.observe.monitor, without.parallel.gpus_per_rank) == (
+        False,
+        None,
+        0,
+    )
+
+
+def test_rules_of_keras(imported, refused):
+    rule = imported(f"{MODEL} --worker-optimizer adagrad --worker-optimizer-params \"{{'lr': 0.05}}\"")[0]
+    assert rule.train.optimizer == Adagrad(lr=0.05)
+    assert "ftrl is no optimizer here" in imported(f"{MODEL} --worker-optimizer ftrl")[1]
+    assert "lr" in refused(f"{MODEL} --worker-optimizer-params \"{{'lr': -1}}\"")
+
+
+def test_what_is_not_measured_cannot_stop(refused):
+    assert "val_rank is not measured" in refused(f"{MODEL} --early-stopping 'val_rank,~<,4'")
 
 
 def test_a_model_of_the_users(imported, folder):

@@ -23,7 +23,7 @@ def test_what_is_not_there_is_a_comment_with_its_key():
     experiment, lines = read(draft)
     assert experiment.train.epochs == 3
     assert (
-        lines[lines.index("# --telepathy: not there yet, because nobody knows how") + 1]
+        lines[lines.index("# --telepathy: not here, because nobody knows how") + 1]
         == "# telepathy: {far: true}"
     )
     assert "# model: {name: no such model}" in lines
@@ -64,7 +64,7 @@ def test_nothing_is_left_out():
         in lines[lines.index("# As it is here by default, or without effect beside the rest:") :]
     )
     assert "#   - --b: it is so" in lines
-    assert "#   - --c: not there yet, because nobody did it" in lines
+    assert "#   - --c: not here, because nobody did it" in lines
 
 
 def test_what_cannot_be_is_refused():

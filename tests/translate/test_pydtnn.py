@@ -2,7 +2,7 @@
 
 import pytest
 
-from nnlo_lib.config import Plateau
+from nnlo_lib.config import EarlyStopping, Plateau, Profile, Step, Target, WarmUp
 
 README = r"""
 $ export OMP_NUM_THREADS=1
@@ -42,9 +42,11 @@ def test_readme(imported):
     rule = experiment.train.optimizer
     assert (rule.name, rule.beta1, rule.beta2, rule.epsilon) == ("adam", 0.99, 0.999, 1e-7)
     assert rule.lr == 0.000390625  # effective_learning_rate in the README's log
-    assert "early_stopping: {metric: val_loss, patience: 10" in text
+    assert experiment.train.early_stopping == EarlyStopping(metric="val_loss", patience=10)
+    assert experiment.train.restore_best == "val_loss"
     assert experiment.train.schedule == Plateau(metric="val_loss", factor=0.1, patience=5)
-    assert "evaluate_before: true" in text
+    assert experiment.train.evaluate_before
+    assert experiment.train.precision == "float32"
     assert "--dtype float32" in text or "--dtype=float32" in text
 
 
@@ -78,18 +80,46 @@ def test_data(imported):
 def test_sequential_and_schedulers(imported):
     experiment, text = imported(
         "pydtnn_benchmark --lr_schedulers=warm_up,stop_at_loss,model_checkpoint,reduce_lr_every_nepochs "
-        "--model_checkpoint_metric=val_categorical_accuracy --early_stopping_patience=3 --enable_gpu=yes"
+        "--model_checkpoint_metric=val_categorical_accuracy --early_stopping_patience=3 --enable_gpu=yes "
+        "--validation_split=0.2 --stop_at_loss_threshold=0.99"
     )
     assert (experiment.parallel.ranks, experiment.parallel.gpus_per_rank) == (1, 1)
     assert experiment.checkpoint.best == "accuracy"
-    assert experiment.data.validation == 0.0
-    for key in (
-        "warm_up: {epochs: 5, start: 1.0}",
-        "target: val_accuracy,>,0",
-        "schedule: {name: step, every: 5",
-    ):
-        assert key in text.replace("'", "")
+    assert experiment.train.warm_up == WarmUp(epochs=5, start=1.0)
+    assert experiment.train.target == Target(metric="val_accuracy", value=0.99)
+    assert experiment.train.schedule == Step(every=5, factor=0.1)
     assert "--early_stopping_patience 3 (PyDTNN did not read it" in " ".join(text.replace("#", "").split())
+
+
+def test_the_warm_up_of_2020_is_in_batches(imported):
+    experiment, _ = imported(f"{RUN.replace('early_stopping', 'warm_up')} --warm_up_batches=300")
+    assert experiment.train.warm_up == WarmUp(steps=300, start=0.0)
+
+
+def test_losses_of_the_training_samples_stop_too(imported):
+    experiment, _ = imported(f"{RUN} --early_stopping_metric=categorical_cross_entropy")
+    assert experiment.train.early_stopping.metric == experiment.train.restore_best == "train_loss"
+
+
+def test_nothing_is_watched_that_is_not_validated(imported):
+    experiment, text = imported(
+        "mpirun -np 4 pydtnn_benchmark --evaluate=yes"
+    )  # by default nothing is held back
+    assert (experiment.data.validation, experiment.train.early_stopping) == (0.0, None)
+    assert (experiment.train.evaluate_before, experiment.checkpoint.best) == (False, None)
+    assert "nothing is validated" in " ".join(text.replace("#", "").split())
+
+
+def test_speed_and_looking_inside(imported):
+    experiment, _ = imported(
+        f"{RUN} --dtype=float64 --tracing=True --profile=True --tensor_format=NCHW --enable_gpu=True --enable_nccl=True"
+    )
+    assert (experiment.train.precision, experiment.train.channels_last) == ("float64", False)
+    assert (experiment.observe.trace, experiment.observe.profile) == (True, Profile(tool="cprofile"))
+    assert (experiment.parallel.gpus_per_rank, experiment.parallel.gpu_exchange) == (1, "nccl")
+    direct, _ = imported(f"{RUN} --enable_gpu=True --enable_gpudirect=True")
+    assert direct.parallel.gpu_exchange == "cuda_aware"
+    assert "without --enable_gpu" in imported(f"{RUN} --enable_nccl=True")[1]
 
 
 def test_overlap_and_lone_ranks(imported):
@@ -110,6 +140,8 @@ def test_every_option_is_told_of(imported):
         "optimizer": "rmsprop",
         "metrics": "categorical_mse",
         "loss_func": "categorical_accuracy",
+        "dtype": "float64",
+        "tensor_format": "NCHW",
     }
     for name, option in OPTIONS.items():
         value = (

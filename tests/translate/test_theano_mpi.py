@@ -2,6 +2,9 @@
 
 import pytest
 
+from nnlo_lib.config import MultiStep, WarmUp
+from nnlo_lib.translate.theano_zoo import MODELS
+
 CFG = """
 # launch_session.cfg
 RULE=BSP
@@ -56,19 +59,56 @@ def test_zoo_over_hosts(imported, folder):
     assert experiment.compression.name == "fp16"
     assert "BSP_SYNC_TYPE=cdd" in text
     assert "BIND=yes" in text
-    assert "gpu_exchange: nccl" in text
+    assert experiment.parallel.gpu_exchange == "nccl"
+    assert experiment.train.warm_up == WarmUp(epochs=5, start=0.333333)
+    assert experiment.train.schedule == MultiStep(milestones=(20, 40, 60))
 
 
 @pytest.mark.parametrize(
-    ("cls", "clip", "loss"), [("WGAN", 0.01, "wasserstein"), ("LSGAN", None, "least_squares")]
+    ("file", "cls", "clip", "loss", "model", "data"),
+    [
+        ("wgan", "WGAN", 0.01, "wasserstein", "wgan", "mnist"),
+        ("lsgan", "LSGAN", None, "least_squares", "lsgan", "mnist"),
+        ("lsgan_cifar10", "LSGAN", None, "least_squares", "lsgan_cifar", "cifar10"),
+    ],
 )
-def test_gans(imported, folder, cls, clip, loss):
+def test_gans(imported, folder, file, cls, clip, loss, model, data):
     (folder / "g.cfg").write_text(
-        f"RULE=BSP\nMODELFILE=theanompi.models.{cls.lower()}\nMODELCLASS={cls}\nDEVICES=cuda0,cuda1\n"
+        f"RULE=BSP\nMODELFILE=theanompi.models.lasagne_model_zoo.{file}\nMODELCLASS={cls}\nDEVICES=cuda0,cuda1\n"
     )
     experiment, _ = imported("g.cfg")
     assert (experiment.problem.name, experiment.problem.weight_clip) == ("gan", clip)
-    assert (experiment.model.name, experiment.loss, experiment.data.dataset) == (cls.lower(), loss, "mnist")
+    assert (experiment.model.name, experiment.loss, experiment.data.dataset) == (model, loss, data)
+    assert experiment.train.optimizer.name == "rmsprop"
+
+
+def test_texts_are_told_not_to_be_there(imported, folder):
+    (folder / "l.cfg").write_text(
+        "RULE=BSP\nBSP_SYNC_TYPE=avg\nMODELFILE=theanompi.models.lstm_theanompi\nMODELCLASS=LSTM\nDEVICES=cuda0,cuda1\n"
+    )
+    experiment, text = imported("l.cfg")
+    assert (experiment.model.name, experiment.train.optimizer.name) == ("lstm", "adadelta")
+    assert "IMDB" in text
+
+
+@pytest.mark.parametrize("rule", ["BSP", "EASGD", "GOSGD"])
+@pytest.mark.parametrize("cls", [cls for cls in MODELS if " " not in cls])
+def test_every_model_of_theirs(imported, folder, cls, rule):
+    (folder / "m.cfg").write_text(
+        f"RULE={rule}\nMODELFILE=theanompi.models.any\nMODELCLASS={cls}\nDEVICES=cuda0,cuda1\n"
+    )
+    experiment, _ = imported("m.cfg")
+    assert (experiment.model.name, experiment.train.epochs) == (MODELS[cls].name, MODELS[cls].epochs)
+
+
+def test_auxiliary_classifiers_weigh(imported, folder):
+    (folder / "i.cfg").write_text(
+        "RULE=BSP\nMODELFILE=theanompi.models.googlenet\nMODELCLASS=GoogLeNet\nDEVICES=cuda0\n"
+    )
+    experiment, _ = imported("i.cfg")
+    assert experiment.model.args == {"auxiliary": True}
+    assert experiment.loss_weights == {"1": 0.3, "2": 0.3}
+    assert (experiment.train.schedule.name, experiment.train.schedule.power) == ("polynomial", 0.5)
 
 
 @pytest.fixture
@@ -91,7 +131,8 @@ def test_other_rules(session):
     assert (easgd.algorithm.name, easgd.algorithm.sync_every, easgd.algorithm.alpha) == ("easgd", 10, 0.5)
     assert (gosgd.algorithm.name, gosgd.algorithm.probability) == ("gosgd", 0.01)
     assert gosgd.train.optimizer.lr == 0.01  # only BSP scales it
-    assert gosgd.data.dataset == "cifar10"
+    assert (gosgd.data.dataset, gosgd.data.crop, gosgd.data.augment.flip) == ("cifar10", 28, 0.5)
+    assert gosgd.model.name == "theanompi_cifar10"
 
 
 @pytest.mark.parametrize(

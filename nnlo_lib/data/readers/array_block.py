@@ -24,7 +24,7 @@ class Piece:
     end: int
 
 
-def read_block(pieces: Sequence[Piece], one_hot: bool, adaptor: str | None) -> Block:
+def read_block(pieces: Sequence[Piece], one_hot: bool, adaptor: str | None, channels: str = "first") -> Block:
     """Read the pieces one behind the other; see `readers.arrays.read`. Raises UserError naming the file at fault."""
     labels = [_targets(piece, one_hot) for piece in pieces]
     inputs = [_inputs(piece, adaptor) for piece in pieces]
@@ -34,7 +34,13 @@ def read_block(pieces: Sequence[Piece], one_hot: bool, adaptor: str | None) -> B
                 f"the adaptor {adaptor} gave samples of {_kinds(arrays)} for {piece.inputs[0].path}, but of "
                 f"{_kinds(inputs[0])} for {pieces[0].inputs[0].path}; they must be of one kind"
             )
-    return Block(tuple(_joined(each) for each in zip(*inputs, strict=True)), _joined(labels))
+    joined = tuple(_joined(each) for each in zip(*inputs, strict=True))
+    return Block(tuple(map(_turned, joined)) if channels == "last" else joined, _joined(labels))
+
+
+def _turned(array: Array) -> Array:
+    """Move the channels of images (n, ..., channels) to the front."""
+    return np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 3 else array
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

@@ -24,12 +24,14 @@ def read(
     features: Wanted = "features",
     labels: str = "labels",
     one_hot: bool = True,
+    channels: str = "first",
     adaptor: str | None = None,
 ) -> Contents:
     """List the files of each split: text lists, patterns or files, below `folder`.
 
     A group, or a list of keys, as `features` is several inputs. Labels (n,) or (n, 1) of integers are classes; with
     `one_hot` whole floats and rows (n, classes) with a single 1 are too; others are numbers to be learned.
+    With channels "last" the last axis of samples of three axes or more is moved to the front.
     `adaptor`, "path.py:function", is called on some samples of one file at a time: on the array (n, ...) of the
     one input, or on the tuple of several; it returns as many, of n rows each.
     An uncompressed array is read by range; a compressed HDF5 by chunk; a compressed NPZ from its start for each
@@ -37,7 +39,9 @@ def read(
     `train` may be one of NNLO's modules, `path.py`, which says all this.
     """
     if is_module(train):
-        return read(folder, shard_size, test=test, one_hot=one_hot, **options_of(str(train)))
+        return read(
+            folder, shard_size, test=test, one_hot=one_hot, channels=channels, **options_of(str(train))
+        )
     _refuse_lost(adaptor)
     keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}
@@ -52,7 +56,7 @@ def read(
         refuse_other_kind(other, first)
     names, target = tuple(array.name for array in first.inputs), labels.strip("/").rpartition("/")[2]
     _refuse_one_name_for_two(names, target)
-    reading = partial(read_block, one_hot=one_hot, adaptor=adaptor)
+    reading = partial(read_block, one_hot=one_hot, adaptor=adaptor, channels=channels)
     units = [
         unit for split, sources in splits.items() for unit in _units(split, sources, shard_size, reading)
     ]
