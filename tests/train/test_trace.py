@@ -122,10 +122,10 @@ def test_sums_agree_with_the_stopwatch(run, request):
         ]
         assert total(rest, "evaluate") == pytest.approx(seconds["evaluate"], rel=0.01)
         assert total(rest, "checkpoint") == pytest.approx(seconds["checkpoint"], rel=0.01)
-        assert total(rest, "data") == pytest.approx(seconds["data"], abs=0.02)  # glimpses are left out
-        assert total(rest, "wait") == pytest.approx(seconds["wait"], abs=0.02)
+        assert total(rest, "data") == pytest.approx(seconds["data"], abs=0.05)  # glimpses are left out
+        assert total(rest, "wait") == pytest.approx(seconds["wait"], abs=0.05)
         exchange = total(rest, "communication") - total(rest, "wait")
-        assert exchange == pytest.approx(seconds["communication"], abs=0.03)
+        assert exchange == pytest.approx(seconds["communication"], abs=0.08)
         train = sum(each["dur"] for each in rest if each["name"] == "train") / 1e6
         assert train >= seconds["compute"]
 
