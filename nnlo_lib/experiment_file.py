@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from nnlo_lib.config import Experiment, Run, Strict, blocks, merge, nearest
 from nnlo_lib.config.validity import needs
+from nnlo_lib.config.watching import blind
 from nnlo_lib.errors import UserError
 from nnlo_lib.yaml_file import Key, parse, read
 
@@ -29,6 +30,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
             origins.setdefault(key[: depth + 1], f"--set {change}")
     mistakes = list(_mistakes(Experiment, settings)) or list(_run_mistakes(settings))
     mistakes = mistakes or list(_data_mistakes(Experiment.model_validate(settings)))
+    mistakes = mistakes or list(_blind_mistakes(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_missing_extras(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_graph_mistakes(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_search_mistakes(_ranged(Experiment.model_validate(settings))))
@@ -116,6 +118,14 @@ def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
             if other != data[key]:
                 what = f"another run has {_shown(other)}, and all share one copy of the data"
                 yield ("runs", name, "data", key), what
+
+
+def _blind_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:
+    """Find runs in which something that is never measured is to decide."""
+    for name, run in experiment.variants.items():
+        for key, metric in blind(run) if experiment.folds == 1 else ():
+            at = ("runs", name) if experiment.runs else ()
+            yield (*at, "train", key), f"watches {metric}, but no sample validates; set data.validation"
 
 
 def _missing_extras(experiment: Experiment) -> Iterator[tuple[Key, str]]:

@@ -69,7 +69,9 @@ class Plan:
         return [name for name, run in self.runs.items() if processes(run) == 1]
 
     def run(self, name: str) -> Run:
-        """Return the run called `name`."""
+        """Return the run called `name`. Raises UserError where only what a search tries is trained."""
+        if self.experiment.search and name not in self.runs:
+            raise UserError("this experiment is a search, without `runs:`: nnlo search FILE")
         return self.runs[name]
 
     def threads(self, name: str) -> int:
@@ -97,6 +99,10 @@ class Plan:
     def manifest(self, name: str) -> str:
         """Return the manifest of a run's data."""
         return manifest_of(self.runs[name])
+
+    def model_files(self, name: str) -> list[str]:
+        """Return the files that a run's layers and initial weights are read from."""
+        return list(self.runs[name].model.contents)
 
     def fetch_options(self, dataset: str) -> str:
         """Return the options that say where a data set comes from."""

@@ -37,14 +37,16 @@ class Outcome:
 def simulate(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
     """Run each of the runs; print time and bytes until the first validation metric is `target`, in virtual time.
 
-    Without a target it is the best that all runs reach.
+    Without a target it is the best that all runs reach. Of folds, the first is run.
     """
-    outcomes = []
+    outcomes, fold = [], 0 if experiment.folds > 1 else None
     for name in names:
-        status = run_one(experiment, name, seed, None, "mpiexec")
+        status = run_one(experiment, name, seed, fold, "mpiexec")
         if status:
             return status
-        outcomes.append(_outcome(Path("results", experiment.name, Job(run=name, seed=seed).path), name))
+        outcomes.append(
+            _outcome(Path("results", experiment.name, Job(run=name, seed=seed, fold=fold).path), name)
+        )
     metric = f"val_{column(next(iter(experiment.metrics), 'loss'))}"
     if metric not in outcomes[0].history[0]:
         raise UserError("nothing is validated: set data.validation")

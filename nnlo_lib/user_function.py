@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 GET_MODEL = "get_model"  # what NNLO calls in a module
+LENGTH = 1000  # characters of an error; Keras tells its whole configuration
 
 
 def user_function(name: str) -> Callable[..., Any]:
@@ -33,3 +34,14 @@ def user_module(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+def last_line(error: BaseException) -> str:
+    """Name an error with the user's own line that raised it, if it was not the caller's."""
+    trace = caller = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = (
+        f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace and trace is not caller else ""
+    )
+    return f"{type(error).__name__}: {str(error)[:LENGTH]}{where}"

@@ -6,8 +6,8 @@ from pathlib import Path
 from nnlo_lib.errors import UserError
 from nnlo_lib.verify.attempts import attempts
 from nnlo_lib.verify.files import checkpoints, outputs, store
-from nnlo_lib.verify.finding import Finding
-from nnlo_lib.verify.finished import Finished, trainings
+from nnlo_lib.verify.finding import Finding, note
+from nnlo_lib.verify.finished import Finished, paused, trainings
 from nnlo_lib.verify.history import history
 from nnlo_lib.verify.ledger import ledger
 from nnlo_lib.verify.reproducible import reproducible
@@ -22,7 +22,8 @@ def verify(folders: Sequence[str], shards: bool) -> int:
     unfinished, wrong = [], False
     for folder in found:
         try:
-            findings = list(_findings(Finished.load(folder), shards))
+            why = paused(folder)
+            findings = [note(why)] if why else list(_findings(Finished.load(folder), shards))
         except UserError as error:
             unfinished.append(str(error))
             continue

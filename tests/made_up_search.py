@@ -26,7 +26,8 @@ class MadeUp:
         settings = {"name": "made", "train": {"epochs": epochs}, **(base or {})}
         settings["search"] = {"space": space or SPACE, "parallel": parallel, "trials": 20, **search}
         self.experiment = Experiment.model_validate(settings)
-        (self.folder / "config.json").write_text(json.dumps(self.experiment.model_dump(mode="json")))
+        written = self.experiment.model_dump(mode="json", exclude=self.experiment.filled)
+        (self.folder / "config.json").write_text(json.dumps(written))
         self.search, self.epochs = self.experiment.search, epochs
         self.trials, self.decisions, self.clock = 0, 0, 1.7e9
 

@@ -115,6 +115,22 @@ def test_run_that_is_not_there():
     assert told == "config/config.yaml has no run 'downpor'; it has allreduce, downpour\n"
 
 
+@pytest.mark.parametrize("command", ["run", "simulate", "chaos"])
+def test_a_search_is_not_run(tmp_path, command):
+    (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
+    told = refused(nnlo(command, "mine.yaml", folder=tmp_path))
+    assert told == "this experiment is a search, without `runs:`: nnlo search FILE\n"
+
+
+def test_of_folds_the_first_is_simulated(tmp_path):
+    small = "model: {name: simplemlp, args: {hidden: 4}}\ntrain: {epochs: 1, batch_size: 500}\nparallel: {ranks: 2}\nfolds: 2\n"
+    (tmp_path / "mine.yaml").write_text(f"name: mine\n{small}")
+    done = nnlo("simulate", "mine.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "virtual time until val_accuracy is" in done.stdout
+    assert (tmp_path / "results/mine-simulated/allreduce/seed-0/fold-0/summary.json").exists()
+
+
 def test_bad_file_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "mine.yaml").write_text("train: {epochs: 0}\n")
     refused(nnlo("run", "mine.yaml", folder=tmp_path))

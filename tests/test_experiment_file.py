@@ -252,6 +252,18 @@ def test_runs_share_one_copy_of_the_data(write, other, key):
     assert line.startswith(f"mine.yaml:3: runs.b.data.{key}: another run has ")
 
 
+def test_what_is_never_measured_decides_nothing(write):
+    text = "data: {validation: 0}\ntrain: {restore_best: val_loss, target: 'train_loss,<,0.1'}\n"
+    (line,) = mistakes(write(text))
+    assert (
+        line
+        == "mine.yaml:2: train.restore_best: watches val_loss, but no sample validates; set data.validation"
+    )
+    (line,) = mistakes(write(f"{text}runs:\n  a: {{data: {{validation: test}}}}\n  b: {{}}\n"))
+    assert line.startswith("mine.yaml:2: runs.b.train.restore_best: watches val_loss")
+    load(write(f"{text}folds: 3\n"))
+
+
 def test_runs_share_one_reader(write):
     data = "data: {dataset: birds, source: /a, reader: {name: folder, size: 64}}"
     (line,) = mistakes(write(f"{data}\nruns:\n  a: {{}}\n  b:\n    data: {{reader: {{size: 32}}}}\n"))

@@ -97,3 +97,17 @@ def test_resolved_configuration_gives_the_run_again(plan):
     again = Run.model_validate(resolved["run"])
     assert again == plan.run("one")
     assert again.hash == plan.run("one").hash
+
+
+def test_a_model_is_made_of_its_files(tmp_path):
+    weights = tmp_path / "w.safetensors"
+    weights.touch()
+    runs = {"drawn": {}, "read": {"model": {"weights": str(weights)}}}
+    plan = Plan.of(Experiment.model_validate({"runs": runs}))
+    assert [plan.model_files(name) for name in runs] == [[], [str(weights)]]
+
+
+def test_a_search_alone_has_no_run():
+    plan = Plan.of(Experiment.model_validate({"search": {"space": {"train.batch_size": [8, 9]}}}))
+    with pytest.raises(UserError, match="this experiment is a search, without `runs:`: nnlo search FILE"):
+        plan.run("allreduce")

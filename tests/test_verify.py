@@ -14,10 +14,12 @@ from test_cli import nnlo, refused
 from training import StopAfter
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.strict import RECORDED
 from nnlo_lib.data.manifest import sha256
 from nnlo_lib.data.partition_file import load, save
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan
+from nnlo_lib.search.trial import Leaf, Result
 from nnlo_lib.single import prepare
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
@@ -360,7 +362,7 @@ def test_a_damaged_summary_is_told(copy, summary):
     ("config", "said"),
     [
         ({"algorithm": {"name": "sync"}}, "algorithm: "),
-        ({"model": {"name": "no.py:net"}}, "model.name: model file"),
+        ({"model": {"name": "no"}}, "model.name: unknown model"),
     ],
 )
 def test_a_configuration_that_is_none_here_is_told(copy, config, said):
@@ -370,10 +372,49 @@ def test_a_configuration_that_is_none_here_is_told(copy, config, said):
         verify([str(copy)], False)
 
 
+GONE = {
+    "model": ({"model": {"name": "no.py:net"}}, "its network is in no.py, which summary.json does not hold and which is not here"),
+    "weights": ({"model": {"weights": "no.pt"}}, "its initial weights are in no.pt, which .* is not here"),
+    "loss": ({"loss": "no.py:loss", "metrics": ["no.py:metric"]}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "said"), GONE.values(), ids=GONE)
+def test_files_of_the_user_may_be_gone(copy, verified, config, said):
+    recorded = json.loads((copy / "summary.json").read_text())["config"] | config
+    change(copy, config=recorded, config_hash=Run.model_validate(recorded, context=RECORDED).hash)
+    status, found = verified(copy)
+    assert (status, found["FAILED"]) == (0, [])
+    assert any(re.search(said, line) for line in [*found["note"], *found["ok"]])
+
+
+def test_an_epoch_that_was_cut_short_is_told(copy, verified):
+    edit(copy / "state/ledger.jsonl", 1, cut=True, samples=77)
+    _, found = verified(copy)
+    assert any("ledger: each of 1 epochs used each of its " in line for line in found["ok"])
+    assert "ledger: epoch 2 was cut short: it used 77 samples, each once" in found["ok"]
+
+
 def test_a_fold_that_is_not_finished_is_told_with_its_command(tmp_path):
     (tmp_path / "results/t/one/seed-3/fold-2/state").mkdir(parents=True)
     with pytest.raises(UserError, match="nnlo run FILE --run one --seed 3 --fold 2, "):
         verify([str(tmp_path)], False)
+
+
+def test_a_trial_that_a_search_paused_is_a_note(tmp_path, verified):
+    fold = tmp_path / "search/trials/0003/fold-1"
+    for folder in (fold, tmp_path / "search"):
+        (folder / "state").mkdir(parents=True)
+    for epochs in (9, 10):
+        Result(Leaf(3, 1, epochs), "finished").write(tmp_path / "search")
+    status, found = verified(tmp_path / "search")
+    assert (status, found["note"]) == (0, ["not finished: the search paused it after epoch 10"])
+    Result(Leaf(3, 1, 10), "failed", error="boom").write(tmp_path / "search")
+    assert verified(tmp_path / "search")[1]["note"] == ["not finished: to the search it is failed: boom"]
+    for path in fold.glob("epochs-*.json"):
+        path.unlink()
+    with pytest.raises(UserError, match="to finish it: nnlo search FILE"):
+        verify([str(tmp_path / "search")], False)
 
 
 def test_folders_without_trainings_are_told(tmp_path):

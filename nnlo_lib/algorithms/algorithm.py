@@ -54,6 +54,7 @@ class Algorithm(ABC):
     apart = (
         False  # whether replicas still differ after an epoch: then each is measured, and their mean published
     )
+    weight = 1.0  # this rank's part of the mean that is published, where ranks' parts differ
     dealt: tuple[
         str, ...
     ] = ()  # tensors of the state that count: sums of ranks', where others are their mean

@@ -136,13 +136,18 @@ class Checkpoints:
             f"training goes on, {last} in {self.folder}"
         )
 
-    def load(self) -> Saved | None:
-        """Find the newest whole checkpoint. Raises UserError, on rank 0, if another version of nnlo wrote it."""
+    def load(self, epochs: int) -> Saved | None:
+        """Find the newest whole checkpoint of a training of so many epochs.
+
+        Raises UserError, on rank 0, if another version of nnlo wrote it.
+        """
         if self._comm.rank == 0:
             self._tidy()
         for number in reversed(self._comm.gather(numbers(self.folder))[0]):
             folder = self.folder / folder_name(number)
-            manifest, fault = self._comm.gather(self._manifest(folder) if self._comm.rank == 0 else None)[0]
+            manifest, fault = self._comm.gather(
+                self._manifest(folder, epochs) if self._comm.rank == 0 else None
+            )[0]
             fault = fault or self._damage(folder, Manifest(**manifest))
             if not fault:
                 return Saved(folder, manifest["ranks"])
@@ -155,14 +160,13 @@ class Checkpoints:
         for unfinished in self.folder.glob("unfinished-*"):
             shutil.rmtree(unfinished)
 
-    def _manifest(self, folder: Path) -> tuple[dict[str, object] | None, str]:
+    def _manifest(self, folder: Path, epochs: int) -> tuple[dict[str, object] | None, str]:
         try:
             manifest = Manifest.read(folder)
         except (OSError, ValueError) as error:
             return None, f"damaged: {type(error).__name__}: {error}"
-        return asdict(
-            manifest
-        ), "" if manifest.key == self._key else "the experiment changed since it was written"
+        fault = "" if manifest.key == self._key else "the experiment changed since it was written"
+        return asdict(manifest), fault or _excess(manifest, epochs)
 
     def _damage(self, folder: Path, manifest: Manifest) -> str:
         """Return which file is damaged, empty if none is; each rank looks at some."""
@@ -181,3 +185,9 @@ class Checkpoints:
 
 def _first(texts: Iterable[str]) -> str:
     return next(filter(None, texts), "")
+
+
+def _excess(manifest: Manifest, epochs: int) -> str:
+    """Return why a checkpoint is beyond the end of a training; empty if it is not."""
+    beyond = manifest.epoch > epochs or (manifest.epoch == epochs and not manifest.metrics)
+    return f"it is beyond epoch {epochs}, with which the training now ends" if beyond else ""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from nnlo_lib.config.strict import Strict
 
@@ -33,6 +33,12 @@ class Checkpoint(Strict):
         examples=["loss"],
         description="Keeps the checkpoint that validates best by this, the loss or a metric, and saves at the end of each epoch; null: none.",
     )
+
+    @field_validator("best")
+    @classmethod
+    def _without_prefix(cls, best: str | None) -> str | None:
+        """Read `val_loss`, as other keys call it."""
+        return best and best.removeprefix("val_")
 
     @property
     def seconds(self) -> float | None:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from nnlo_lib.config.strict import nearest, refuse
+from pydantic import ValidationInfo
+
+from nnlo_lib.config.strict import lacks, nearest, refuse
 
 Loss = str | dict[str, str]  # of the model, or of each of its outputs by name or place
 
@@ -49,35 +50,39 @@ def column(metric: str) -> str:
     return f"{output}_{name}" if output else name
 
 
-def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str]) -> None:
+def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str], info: ValidationInfo) -> None:
     """Refuse losses that a problem does not have, and weights of outputs that have no loss."""
     several = isinstance(loss, dict)
     named = loss.items() if isinstance(loss, dict) else [("", loss)]
     if not named:
         refuse("names no output; write {output: loss}, or one loss for all", "loss")
     for output, name in named:
-        _refuse_unknown(problem, name, LOSSES, "loss", *([output] if output else []))
+        _refuse_unknown(problem, name, LOSSES, info, "loss", *([output] if output else []))
     for output in weights:
+        if isinstance(loss, str) and ".py:" in loss:
+            refuse("a function of all outputs weighs them itself; leave it out", "loss_weights")
         if several and output not in loss:
             refuse(f"weighs output '{output}', which has no loss; {nearest(output, loss)}", "loss_weights")
 
 
-def refuse_unknown_metrics(problem: str, metrics: tuple[str, ...]) -> None:
+def refuse_unknown_metrics(problem: str, metrics: tuple[str, ...], info: ValidationInfo) -> None:
     """Refuse metrics that a problem does not have, and two of one name."""
     for place, metric in enumerate(metrics):
         name = metric.partition("@")[0]
         if not (TOP.fullmatch(name) and problem == "classification"):
-            _refuse_unknown(problem, name, METRICS, "metrics", str(place))
+            _refuse_unknown(problem, name, METRICS, info, "metrics", str(place))
     columns = [column(metric) for metric in metrics]
     for name in columns:
         if columns.count(name) > 1 or name == "loss":
             refuse(f"two of what is measured are called {name}", "metrics")
 
 
-def _refuse_unknown(problem: str, name: str, known: Mapping[str, tuple[str, ...]], *at: str) -> None:
+def _refuse_unknown(
+    problem: str, name: str, known: Mapping[str, tuple[str, ...]], info: ValidationInfo, *at: str
+) -> None:
     path, colon, _ = name.rpartition(":")
     if colon and path.endswith(".py"):
-        if not Path(path).is_file():
+        if lacks(path, info):
             refuse(f"the file '{path}' does not exist (paths start where you run nnlo)", *at)
     elif name not in known[problem]:
         elsewhere = " or ".join(other for other, names in known.items() if name in names)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
-from nnlo_lib.config.strict import Strict, nearest, refuse
+from nnlo_lib.config.strict import Strict, lacks, nearest, refuse
 from nnlo_lib.models.registry import MODELS
 
 FILES = (".json", ".pt", ".pt2", ".pth", ".torch")  # networks that Keras or torch wrote
@@ -42,18 +42,18 @@ class Model(Strict):
 
     @field_validator("name")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _known(cls, name: str, info: ValidationInfo) -> str:
         path = _path(name)
         if path is None and name not in MODELS:
             refuse(f"unknown model '{name}'; {nearest(name, MODELS)}, or path/to/file.py:function")
-        if path is not None and not Path(path).is_file():
+        if path is not None and lacks(path, info):
             refuse(f"model file '{path}' does not exist (paths start where you run nnlo)")
         return name
 
     @field_validator("weights")
     @classmethod
-    def _readable(cls, weights: str | None) -> str | None:
-        if weights is not None and not Path(weights).is_file():
+    def _readable(cls, weights: str | None, info: ValidationInfo) -> str | None:
+        if weights is not None and lacks(weights, info):
             refuse(f"there is no file '{weights}' (paths start where you run nnlo)")
         if weights is not None and Path(weights).suffix not in WEIGHTS:
             refuse(f"'{weights}' is none of {', '.join(WEIGHTS)}")

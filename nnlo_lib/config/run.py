@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from nnlo_lib.config.algorithm import Algorithm
 from nnlo_lib.config.checkpoint import Checkpoint
@@ -89,13 +89,13 @@ class Run(Strict):
         return values | {"problem": {"name": named}} if isinstance(named, str) else values
 
     @model_validator(mode="after")
-    def _measures_of_the_problem(self) -> Self:
+    def _measures_of_the_problem(self, info: ValidationInfo) -> Self:
         """Fill in the loss and the metrics that nobody wrote; they do not count as set."""
         problem = self.problem.name
         own = {"loss": LOSSES[problem][0], "metrics": OWN[problem]}
         self.__dict__.update({key: value for key, value in own.items() if self.__dict__[key] is None})
-        refuse_unknown_loss(problem, self.loss, self.loss_weights)
-        refuse_unknown_metrics(problem, self.metrics)
+        refuse_unknown_loss(problem, self.loss, self.loss_weights, info)
+        refuse_unknown_metrics(problem, self.metrics, info)
         return self
 
     @model_validator(mode="after")

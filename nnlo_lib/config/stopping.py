@@ -20,6 +20,7 @@ Metric = Annotated[
 Better = Literal["smaller", "larger"]
 SHORT = {"acc": "accuracy", "top_5_accuracy": "top5_accuracy"}  # as Keras and NNLO call them
 SIGNS: dict[str, Better] = {"<": "smaller", ">": "larger"}
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 LARGER = ("accuracy", "r2")  # ends of the names of metrics of which more is better
 
 
@@ -79,10 +80,10 @@ class Target(Watching):
     def _from_text(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        metric, smoothed, sign, number = _parsed(value, r"[-+.\deE]+", "val_acc,>,0.97")
+        metric, smoothed, sign, number = _parsed(value, NUMBER, "val_acc,>,0.97")
         if smoothed:
             _misread(value, "val_acc,>,0.97")
-        return {"metric": metric, "better": SIGNS[sign], "value": float(number)}
+        return {"metric": metric, "better": SIGNS[sign], "value": number}
 
 
 def _parsed(text: str, number: str, example: str) -> tuple[str, str, str, str]:

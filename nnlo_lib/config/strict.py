@@ -2,11 +2,13 @@
 
 import difflib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+RECORDED = {"recorded": True}  # context of reading what a run was: its files may be gone since
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"  # becomes a folder name and a Snakemake wildcard
 
 
@@ -20,6 +22,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def refuse(message: str, *at: str) -> NoReturn:
     """Refuse an experiment; `at` is the key to point at, below the model that refuses."""
     raise PydanticCustomError("refused", "{message}", {"message": message, "at": at})
+
+
+def lacks(path: str, info: ValidationInfo) -> bool:
+    """Say whether a run cannot be for want of a file."""
+    return info.context != RECORDED and not Path(path).is_file()
 
 
 class Strict(BaseModel):

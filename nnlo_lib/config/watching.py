@@ -13,3 +13,9 @@ def watching_faults(run: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         if name not in run.measured:
             also = "; metrics says what is measured" if name not in ("", "loss") else ""
             yield f"{metric} is not measured; {nearest(name, run.measured)}{also}", ("train", key)
+
+
+def blind(run: Any) -> Iterator[tuple[str, str]]:
+    """Yield what watches validations, (key, metric), in a run without folds that holds no samples back for them."""
+    if run.data.validation == 0:
+        yield from ((key, metric) for key, metric in run.train.watched.items() if metric.startswith("val_"))

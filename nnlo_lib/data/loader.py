@@ -50,6 +50,10 @@ class Loader:
         """Steps of an epoch, the same for all workers."""
         return self._sampler.steps_per_epoch
 
+    def count(self, epoch: int, step: int) -> int:
+        """Return how many samples this worker has in a step."""
+        return len(self._sampler.ids(epoch, step))
+
     def go_on(self, epoch: int, used: Array) -> int:
         """Leave out what others used of an epoch, (samples,) bool; return the step to go on at."""
         return self._sampler.go_on(epoch, used)

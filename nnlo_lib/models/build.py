@@ -14,10 +14,9 @@ from torch import nn
 from nnlo_lib.errors import UserError
 from nnlo_lib.models.registry import MODELS
 from nnlo_lib.streams import stream
-from nnlo_lib.user_function import file_and_function, user_function
+from nnlo_lib.user_function import file_and_function, last_line, user_function
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # of a sample; of several inputs the shape of each
-LENGTH = 1000  # characters of an error; Keras tells its whole configuration
 KERAS = {
     "KERAS_BACKEND": "torch",
     "KERAS_TORCH_DEVICE": "cpu",
@@ -47,7 +46,7 @@ def build(
         told = ", ".join(
             [*([] if Path(name).suffix == ".py" else [f"shape={shape}, classes={classes}"]), f"{args}"]
         )
-        raise UserError(f"the model {name}({told}) failed: {_last_line(error)}") from error
+        raise UserError(f"the model {name}({told}) failed: {last_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"the model {name} returned {type(model).__name__}, not a torch.nn.Module")
     return model
@@ -102,7 +101,7 @@ def _from_file(name: str) -> Callable[..., Any]:
         return user_function(name)
     except Exception as error:
         path, _ = file_and_function(name)
-        raise UserError(f"the model file {path} cannot be used: {_last_line(error)}") from error
+        raise UserError(f"the model file {path} cannot be used: {last_line(error)}") from error
 
 
 def _from_json(path: str) -> Any:
@@ -156,12 +155,3 @@ def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) ->
     model.train(was_training)
     if isinstance(scores, torch.Tensor) and scores.dim() == 2 and 1 < scores.shape[1] < classes:
         raise ValueError(f"it has {scores.shape[1]} outputs, but there are {classes} classes")
-
-
-def _last_line(error: BaseException) -> str:
-    """Name an error with the user's own line that raised it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace else ""
-    return f"{type(error).__name__}: {str(error)[:LENGTH]}{where}"

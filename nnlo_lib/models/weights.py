@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -47,13 +46,13 @@ def read(path: str) -> dict[str, Tensor]:
         if Path(path).suffix == ".safetensors":
             return dict(load_file(path))
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, RuntimeError, EOFError) as error:
-        raise UserError(f"model.weights: {path} cannot be read: {error}") from error
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"model.weights: {path} is not only tensors: reading it would run the code in it. Save "
+            f"model.weights: {path} is damaged or not only tensors: reading it would run the code in it. Save "
             "the weights alone: torch.save(model.state_dict(), path)"
         ) from error
+    except Exception as error:  # torch raises whatever comes of bytes that are something else
+        raise UserError(f"model.weights: {path} cannot be read: {type(error).__name__} {error}") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise UserError(f"model.weights: {path} holds no state_dict: names and their tensors")

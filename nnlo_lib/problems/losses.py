@@ -12,7 +12,7 @@ from nnlo_lib.config.measures import TOP
 from nnlo_lib.errors import UserError
 from nnlo_lib.problems import classes
 from nnlo_lib.problems.elementwise import elementwise
-from nnlo_lib.user_function import user_function
+from nnlo_lib.user_function import last_line, user_function
 
 PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels (samples, ...) -> (samples,)
 
@@ -74,12 +74,15 @@ def _from_file(name: str) -> PerSample:
     try:
         function = user_function(name)
     except Exception as error:
-        raise UserError(f"{name} cannot be used: {type(error).__name__}: {error}") from error
+        raise UserError(f"{name} cannot be used: {last_line(error)}") from error
     return partial(_checked, name, function)
 
 
 def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
-    values = function(outputs, labels)
+    try:
+        values = function(outputs, labels)
+    except Exception as error:
+        raise UserError(f"{name}(outputs, targets) failed: {last_line(error)}") from error
     if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
         what = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise UserError(f"{name} returned {what}; it must return a number for each of {len(labels)} samples")

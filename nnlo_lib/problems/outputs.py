@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nnlo_lib.config.measures import Loss
@@ -48,7 +49,8 @@ class Losses:
     """The loss of each sample: that of the only output, or the weighted sum of those of all.
 
     One name for all is the loss of each output; one user function for all is given what the model returns. Outputs
-    that a model has while it trains only, such as auxiliary classifiers, count while it trains only.
+    that a model has while it trains only, such as auxiliary classifiers, count while it trains only. Raises UserError if
+    it trains without an output that is named.
     """
 
     def __init__(self, loss: Loss, weights: Mapping[str, float], find: Find) -> None:
@@ -59,10 +61,12 @@ class Losses:
 
     def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
         """Return (samples,)."""
+        if torch.is_grad_enabled():
+            self._refuse_unknown(outputs)
         if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
             return self._whole(outputs, labels)
         parts = named(outputs)
-        if isinstance(outputs, Tensor) and self._each:
+        if isinstance(outputs, Tensor) and self._each and "0" not in self._each:
             parts = {next(iter(self._each)): outputs}
         terms = [
             self._weights.get(name, 1.0) * loss(parts[name], labels)
@@ -74,3 +78,9 @@ class Losses:
                 f"loss names the outputs {', '.join(self._each)}, but the model's are {', '.join(parts)}"
             )
         return sum(terms[1:], terms[0])
+
+    def _refuse_unknown(self, outputs: Outputs) -> None:
+        for key, wanted in (("loss", self._each), ("loss_weights", self._weights)):
+            for name in wanted:
+                if name not in (known := named(outputs)):
+                    raise UserError(f"{key}: the model has no output '{name}'; it has {', '.join(known)}")

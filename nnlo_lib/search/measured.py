@@ -1,11 +1,15 @@
 """Which columns the history of a training has, as far as an objective may want them."""
 
+import re
+
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.measures import column
 from nnlo_lib.config.search import Objective
 from nnlo_lib.config.strict import nearest
 
 OTHERS = ("seconds", "samples_per_second", "bytes", "consensus_error", "consensus_error_normalised")
+LOSSES = re.compile(r"(train|val)_loss(_min|_max)?")
+MEANING = ("loss", "loss_weights", "problem")  # blocks that say what the loss is
 
 
 def metric_fault(experiment: Experiment, objective: Objective) -> tuple[str, str] | None:
@@ -20,6 +24,21 @@ def metric_fault(experiment: Experiment, objective: Objective) -> tuple[str, str
     searched = "data.validation" in search.space
     if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
         return "metric", "nothing is held back for validation: set data.validation or search.folds.k"
+    if LOSSES.fullmatch(metric) and (why := _incomparable(experiment)):
+        other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
+        return (
+            "metric",
+            f"{why}, so {metric} does not tell trials apart; name another metric, such as {other}",
+        )
     if metric in OTHERS and objective.direction is None:
         return "direction", f"say whether to minimize or maximize {metric}"
     return None
+
+
+def _incomparable(experiment: Experiment) -> str | None:
+    """Say why the losses of two trials are not comparable."""
+    assert experiment.search is not None
+    if experiment.problem.name == "gan":
+        return "the loss of a gan is its critic's, which says nothing of the samples"
+    changing = [key for key in experiment.search.space if key.partition(".")[0] in MEANING]
+    return f"{changing[0]} changes what the loss is" if changing else None

@@ -37,7 +37,7 @@ class Refused:
 
     def _told(self, point: Point, blamed: str, what: str) -> Mistake:
         """Say which keys do not go together, at the one that is blamed, else the last."""
-        key = next((key for key in reversed(point) if blamed.startswith(key)), [*point, ""][-1])
+        key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
         place = ("search", "space", key) if key else ("search",)
         others = {other: value for other, value in point.items() if other != key}
         if able := self._able(key, point, what):

@@ -18,7 +18,7 @@ class Row:
     """One trial at its highest rung with a result.
 
     objective, error: mean and standard error over folds, not a number where not known; epochs: the most that a fold
-    was trained; chosen: the epoch that counts of each fold; seconds: of all its trainings, one after the other.
+    was trained; chosen: epochs that each fold speaks for; seconds: of all its trainings, one after the other.
     """
 
     number: int
@@ -42,7 +42,7 @@ def row(known: Knowledge, trial: int) -> Row:
     last = _last(known, trial)
     folds = tuple(_signed(objective, value(objective, result)) for result in last)
     mean, error = mean_and_error(folds) if folds and state not in ("failed", "unwanted") else (math.nan,) * 2
-    chosen = tuple(chosen_epoch(objective, result) for result in last if result.rows)
+    chosen = tuple(_chosen(known, result) for result in last if result.rows)
     return Row(
         trial, state, mean, error, folds, max((len(each.rows) for each in results), default=0), chosen,
         sum(each.seconds for each in results), _hours(results, "cores"), _hours(results, "gpus"),
@@ -50,14 +50,17 @@ def row(known: Knowledge, trial: int) -> Row:
     )  # fmt: skip
 
 
-def chosen_epoch(objective: Objective, result: Result) -> int:
-    """Return the epoch of a fold that counts, counted from 1."""
+def _chosen(known: Knowledge, result: Result) -> int:
+    """Return the epochs that a fold speaks for: up to the best; or all, or those after which it ended by itself."""
+    objective = known.search.objective
     worth = {
         row["epoch"]: objective.sign * (row.get(objective.metric) or 0.0)
         for row in result.rows
         if _has(objective, row)
     }
-    if objective.epoch == "last" or not worth:
+    if objective.epoch == "last":
+        return len(result.rows) if len(result.rows) < result.leaf.epochs else known.epochs
+    if not worth:
         return len(result.rows)
     return int(min(worth, key=worth.__getitem__))
 

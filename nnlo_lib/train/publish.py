@@ -27,16 +27,8 @@ from nnlo_lib.train.training import Training
 
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
 
-OUTPUTS = (
-    "model.safetensors",
-    PARTITION,
-    "history.csv",
-    "nodes.csv",
-    "validations.csv",
-    samples.SHEET,
-    "trace.json",
-    "log.txt",
-)
+OPTIONAL = ("nodes.csv", "validations.csv", samples.SHEET)
+OUTPUTS = ("model.safetensors", PARTITION, "history.csv", *OPTIONAL, "trace.json", "log.txt")
 
 
 def publish(training: Training, started: str, finished: str) -> None:
@@ -65,6 +57,8 @@ def publish(training: Training, started: str, finished: str) -> None:
     with replacing(folder / PARTITION) as part:
         shutil.copyfile(training.task.state / PARTITION, part)
     training.books.history.publish(folder / "history.csv")
+    for name in OPTIONAL:  # of another experiment before
+        (folder / name).unlink(missing_ok=True)
     if training.books.nodes.rows:
         training.books.nodes.publish(folder / "nodes.csv")
     if training.books.validations.rows:
@@ -117,10 +111,19 @@ def _summary(
         "spectral_gap": _spectral_gap(task, training.comm.size),
         "restarts": training.restarts,
         "ended_early": training.over or None,
-        "final": {name: value for name, value in last.items() if name.startswith(("train_", "val_"))},
+        "published_step": training.best.step,
+        "final": _final(training),
         "started": started,
         "finished": finished,
     }
+
+
+def _final(training: Training) -> dict[str, float]:
+    """Return what was last measured while training, and what validation measured of the weights that are published."""
+    last = training.books.history.rows[-1]
+    published = [row for row in training.books.validated if row["step"] == training.best.step] or [last]
+    trained = {name: value for name, value in last.items() if name.startswith("train_")}
+    return trained | {name: value for name, value in published[-1].items() if name.startswith("val_")}
 
 
 def _checksums(folder: Path) -> dict[str, str]:

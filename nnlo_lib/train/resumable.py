@@ -79,7 +79,7 @@ class Resumable(Workplace):
         return Moment(self.epoch, self._step_of_run, rows[-1] if rows else {})
 
     def _resume(self) -> None:
-        saved = self.checkpoints.load()
+        saved = self.checkpoints.load(self.task.run.train.epochs)
         self.algorithm.start(self.replica)
         rows: dict[str, int] = {}
         if saved is not None:

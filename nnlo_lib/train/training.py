@@ -63,10 +63,12 @@ class Training(Resumable):
     def _finish(self) -> None:
         """Let all ranks hold the one model to publish."""
         if self.best.step is not None:
-            self.best.restore(self.replica)
+            self.algorithm.weight = self.best.restore(self.replica)
             self.journal.write(f"publishing the weights of step {self.best.step:,}")
         if self.algorithm.apart or self.best.step is None:
             self.algorithm.on_finish(self.replica)
+        if self.over:
+            self.journal.write(f"ended early: {self.over}")
 
     def _train(self) -> None:
         """Train until the epoch ends, or a stop, a checkpoint or a validation is wished for."""
@@ -171,11 +173,10 @@ class Training(Resumable):
         self.validated_at, train = self.steps, self.task.run.train
         if train.early_stopping or train.target or train.restore_best:
             rows = self.books.validated
-            best, over = self.comm.gather([self.best.wants(rows), reason_to_stop(train, rows)])[0]
+            over = reason_to_stop(train, rows) if step else ""  # an epoch at least is trained
+            best, over = self.comm.gather([self.best.wants(rows), over])[0]
             if best:
-                self.best.keep(self.replica, step)
-            if over and not self.over:
-                self.journal.write(f"ends here: {over}")
+                self.best.keep(self.replica, step, self.algorithm.weight)
             self.over = self.over or over
 
     def _end_epoch(self, cut: bool = False) -> None:

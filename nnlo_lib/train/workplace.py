@@ -19,6 +19,7 @@ from nnlo_lib.train.replica.device import device_of
 from nnlo_lib.train.replica.exchange import exchange_on
 from nnlo_lib.train.replica.gradients import Gradients, OwnGradients
 from nnlo_lib.train.replica.initial_model import initial_model
+from nnlo_lib.train.replica.lone_sample import refuse_lone_sample
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stack import Stack, StackGradients
@@ -92,6 +93,9 @@ class Workplace:
                 self.comm.rank, module, self.tensors, self.problem, self.device, channels_last
             )
             self.gradients = StackGradients(self.stack, self.comm)
+        if self.is_worker and not run.parallel.sync_batch_norm:
+            parts = run.train.accumulate
+            refuse_lone_sample(module, self.problem, self.tensors, self.loader, parts, self.comm.rank)
         rule = run.train.optimizer
         if isinstance(run.algorithm, Downpour) and not self.is_worker:
             rule = run.algorithm.optimizer or rule

@@ -58,13 +58,32 @@ def best_row(record: Record) -> Row:
 
 def _retrained(record: Record, best: Row) -> Run:
     run = trial_run(record.experiment, best.point)
-    train, data, checkpoint = run.train, run.data, run.checkpoint
-    if record.search.objective.epoch == "best":
-        train = train.model_copy(update={"epochs": max(1, int(fmean(best.chosen) + 0.5))})
-    if isinstance(data.validation, float) and _has_test(run):
-        data = data.model_copy(update={"validation": 0.0})
-        checkpoint = checkpoint.model_copy(update={"best": None})  # nothing validates
-    return run.model_copy(update={"train": train, "data": data, "checkpoint": checkpoint})
+    train = run.train.model_copy(update={"epochs": max(1, int(fmean(best.chosen) + 0.5))})
+    run = run.model_copy(update={"train": train})
+    if not isinstance(run.data.validation, float):
+        return run
+    if "schedule" not in _validating(run) and _has_test(run):
+        return _on_all_samples(run)
+    held = run.data.validation or 1 / record.search.folds.k  # as much as in a fold, where only folds validate
+    return _holding(run, held) if _validating(run) else run
+
+
+def _validating(run: Run) -> list[str]:
+    """Return the keys of `train` that follow what validation samples say."""
+    return [key for key, metric in run.train.watched.items() if metric.startswith("val_")]
+
+
+def _on_all_samples(run: Run) -> Run:
+    """Hold no samples back, and leave out what would look at them."""
+    unwatched = {**dict.fromkeys(_validating(run)), "validate_every": None, "evaluate_before": False}
+    train = run.train.model_copy(update=unwatched)
+    checkpoint = run.checkpoint.model_copy(update={"best": None})
+    return _holding(run.model_copy(update={"train": train, "checkpoint": checkpoint}), 0.0)
+
+
+def _holding(run: Run, share: float) -> Run:
+    """Hold this share of the training samples back for validation."""
+    return run.model_copy(update={"data": run.data.model_copy(update={"validation": share})})
 
 
 def _has_test(run: Run) -> bool:
@@ -74,7 +93,9 @@ def _has_test(run: Run) -> bool:
 
 def _file(record: Record, best: Row) -> str:
     run = _retrained(record, best)
-    experiment = Experiment(**dict(run), name=f"{record.experiment.name}-best", seeds=record.experiment.seeds)
+    experiment = Experiment(
+        **run.settings, name=f"{record.experiment.name}-best", seeds=record.experiment.seeds
+    )
     settings = written(experiment)
     first = {"name": settings.pop("name")}
     text = yaml.safe_dump(first | settings, sort_keys=False, allow_unicode=True, width=100)
@@ -87,7 +108,14 @@ def _comment(record: Record, best: Row, run: Run) -> Iterator[str]:
     yield f"{measured(record.search.objective, best)}; {TRIALS} beside this file has all."
     if record.search.objective.epoch == "best":
         yield f"{run.train.epochs} epochs: the mean of the best of its folds ({', '.join(map(str, best.chosen))})."
+    elif run.train.epochs < record.experiment.train.epochs:
+        yield f"{run.train.epochs} epochs: those of its folds ({', '.join(map(str, best.chosen))})."
     if run.data.validation == 0:
         yield "No samples are held back for validation: it learns from all, and is measured on the test split."
+        if left_out := _validating(trial_run(record.experiment, best.point)):
+            yield f"Without them there is nothing to watch; left out: {', '.join(f'train.{key}' for key in left_out)}."
+    elif "schedule" in _validating(run):
+        metric = run.train.watched["schedule"]
+        yield f"Samples are still held back for validation, as the learning rate follows {metric} (train.schedule)."
     yield f"  nnlo run {file}"
     yield f"  snakemake --profile profiles/local --configfile {file}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.errors import UserError
@@ -62,6 +63,23 @@ class SearchPlan:
     def retrained(self) -> Needs:
         """What the best needs, once it is known."""
         return Needs(self.experiment, self._best_run, self._best_state)
+
+    @property
+    def model_files(self) -> list[str]:
+        """Files that layers and initial weights of some trial are read from."""
+        models = (
+            self.experiment.model.model_copy(update={"name": name, "weights": weights})
+            for name in self._values("name")
+            for weights in self._values("weights")
+        )
+        return sorted({file for model in models for file in model.contents})
+
+    def _values(self, key: str) -> tuple[Any, ...]:
+        """Return what a key of the model may be."""
+        assert self.experiment.search is not None
+        searched = self.experiment.search.space.get(f"model.{key}")
+        base = getattr(self.experiment.model, key)
+        return (base, *(searched.choice or (searched.constant,))) if searched else (base,)
 
     def point(self, trial: str) -> str:
         """Return what is tried, for a person."""

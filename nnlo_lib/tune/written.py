@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, get_origin
 
-from nnlo_lib.config import Strict
+from nnlo_lib.config import Run, Strict
 
 
 def written(value: Any) -> Any:
@@ -13,9 +13,11 @@ def written(value: Any) -> Any:
         return {key: written(each) for key, each in value.items()}
     if not isinstance(value, Strict):
         return value
+    chosen = value.filled if isinstance(value, Run) else ()  # by its problem
     return {
         key: written(getattr(value, key))
         for key, field in type(value).model_fields.items()
+        if key not in chosen
         if _is_tag(key, field.annotation)
         or getattr(value, key) != field.get_default(call_default_factory=True)
     }

@@ -11,7 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.strict import RECORDED
 from nnlo_lib.errors import UserError
+from nnlo_lib.search.trial import Leaf, read_result
 from nnlo_lib.state.tally import Tally
 
 SUMMARY = "summary.json"
@@ -38,7 +40,7 @@ class Finished:
             summary = json.loads(path.read_text())
             if missing := KEYS - summary.keys():
                 raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-            return cls(folder, summary, Run.model_validate(summary["config"]))
+            return cls(folder, summary, Run.model_validate(summary["config"], context=RECORDED))
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
@@ -72,7 +74,7 @@ def trainings(folder: Path) -> Sequence[Path]:
             f"there is no folder {folder}; name results/<experiment>/<run>/seed-<s>, or one above it"
         )
     jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
-    found = [job for job in jobs if (job / SUMMARY).exists() or (job / "state").is_dir()]
+    found = [job for job in jobs if (job / SUMMARY).exists() or _has_state(job)]
     if not found:
         raise UserError(
             f"{folder} holds no training; name results/<experiment>/<run>/seed-<s>, or one above it"
@@ -80,9 +82,27 @@ def trainings(folder: Path) -> Sequence[Path]:
     return found
 
 
+def _has_state(folder: Path) -> bool:
+    """Tell whether a training left its state in a folder; a search has one, too."""
+    return (folder / "state").is_dir() and not (folder / "trials").is_dir()
+
+
+def paused(folder: Path) -> str | None:
+    """Say why a fold of a search's trial, which has a result, is not trained to the end; None: it is, or is no fold."""
+    rungs = [int(path.stem.partition("-")[2]) for path in folder.glob("epochs-*.json")]
+    if not rungs or (folder / SUMMARY).exists():
+        return None
+    place = re.search(r"(\d+)/fold-(\d+)$", str(folder.absolute()))
+    leaf = place and Leaf(int(place[1]), int(place[2]), max(rungs))
+    result = leaf and read_result(folder.absolute().parents[2], leaf)
+    if result and result.status != "finished":
+        return f"not finished: to the search it is {result.status}: {result.error}"
+    return f"not finished: the search paused it after epoch {max(rungs)}"
+
+
 def _command(folder: Path) -> str:
     job = re.search(r"([^/]+)/seed-(\d+)(?:/fold-(\d+))?$", str(folder.absolute()))
     if not job:
-        return "nnlo run FILE"
+        return "nnlo search FILE" if "/search/trials/" in str(folder.absolute()) else "nnlo run FILE"
     fold = f" --fold {job[3]}" if job[3] else ""
     return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold}, FILE being the experiment's file"

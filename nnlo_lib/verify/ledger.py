@@ -20,10 +20,15 @@ def ledger(run: Finished) -> Iterator[Finding]:
         return
     yield from (failed(f"ledger: {fault}") for fault in faults)
     if not faults:
-        uses = f"{rows[0]['samples']:,} samples"
-        yield ok(
-            f"ledger: each of {run.epochs} epochs used each of its {uses} exactly once, over all attempts"
-        )
+        whole = [row for row in rows if not row.get("cut")]
+        if whole:
+            uses = f"{whole[0]['samples']:,} samples"
+            yield ok(
+                f"ledger: each of {len(whole)} epochs used each of its {uses} exactly once, over all attempts"
+            )
+        for row in rows[len(whole) :]:
+            uses = f"{row['samples']:,} samples"
+            yield ok(f"ledger: epoch {row['epoch']} was cut short: it used {uses}, each once")
     if _is_out_of_scope(run):
         yield note(
             "ledger: not computed again from partition.npz: the number of ranks changed, and with "

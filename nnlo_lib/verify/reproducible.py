@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.validity import needs
@@ -44,9 +45,14 @@ def _of_course(run: Run) -> Iterator[str]:
     if parallel.gpus_per_rank:
         yield "it was computed on GPUs, whose sums may be added in another order each time"
     if run.model.file:
-        yield f"its network is in {run.model.file}, which summary.json does not hold"
+        yield _outside("its network is in", run.model.file)
     if run.model.weights:
-        yield f"its initial weights are in {run.model.weights}, which summary.json does not hold"
+        yield _outside("its initial weights are in", run.model.weights)
+
+
+def _outside(what: str, path: str) -> str:
+    gone = "" if Path(path).is_file() else " and which is not here"
+    return f"{what} {path}, which summary.json does not hold{gone}"
 
 
 def _differing(packages: dict[str, str]) -> Iterator[str]:

@@ -44,7 +44,7 @@ def save(steps):
     """Return work that saves at each of `steps`."""
 
     def work(rank, checkpoints):
-        checkpoints.load()
+        checkpoints.load(epochs=9)
         for step in steps:
             checkpoints.save(saved(rank, step), Moment(step, step, {"val_loss": abs(step - 3.0)}))
         return checkpoints.settle()
@@ -54,7 +54,7 @@ def save(steps):
 
 def load(rank, checkpoints):
     """Return what a rank goes on from."""
-    found = checkpoints.load()
+    found = checkpoints.load(epochs=9)
     return None if found is None else found.part(rank)
 
 
@@ -76,7 +76,7 @@ def test_the_newest_comes_back_to_each_rank_and_old_ones_go(tmp_path):
 
 def test_the_copy_is_what_the_training_had_and_not_what_it_has(tmp_path):
     def work(rank, checkpoints):
-        checkpoints.load()
+        checkpoints.load(epochs=9)
         part = saved(rank, 1)
         checkpoints.save(part, Moment(0, 1, {}))
         part.tensors["theta"].zero_()
@@ -96,7 +96,7 @@ def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "write", slowly)
 
     def work(rank, checkpoints):
-        checkpoints.load()
+        checkpoints.load(epochs=9)
         checkpoints.save(saved(rank, 1), Moment(0, 1, {}))
         under_way = not names(tmp_path) or names(tmp_path) == ["unfinished-00000001"]
         disk.set()
@@ -131,7 +131,7 @@ def test_whoever_lost_the_lease_names_no_checkpoint(tmp_path, capsys):
     (tmp_path / "lease.json").write_text("mine")
 
     def work(rank, checkpoints):
-        checkpoints.load()
+        checkpoints.load(epochs=9)
         (tmp_path / "lease.json").write_text("another's")
         checkpoints.save(saved(rank, 1), Moment(0, 1, {}))
         return checkpoints.settle()
@@ -223,3 +223,7 @@ def test_what_is_no_interval(every):
 def test_best_needs_a_metric_that_is_measured():
     with pytest.raises(ValueError, match="top5_accuracy is not measured; add it to metrics"):
         Run(checkpoint=Checkpoint(best="top5_accuracy"))
+
+
+def test_best_is_read_as_other_keys_call_it():
+    assert Run(checkpoint=Checkpoint(best="val_accuracy")).checkpoint.best == "accuracy"

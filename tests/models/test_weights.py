@@ -86,6 +86,13 @@ def test_pickled_code_is_not_run(file, tmp_path):
         load_weights(network(), str(tmp_path / "torn.safetensors"))
 
 
+@pytest.mark.parametrize("content", [b"junk", b"", b"\x90" * 20, b"\x80\x02.", b"PK\x03\x04junk"])
+def test_bytes_that_are_something_else(tmp_path, content):
+    (tmp_path / "bad.pt").write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.weights: .*bad\.pt (cannot be read|is damaged)"):
+        load_weights(network(), str(tmp_path / "bad.pt"))
+
+
 def test_changed_weights_are_another_run(file, tmp_path):
     """A checkpoint of the old ones is not continued."""
     (tmp_path / "manifest.json").write_text("{}")

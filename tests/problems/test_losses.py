@@ -146,3 +146,16 @@ def test_functions_of_users(tmp_path):
         loss_of(NUMBER, f"{tmp_path}/mine.py:mean")(outputs, numbers)
     with pytest.raises(UserError, match=r"mine\.py:median cannot be used: AttributeError"):
         loss_of(NUMBER, f"{tmp_path}/mine.py:median")
+
+
+def test_functions_of_users_that_fail(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def raising(outputs, targets):\n    return {}['x']\ndef lonely(outputs):\n    return outputs\n"
+    )
+    outputs, numbers = torch.from_numpy(SINGLE), torch.from_numpy(NUMBERS[:, 0])
+    with pytest.raises(UserError, match=r"raising\(outputs, targets\) failed: KeyError: 'x' \(.*mine.py:2\)"):
+        loss_of(NUMBER, f"{tmp_path}/mine.py:raising")(outputs, numbers)
+    with pytest.raises(
+        UserError, match=r"lonely.* failed: TypeError: .* 1 positional argument but 2 were given$"
+    ):
+        measure_of(NUMBER, f"{tmp_path}/mine.py:lonely")(outputs, numbers)

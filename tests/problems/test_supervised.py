@@ -96,7 +96,27 @@ def test_a_loss_for_each_output():
         measured(model, metrics=["accuracy@mian"])
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", {0: "cross_entropy", 1: "cross_entropy"}, {"a": "cross_entropy"}])  # fmt: skip
+UNKNOWN = {
+    "loss": (dict, {"loss": {"main": "cross_entropy", "sdie": "mae"}}, "loss: the model has no output 'sdie'; it has main, side"),
+    "weight": (dict, {"loss_weights": {"sdie": 0.3}}, "loss_weights: the model has no output 'sdie'; it has main, side"),
+    "weight of a tuple": (tuple, {"loss_weights": {"2": 0.3}}, "loss_weights: the model has no output '2'; it has 0, 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "settings", "told"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_model_learns_all_outputs_that_are_named(form, settings, told):
+    measured(Twice(form), **settings)  # some are there in training only
+    with pytest.raises(UserError, match=told):
+        problem(**settings).objective(Twice(form), (INPUTS,), LABELS, 0)
+
+
+@pytest.mark.parametrize("settings", [{"loss": {"main": "mse"}}, {"loss_weights": {"side": 0.3}}])
+def test_a_single_output_has_no_name(settings):
+    with pytest.raises(UserError, match=r"the model has no output '(main|side)'; it has 0"):
+        problem(**settings).objective(nn.Linear(6, 3), (INPUTS,), LABELS, 0)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", {1: "mse", 0: "cross_entropy"}, {0: "cross_entropy", 1: "cross_entropy"}, {"a": "cross_entropy"}])  # fmt: skip
 def test_auxiliary_outputs_count_while_training_only(loss):
     loss = {str(key): value for key, value in loss.items()} if isinstance(loss, dict) else loss
     model = Twice(None).eval()
@@ -154,6 +174,7 @@ REFUSED = {
     "top nought": ({"metrics": ["top0_accuracy"]}, "unknown name 'top0_accuracy'"),
     "no output": ({"loss": {}}, "names no output"),
     "best of nothing": ({"checkpoint": {"best": "mse"}}, "mse is not measured; add it to metrics"),
+    "weights of a function": ({"loss": f"{__file__}:problem", "loss_weights": {"0": 2}}, "a function of all outputs weighs them itself"),
     "a second loss": ({"metrics": ["top3_accuracy", "top3_accuracy"]}, "two of what is measured"),
 }  # fmt: skip
 

@@ -74,6 +74,14 @@ def test_what_never_goes_together_is_told_together(check):
     assert "batch_size" not in told
 
 
+def test_a_mistake_at_a_key_that_is_not_searched_is_told_at_one_that_is(check):
+    (told,) = check(
+        "parallel: {ranks: 3}\ntrain: {schedule: {name: plateau}}\n"
+        + space("algorithm.name: [allreduce, downpour]")
+    )
+    assert told.startswith("5: search.space.algorithm.name: 'downpour': ")
+
+
 def test_a_good_space_over_algorithms(check):
     made = check(
         space(
@@ -96,6 +104,22 @@ METRICS = {
 def test_the_metric_is_one_that_is_measured(check, line, said):
     (told,) = check(space("train.batch_size: [8, 9]", more=f"  objective: {{{line}}}\n"))
     assert said in told
+
+
+@pytest.mark.parametrize(
+    ("base", "key"),
+    [
+        ("", "loss: [cross_entropy, hinge]"),
+        ("", "problem.label_smoothing: [0, 0.1]"),
+        ("problem: regression\n", "problem.huber_delta: [1, 2]"),
+        ("problem: {name: gan, gradient_penalty: 10}\nmodel: {name: wgan}\n", "train.batch_size: [8, 9]"),
+    ],
+)
+def test_losses_that_mean_different_things_judge_no_trials(check, base, key):
+    (told,) = check(base + space(key))
+    assert "does not tell trials apart; name another metric, such as val_" in told
+    other = told.rpartition(" ")[2]
+    assert check(base + space(key, more=f"  objective: {{metric: {other}, direction: minimize}}\n")).search
 
 
 @pytest.mark.parametrize("metric", ["train_loss", "val_accuracy", "val_top5_accuracy"])

@@ -76,10 +76,23 @@ def test_of_equal_values_the_first_is_best():
     assert [is_best(rows(values)[: i + 1], "val_loss", True) for i in range(4)] == [True, False, False, False]
 
 
+def test_what_is_no_number_or_was_not_measured_is_not_best():
+    values = [float("nan"), 3, float("nan"), 2]
+    assert [is_best(rows(values)[: i + 1], "val_loss", False) for i in range(4)] == [False, True, False, True]
+    assert not is_best([*rows([3, 2]), {"epoch": 2, "val_loss": 1}], "train_loss", False)
+    assert not is_best([], "val_loss", False)
+
+
 @pytest.mark.parametrize("text", ["val_loss", "val_loss,=,4", "val_loss,<,0", "val_loss,<,four", ""])
 def test_a_text_that_is_not_read(text):
     with pytest.raises(ValidationError, match="such as"):
         EarlyStopping.model_validate(text)
+
+
+@pytest.mark.parametrize("text", ["val_acc,>,.", "val_acc,>,1e", "val_acc,>,1-2"])
+def test_a_number_that_is_not_read(text):
+    with pytest.raises(ValidationError, match="such as"):
+        Target.model_validate(text)
 
 
 def test_a_smoothed_target_is_not_read():
@@ -132,6 +145,51 @@ def test_the_best_weights_are_those_of_a_run_that_ended_there(tmp_path):
     short = training(tmp_path / "short", train=train | {"epochs": at}, parallel=virtual(2))
     short.finish()
     assert best.weights == short.weights
+
+
+def summary_of(run):
+    return json.loads((run.job / "summary.json").read_text())
+
+
+def test_with_more_ranks_later_validations_are_still_the_later_ones(tmp_path):
+    """An epoch has fewer steps then, and its numbers of steps begin again lower."""
+    train = {"epochs": 4, "batch_size": 32, "restore_best": "val_loss"}
+    training(tmp_path, train=train, ranks=1, parallel=virtual(1)).finish()
+    more = training(tmp_path, train=train | {"epochs": 8}, ranks=4, parallel=virtual(4))
+    more.finish()
+    losses = [row["val_loss"] for row in more.rows]
+    steps = [row["step"] for row in more.rows]
+    assert steps != sorted(steps)
+    assert min(losses[4:]) < min(losses[:4])
+    assert summary_of(more)["final"]["val_loss"] == min(losses)
+
+
+def test_a_target_that_is_reached_before_the_first_step_waits_for_an_epoch(tmp_path):
+    train = {"epochs": 6, "evaluate_before": True, "target": "val_acc,>,0.05"}
+    run = training(tmp_path, train=train, parallel=virtual(2))
+    said = run.finish()
+    assert len(run.rows) == 1
+    assert "ended early: target" in said.splitlines()[-3] + said.splitlines()[-2] + said.splitlines()[-1]
+
+
+def test_with_fewer_epochs_it_is_another_training(tmp_path):
+    train = {"epochs": 4, "batch_size": 32}
+    training(tmp_path / "one", train=train, parallel=virtual(2)).finish()
+    shorter = training(tmp_path / "one", train=train | {"epochs": 2}, parallel=virtual(2))
+    assert "beyond epoch 2" in shorter.finish()
+    fresh = training(tmp_path / "two", train=train | {"epochs": 2}, parallel=virtual(2))
+    fresh.finish()
+    assert shorter.weights == fresh.weights
+    assert shorter.history == fresh.history
+
+
+def test_no_validations_of_an_earlier_experiment_stay(tmp_path):
+    training(tmp_path, train={"epochs": 1, "validate_every": 10}, parallel=virtual(2)).finish()
+    plain = training(tmp_path, train={"epochs": 1}, parallel=virtual(2))
+    assert (plain.job / "validations.csv").exists()
+    plain.finish()
+    assert not (plain.job / "validations.csv").exists()
+    assert "validations.csv" not in summary_of(plain)["outputs"]
 
 
 CASES = {

@@ -131,3 +131,46 @@ def test_a_search_without_trials_says_so(search):
 def test_a_failed_trial_is_not_the_best_however_good_it_looked(search):
     made = search().trial(point(0.09)).trial(point(0.01), worth=[-5.0], status="failed", error="killed")
     assert best_run(made.folder).train.optimizer.lr == 0.09
+
+
+WATCHED = {
+    "train": {
+        "early_stopping": "val_loss,<,4",
+        "target": "train_acc,>,0.9",
+        "restore_best": "val_loss",
+        "validate_every": 5,
+        "evaluate_before": True,
+        "epochs": 9,
+    }
+}
+PLATEAU = {"train": {"schedule": {"name": "plateau"}, "early_stopping": "val_loss,<,4", "epochs": 9}}
+
+
+def test_what_watches_validation_goes_with_it(search):
+    made = search(base=WATCHED).trial(point(0.01))
+    write_outcome(made.folder)
+    best = load(made.folder / "best.yaml")
+    assert best.data.validation == 0
+    assert best.train.watched == {"target": "train_accuracy"}
+    assert (best.train.validate_every, best.train.evaluate_before) == (None, False)
+    assert "left out: train.early_stopping, train.restore_best." in (made.folder / "best.yaml").read_text()
+
+
+@pytest.mark.parametrize(("validation", "held"), [(0.2, 0.2), (0, 0.5)])
+def test_a_learning_rate_that_follows_validation_keeps_it(search, validation, held):
+    made = search(base=PLATEAU | {"data": {"validation": validation}}, folds={"k": 2}).trial(point(0.01))
+    write_outcome(made.folder)
+    best = load(made.folder / "best.yaml")
+    assert best.data.validation == held
+    assert set(best.train.watched) == {"schedule", "early_stopping"}
+    assert "the learning rate follows val_loss" in (made.folder / "best.yaml").read_text()
+
+
+def test_a_trial_that_ended_by_itself_is_trained_as_long_where_the_last_epoch_counts(search):
+    made = search(base=WATCHED, objective={"epoch": "last"}, folds={"k": 2}).trial(point(0.01))
+    for fold, epochs in ((0, 4), (1, 6)):
+        rows = tuple({"epoch": e, "seconds": e, "val_loss": 1 / e} for e in range(1, epochs + 1))
+        Result(Leaf(0, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+    assert best_run(made.folder).train.epochs == 5
+    write_outcome(made.folder)
+    assert "5 epochs: those of its folds (4, 6)." in (made.folder / "best.yaml").read_text()

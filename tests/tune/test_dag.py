@@ -152,3 +152,10 @@ def test_a_search_adds_its_best_to_the_named_runs_and_stands_for_them_where_ther
     assert Plan.of(named).folders == ["a/seed-3", "a/seed-4", "best/seed-3", "best/seed-4"]
     with pytest.raises(ValueError, match="name of a folder of the search"):
         Experiment.model_validate(SETTINGS | {"runs": {"best": {}}})
+
+
+def test_every_file_that_some_trial_reads_its_model_from_is_an_input():
+    assert SearchPlan.of(experiment(), True).model_files == []
+    space = {"model.weights": ["a.safetensors", "b.pt"], "model.name": {"constant": "net.json"}}
+    plan = SearchPlan.of(experiment(space=space), True)
+    assert plan.model_files == ["a.safetensors", "b.pt", "net.json"]

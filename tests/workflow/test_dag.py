@@ -67,6 +67,23 @@ def test_an_edit_of_one_run_reruns_only_that_run(checkout):
     assert "the experiment changed since it was written" in log
 
 
+def test_other_initial_weights_rerun_what_reads_them(checkout):
+    weights = checkout.folder / "first.safetensors"
+    made = {"parallel": {"ranks": 1}}
+    checkout.experiment(runs={"drawn": made})
+    assert checkout.snakemake().returncode == 0
+    weights.write_bytes((checkout.folder / "results/tiny/drawn/seed-0/model.safetensors").read_bytes())
+    checkout.experiment(runs={"drawn": made, "read": made | {"model": {"weights": weights.name}}})
+    assert checkout.snakemake().returncode == 0
+    assert "Nothing to be done" in checkout.snakemake("--dry-run").stdout
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    again = checkout.snakemake("--dry-run").stdout
+    assert "train read seed-0" in again
+    assert "train drawn seed-0" not in again
+
+
 @pytest.mark.parametrize("flag", [[], ["--dry-run"]])
 def test_a_mistake_is_a_sentence_before_anything_runs(checkout, flag):
     checkout.experiment(algorithm={"name": "downpuor"})

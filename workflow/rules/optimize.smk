@@ -46,6 +46,7 @@ if not SEARCH.has_ended:
 rule leaf:
     input:
         manifest=ancient(manifest_of(EXPERIMENT)),
+        model=ancient(SEARCH.model_files),
     output:
         update(f"{SEARCH.folder}/trials/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.json"),
     log:
@@ -113,6 +114,7 @@ use rule train as best with:
     input:
         config=f"{SEARCH.best}/config.json",
         manifest=manifest_of(EXPERIMENT),
+        model=SEARCH.model_files,
     output:
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",

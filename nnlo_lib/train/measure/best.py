@@ -30,18 +30,20 @@ class Best:
         """The step of the run whose model is kept; None while there is none."""
         return int(self._kept["best.step"]) if self._kept else None
 
-    def keep(self, replica: Replica, step: int) -> None:
-        """Copy the model of a step."""
+    def keep(self, replica: Replica, step: int, weight: float = 1.0) -> None:
+        """Copy the model of a step, and its part of the mean of all ranks'."""
         self._kept = {
             "best.theta": replica.theta.clone(),
             "best.buffers": replica.buffers.clone(),
             "best.step": torch.tensor(step),
+            "best.weight": torch.tensor([weight], dtype=torch.float64),
         }
 
-    def restore(self, replica: Replica) -> None:
-        """Go back to the copy."""
+    def restore(self, replica: Replica) -> float:
+        """Go back to the copy; return its part of the mean."""
         replica.theta.copy_(self._kept["best.theta"])
         replica.buffers.copy_(self._kept["best.buffers"])
+        return float(self._kept["best.weight"])
 
     def state(self) -> dict[str, Tensor]:
         """Return what a resumed run needs."""

@@ -1,5 +1,7 @@
 """What is written of a run while it goes on, by rank 0."""
 
+from operator import itemgetter
+
 import numpy as np
 from torch import from_numpy
 
@@ -42,7 +44,9 @@ class Books:
     @property
     def validated(self) -> list[Row]:
         """Every validation in order, those at the ends of epochs and those between, as rank 0 knows them."""
-        return sorted([*self.validations.rows, *self.history.rows], key=lambda row: int(row["step"]))
+        ended = [((row["epoch"] - 1, 1), row) for row in self.history.rows]
+        between = [((row["epoch"], 0), row) for row in self.validations.rows]  # after so many epochs
+        return [row for _, row in sorted(between + ended, key=itemgetter(0))]
 
     def record(self, row: Row, measured: dict[str, float]) -> None:
         """Write an epoch's row and say it."""

@@ -1,6 +1,7 @@
 """Whether a training has come to its end before the last epoch: a pure function of what was measured."""
 
 from collections.abc import Sequence
+from math import isfinite
 from statistics import fmean
 
 from nnlo_lib.config import EarlyStopping, Target, Train
@@ -16,8 +17,10 @@ def reason_to_stop(train: Train, rows: Sequence[Row]) -> str:
 
 def is_best(rows: Sequence[Row], metric: str, wants_larger: bool) -> bool:
     """Return whether the last validation is the best one; of equal ones the first is."""
-    goals = _goals(rows, metric, wants_larger)
-    return bool(goals) and all(goals[-1] < value for value in goals[:-1])
+    if not (rows and metric in rows[-1]):
+        return False
+    *before, last = _goals(rows, metric, wants_larger)
+    return isfinite(last) and all(last < value for value in before if isfinite(value))
 
 
 def _reached(target: Target, rows: Sequence[Row]) -> str:
@@ -41,9 +44,8 @@ def _waited(rule: EarlyStopping, rows: Sequence[Row]) -> str:
 def _worse_on_average(rule: EarlyStopping, goals: list[float]) -> str:
     """Apply NNLO's smoothed rule (its process.py, 2019)."""
     n = rule.patience
-    if len(goals) < 2 * n or fmean(goals[-n:]) - rule.min_delta <= fmean(goals[-2 * n : -n]):
-        return ""
-    return f"early stopping: the mean of {rule.metric} over {n} validations has become worse"
+    worse = len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta
+    return f"early stopping: the mean of {rule.metric} over {n} validations has become worse" if worse else ""
 
 
 def _goals(rows: Sequence[Row], metric: str, wants_larger: bool) -> list[float]:

@@ -12,6 +12,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.data.loader import Batch
 from nnlo_lib.problems.problem import Objective, Problem
 from nnlo_lib.train.replica.device import seed_step
+from nnlo_lib.train.replica.lone_sample import naming_lone_sample
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.tensors import Tensors
@@ -22,7 +23,7 @@ Measured = Callable[[], Tensor]  # the problem's sums of a batch, worked out whe
 class Gradients(Protocol):
     """Overwrite the replica's gradient by that of a batch, in a step of the run; dropout draws from the stream `seed`.
 
-    Raises UserError if the loss is not a number.
+    Raises UserError if the loss is not a number, or a single sample is to be normalized.
     """
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> Measured | None: ...
@@ -64,7 +65,8 @@ class OwnGradients:
             self._replica.grad.zero_()
         for part in parts:
             share = (part.stop - part.start) / max(batch.count, 1)
-            loss, sums = self._forward(batch, part, step)
+            with naming_lone_sample(where):
+                loss, sums = self._forward(batch, part, step)
             factor = self._precision.factor(loss.item(), where) if share else 1.0
             if part is parts[-1]:
                 self._comm.computed(batch.count)
