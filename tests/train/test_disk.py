@@ -3,6 +3,8 @@
 import json
 import shutil
 import subprocess
+from contextlib import contextmanager
+from threading import Event, Thread
 
 import pytest
 from absent import absent
@@ -33,14 +35,32 @@ def on_disk(tmp_path, disk, **changes):
     return training(tmp_path, **changes)
 
 
-def fill(disk):
+def fill(disk, mode="wb"):
     """Leave no byte."""
-    with (disk / "ballast").open("wb", buffering=0) as ballast:
+    with (disk / "ballast").open(mode, buffering=0) as ballast:
         try:
             while True:
                 ballast.write(bytes(1 << 12))
         except OSError:
             pass
+
+
+@contextmanager
+def kept_full(disk):
+    """Leave no byte, nor any of what a checkpoint that failed gives back."""
+    ended = Event()
+
+    def keep():
+        while not ended.wait(0.002):
+            fill(disk, "ab")
+
+    thread = Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def steps_saved(run):
@@ -53,7 +73,8 @@ def test_a_full_disk_costs_new_checkpoints_and_not_the_old_ones(tmp_path, disk):
     with under_way(run, 2) as process:
         fill(disk)
         before = steps_saved(run)
-        said, _ = process.communicate(timeout=120)
+        with kept_full(disk):
+            said, _ = process.communicate(timeout=120)
     assert process.returncode == 1, said
     assert "could not be written" in said
     assert "No space left on device" in said
