@@ -125,6 +125,11 @@ class Submitted:
         return [attempt["reason"] for attempt in self.attempts]
 
     @property
+    def reasons_of_training(self) -> list[object]:
+        """Leave out attempts that had nothing to do: Snakemake deletes what a job preempted as it ends has made."""
+        return [each["reason"] for each in self.attempts if not finished_again(each)]
+
+    @property
     def jobs(self) -> list[object]:
         return [attempt["job"] for attempt in self.attempts]
 
@@ -203,3 +208,8 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def finished_again(attempt: dict[str, object]) -> bool:
+    """Tell whether an attempt finished without a step."""
+    return attempt["reason"] == "finished" and attempt["from"] == attempt["reached"]

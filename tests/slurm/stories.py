@@ -68,7 +68,9 @@ def give_way(run: Submitted) -> None:
         run.slurm.run(*URGENT)
         run.slurm.wait("the job gives way", lambda: run.gives_way)
     run.finish(process)
-    assert set(run.reasons[:-1]) == {"preempted"}
+    *before, last = run.reasons_of_training
+    assert set(before) == {"preempted"}
+    assert last == "finished"
 
 
 def scontrol_requeue(run: Submitted) -> None:

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 from checkout import Checkout
 from cluster import Slurm
-from runs import Submitted, edit, start
+from runs import Submitted, edit, finished_again, start
 from stories import URGENT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -87,14 +87,6 @@ def attempts(trial: Path) -> list[dict[str, object]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
-def finished_training(attempt: dict[str, object]) -> bool:
-    """Tell whether an attempt did steps and finished.
-
-    Snakemake deletes the result of a job that is preempted as it ends: the next attempt then finishes without a step.
-    """
-    return attempt["reason"] == "finished" and attempt["from"] != attempt["reached"]
-
-
 def test_two_folds_of_six_trials(slurm: Slurm, experiment: Checkout) -> None:
     results = experiment.folder / "results/tuned"
     search = results / "search"
@@ -110,7 +102,7 @@ def test_two_folds_of_six_trials(slurm: Slurm, experiment: Checkout) -> None:
         process.kill()
         run.abandon()
 
-    assert run.reasons == ["preempted", "finished"]
+    assert run.reasons_of_training == ["preempted", "finished"]
     assert len(set(run.jobs)) == 1
     with (search / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -124,7 +116,8 @@ def test_two_folds_of_six_trials(slurm: Slurm, experiment: Checkout) -> None:
             continue
         assert row["status"] == "finished"
         assert float(row["objective"]) == pytest.approx(fmean(best_losses(trial)), rel=1e-12)
-        assert len([each for each in attempts(trial) if finished_training(each)]) == 2
+        trained = [each["reason"] for each in attempts(trial) if not finished_again(each)]
+        assert trained.count("finished") == 2
     best = min((row for row in rows if row["status"] == "finished"), key=lambda row: float(row["objective"]))
     summary = json.loads((results / "best/seed-1/summary.json").read_text())
     assert summary["config"]["model"]["args"]["width"] == int(best["model.args.width"])
