@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from absent import optional
 from checkout import environment
 from sklearn.datasets import load_digits
 
@@ -109,7 +110,7 @@ def test_the_readme_s_way(files, script):
 
 @pytest.mark.slow
 def test_a_keras_callback_ends_it(files):
-    pytest.importorskip("keras", exc_type=ImportError)
+    optional("keras")
     script = """
 import keras
 

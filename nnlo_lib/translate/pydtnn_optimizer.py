@@ -14,6 +14,7 @@ RULES = {
 
 
 def optimizer(draft: Draft, options: Options, ranks: int) -> None:
+    """Set the optimizer at the rate that PyDTNN stepped with. Raises UserError for one it did not have."""
     name = options["optimizer"].lower()
     if name not in RULES:
         raise UserError(f"PyDTNN has no optimizer '{name}'; {nearest(name, RULES)}")

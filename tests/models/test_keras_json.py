@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from absent import optional
 from safetensors.torch import load
 from torch.nn import functional
 from training import training, under_way
@@ -18,7 +19,7 @@ from nnlo_lib.models.weights import load_weights
 from nnlo_lib.train.replica.replica import Replica
 
 os.environ["KERAS_BACKEND"] = "torch"
-pytest.importorskip("keras")
+optional("keras")
 FILES = Path(__file__).parent / "keras"
 IMAGES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
 

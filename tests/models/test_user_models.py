@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from absent import optional
 from training import training
 
 from nnlo_lib.errors import UserError
@@ -79,7 +80,7 @@ def test_broken_modules(tmp_path, monkeypatch, text, told):
 
 def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
     """And its weights are called alike however many there were before."""
-    pytest.importorskip("keras", exc_type=ImportError)
+    optional("keras")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(
         "import keras\ndef get_model():\n"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from absent import optional
 from numpy.testing import assert_allclose
 
 from nnlo_lib.config import Classification, Regression
@@ -106,7 +107,7 @@ def test_every_name_is_there(problem):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_hinge_is_that_of_keras(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
-    keras = pytest.importorskip("keras")
+    keras = optional("keras")
     found = loss_of(CLASSES, "hinge")(torch.from_numpy(SCORES), torch.from_numpy(LABELS))
     wanted = keras.ops.convert_to_numpy(keras.losses.categorical_hinge(HOT, SCORES))
     assert_allclose(found, wanted, rtol=1e-6)
