@@ -43,7 +43,7 @@ def launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event)
 
 
 def _never_came_up(task: Task, outcome: Outcome) -> bool:
-    """Tell whether all ranks ended before MPI had connected them; MPICH's status is then that of a TERM, 15."""
+    """Tell whether all ranks ended, or hung, before MPI had connected them; MPICH's status is then that of a TERM, 15."""
     return outcome.reason in ("killed", "preempted") and not any((task.state / "ranks").glob("[0-9]*"))
 
 
@@ -64,10 +64,7 @@ def _launch(task: Task, launcher: str, limit: Limit, signals: Heard, lost: Event
     watch.join()
     segments.clear()
     if watch.given_up:
-        text = (
-            f"no rank came up in time (parallel.peer_timeout: {timeout:g}); what '{launcher}' said is above"
-        )
-        return Outcome("peer lost", text)
+        return Outcome("killed", f"no rank came up in time; what '{launcher}' said is above")
     return verdict(task, End(status, told, watch.first, signals.first, kernel_kills() > starved, limit))
 
 

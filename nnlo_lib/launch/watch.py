@@ -11,14 +11,15 @@ from nnlo_lib.launch.signals import Heard
 GLANCE = 0.1  # seconds between two looks
 PATIENCE = 10.0  # seconds that ranks may outlive their launcher
 STARTING = 60.0  # seconds in which ranks may come up; after them they are told to stop even if not all have
+LATEST = 180.0  # seconds after which none will, whatever the file system: a start is then tried again
 
 
 class Watch(Thread):
     """Watch `expected` ranks of a launcher (`child`) until it and they have ended.
 
     first: those that ended first; a launcher that then kills the others may name the wrong one. signals: are passed
-    on to the ranks, once all can hear them. lost: once set, all must end at once. timeout: seconds, a minute at
-    least, in which ranks must come up; given_up: they had not.
+    on to the ranks, once all can hear them. lost: once set, all must end at once. timeout: seconds, one to
+    three minutes, in which ranks must come up; given_up: they had not.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Watch(Thread):
         self._ranks, self._expected, self._child = ranks, expected, child
         self._signals, self._lost = signals, lost
         self._begun, self._ended = time.monotonic(), 0.0
-        self._told, self._timeout = False, max(timeout, STARTING)
+        self._told, self._timeout = False, min(max(timeout, STARTING), LATEST)
         self.first: list[str] = []
         self.given_up = False
 
