@@ -75,9 +75,7 @@ def search_in_blocks(
     watch.join()
     segments.clear()
     if watch.given_up:
-        raise UserError(
-            f"no rank came up in time (parallel.peer_timeout: {experiment.parallel.peer_timeout:g})"
-        )
+        raise UserError("no rank came up in time; what the launcher said is above")
     return _status(state, watch.first)
 
 
