@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 from datetime import UTC, datetime
 
 import torch
@@ -11,6 +10,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import AllReduce, Run
 from nnlo_lib.errors import UserError
 from nnlo_lib.train.faults import arm
+from nnlo_lib.train.leaving import leave
 from nnlo_lib.train.notes import announce, confess, stopped
 from nnlo_lib.train.observe.described import described
 from nnlo_lib.train.observe.observers import observers
@@ -118,14 +118,5 @@ def _simulate_safely(task: Task, stop: StopFlag) -> int:
         return confess(task.state, 0, error)
 
 
-def _leave(status: int) -> None:
-    """End without taking the interpreter apart, for which torch needs a second."""
-    if (MPI := sys.modules.get("mpi4py.MPI")) and MPI.Is_initialized():  # noqa: N806
-        MPI.Finalize()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    _leave(main())
+    leave(main())

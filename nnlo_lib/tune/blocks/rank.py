@@ -9,8 +9,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from mpi4py import MPI
-
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.data.atomic import replacing
 from nnlo_lib.errors import EXIT_USER_ERROR, UserError
@@ -23,6 +21,7 @@ from nnlo_lib.search.study import Study
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.scheduler import Job
 from nnlo_lib.state.speech import say
+from nnlo_lib.train.leaving import leave
 from nnlo_lib.train.notes import announce
 from nnlo_lib.tune.blocks.coordinator import Coordinator, pulse_of
 from nnlo_lib.tune.blocks.names import OUTCOME
@@ -119,9 +118,8 @@ def _coordinate(world: World, folder: Path, wish: Wish) -> bool:
 def _leave(world: World, whole: bool) -> None:
     """End without taking the interpreter apart; nor MPI if it would wait for what never comes."""
     if whole:
-        MPI.Finalize()
-    else:
-        world.post.linger(LINGER)
+        leave(0)
+    world.post.linger(LINGER)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
