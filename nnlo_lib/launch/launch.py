@@ -25,6 +25,9 @@ from nnlo_lib.state.speech import say, say_raw
 from nnlo_lib.train.task import Task
 
 STARTS = 3  # tries to bring ranks up: MPI may fail to connect them on a busy machine
+FABRICS = Path("/sys/class/infiniband"), Path("/sys/class/cxi")
+# MPICH's UCX gives Slurm 4 KiB of whatever lies behind its address, which Slurm cannot always read; libfabric does not
+PLAIN = {"UCX_TLS": "self,sm,tcp", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 NOTES = ("ranks", "failures", "stopped")  # folders of what ranks leave for their launcher
 
 
@@ -98,12 +101,12 @@ def _processes(task: Task) -> int:
 
 
 def environment(parallel: Parallel) -> dict[str, str]:
-    """Bound the threads; find the mpiexec beside this python; keep UCX off devices that are not there."""
+    """Bound the threads; find the mpiexec beside this python; name the network if there is but one."""
     threads = str(parallel.threads_per_rank)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
-    if not Path("/sys/class/infiniband").exists():
-        environment.setdefault("UCX_TLS", "self,sm,tcp")
+    if not any(path.exists() for path in FABRICS):
+        environment = PLAIN | environment
     if sys.stderr.isatty():
         environment["NNLO_TERMINAL"] = "1"
     return environment
