@@ -160,6 +160,16 @@ def _check(options: argparse.Namespace) -> None:
     shards = sum(map(len, plan.shards.values()))
     conversions = f", after {shards:,} conversions" if shards else ""
     print(f"{options.file} is fine: {'; '.join(told)}{conversions}")
+    _warn(experiment)
+
+
+def _warn(experiment: "Experiment") -> None:
+    """Tell of what can be, and is hardly meant."""
+    from nnlo_lib.search.unseen import seen_test
+    from nnlo_lib.state.speech import say
+
+    if warning := seen_test(experiment):
+        say(f"warning: {warning}")
 
 
 def _search_line(search: "Search") -> str:
@@ -173,7 +183,9 @@ def _plan(options: argparse.Namespace) -> None:
     from nnlo_lib.experiment_file import load
     from nnlo_lib.tune.plan_command import plan
 
-    print(plan(load(options.file, options.changes)))
+    experiment = load(options.file, options.changes)
+    print(plan(experiment))
+    _warn(experiment)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,10 +1,14 @@
 """The one kind of error that is the user's to mend: shown as a sentence, exit status 2."""
 
 import functools
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 
 EXIT_USER_ERROR = 2
+EXIT_UNREAD = 128 + signal.SIGPIPE
 
 
 class UserError(Exception):
@@ -12,17 +16,34 @@ class UserError(Exception):
 
 
 def reported(main: Callable[[], int | None]) -> Callable[[], int]:
-    """Turn a `UserError` raised by a command into its sentence on stderr and exit status 2."""
+    """Turn a `UserError` raised by a command into its sentence on stderr and exit status 2.
+
+    Where nobody reads on, as behind `| head`, the command ends without a word.
+    """
 
     @functools.wraps(main)
     def command() -> int:
         try:
-            return main() or 0
+            status = main() or 0
+            sys.stdout.flush()
+            return status
         except UserError as error:
             print(f"nnlo: error: {error}", file=sys.stderr)
             return EXIT_USER_ERROR
+        except BrokenPipeError:
+            if not _is_unread(sys.stdout.fileno()):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            return EXIT_UNREAD
 
     return command
+
+
+def _is_unread(pipe: int) -> bool:
+    """Tell whether the other end of a pipe is closed."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 class DivergedError(UserError):

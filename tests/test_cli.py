@@ -1,5 +1,6 @@
 """The command as a user types it."""
 
+import os
 import statistics
 import subprocess
 import sys
@@ -113,6 +114,32 @@ def test_bad_change():
 def test_run_that_is_not_there():
     told = refused(nnlo("run", "config/config.yaml", "--run", "downpor"))
     assert told == "config/config.yaml has no run 'downpor'; it has allreduce, downpour\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_reads_on(tmp_path, unbuffered):
+    """As behind `| head`."""
+    (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", "from nnlo_lib.cli import main; main()", "plan", "mine.yaml"],
+        cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(REPOSITORY)},
+        stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+@pytest.mark.parametrize(("more", "warned"), [("", True), (", folds: {k: 2}", False)])
+def test_a_test_split_that_chooses_is_told(tmp_path, command, more, warned):
+    (tmp_path / "mine.yaml").write_text(
+        f"data: {{validation: test}}\nsearch: {{space: {{train.batch_size: [8, 9]}}{more}}}\n"
+    )
+    done = nnlo(command, "mine.yaml", folder=tmp_path)
+    assert done.returncode == 0
+    assert ("nnlo: warning: data.validation: the test split chooses" in done.stderr) == warned
 
 
 @pytest.mark.parametrize("command", ["run", "simulate", "chaos"])

@@ -147,7 +147,11 @@ class Blocks(Strict):
         1, ge=0, description="Trainings decided before a block is free, so that none waits for a proposal; each knows "
         "so many results less. Not with order: fixed.",
     )  # fmt: skip
-    deaths: int = Field(2, ge=1, description="A training that so many blocks died of has failed.")
+    deaths: int = Field(
+        2,
+        ge=1,
+        description="A training that so many blocks died of, in all starts of the search, has failed.",
+    )
     silence: float = Field(
         60.0,
         gt=0,

@@ -2,12 +2,15 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema, model_serializer, model_validator
 
 from nnlo_lib.config.strict import Strict, refuse
 
 Scalar = bool | int | float | str | None
-Choices = Annotated[tuple[Scalar, ...], Field(min_length=1)]
+JSON = ("boolean", "integer", "number", "string", "array", "object", "null")
+Value = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": kind} for kind in JSON]})]
+Choices = Annotated[tuple[Value, ...], Field(min_length=1)]
+Wanted = Annotated[tuple[Scalar, ...], Field(min_length=1)]
 KINDS = ("uniform", "log_uniform", "integer", "log_integer", "choice", "constant")
 
 
@@ -22,9 +25,11 @@ class Dimension(Strict):
     log_integer: tuple[int, int] | None = Field(
         None, description="Positive whole numbers, even on a logarithmic scale."
     )
-    choice: Choices | None = Field(None, description="One of these; a plain list means the same.")
-    constant: Scalar = Field(None, description="Always this; a plain value means the same.")
-    when: dict[str, Scalar | Choices] = Field(
+    choice: Choices | None = Field(
+        None, description="One of these, which may be lists or mappings; a plain list means the same."
+    )
+    constant: Value = Field(None, description="Always this; a plain value means the same.")
+    when: dict[str, Scalar | Wanted] = Field(
         {},
         description="Matters only where these searched keys have these values: `{algorithm.name: [easgd]}`.",
     )

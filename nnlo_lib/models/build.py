@@ -46,7 +46,7 @@ def build(
         told = ", ".join(
             [*([] if Path(name).suffix == ".py" else [f"shape={shape}, classes={classes}"]), f"{args}"]
         )
-        raise UserError(f"the model {name}({told}) failed: {last_line(error)}") from error
+        raise UserError(f"{last_line(error)}: so the model {name}({told}) failed") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"the model {name} returned {type(model).__name__}, not a torch.nn.Module")
     return model

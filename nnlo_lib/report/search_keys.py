@@ -28,7 +28,7 @@ class SearchedKey:
 
     def number(self, value: Any) -> float:
         """Return the number of a value."""
-        return float(self.listed.index(value)) if self.listed else float(value)
+        return float([*map(repr, self.listed)].index(repr(value))) if self.listed else float(value)
 
     def axis(self, numbers: Sequence[float], start: float, end: float) -> Axis:
         """Return an axis for values that occur, given by their numbers."""
@@ -51,8 +51,9 @@ def searched_keys(data: SearchData, rows: Sequence[Row]) -> list[SearchedKey]:
 
 def _in_order(dimension: Dimension, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return what occurs, in the order of the file."""
-    given = [value for value in dimension.choice or () if value in values]
-    return tuple(dict.fromkeys([*given, *values]))
+    there = {repr(value): value for value in values}
+    given = {repr(value): value for value in dimension.choice or () if repr(value) in there}
+    return tuple((given | there).values())
 
 
 def _is_number(value: Any) -> bool:

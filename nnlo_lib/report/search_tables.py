@@ -11,7 +11,7 @@ from nnlo_lib.report.search_data import SearchData, named
 from nnlo_lib.report.search_keys import SearchedKey
 from nnlo_lib.report.words import MISSING, bold, listing, plural, seconds
 from nnlo_lib.search.row import Row
-from nnlo_lib.search.words import shown
+from nnlo_lib.search.words import cause, shown
 
 FEW = 12  # trials whose folds are drawn
 
@@ -82,13 +82,16 @@ def folds(data: SearchData) -> list[Folds]:
 
 
 def failures(data: SearchData) -> list[Failure]:
-    """Return the reasons of failure, the most frequent first."""
+    """Return the causes of failure, the most frequent first, each in the words of its first trial."""
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in data.rows:
         if row.state in ("failed", "unwanted"):
-            groups[row.reason or "no reason given", row.state].append(row)
+            groups[cause(row.reason), row.state].append(row)
     ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
-    return [Failure(reason, state, len(rows), _numbers(rows)) for (reason, state), rows in ranked]
+    return [
+        Failure(rows[0].reason or "no reason given", state, len(rows), _numbers(rows))
+        for (_, state), rows in ranked
+    ]
 
 
 def _cells(data: SearchData, row: Row, keys: Sequence[SearchedKey]) -> list[str]:

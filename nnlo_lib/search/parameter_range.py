@@ -54,5 +54,7 @@ def _dimension(where: str, each: Any) -> Dimension:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numpy's scalars into Python's."""
+    """Turn numpy's scalars into Python's, and tuples into lists, as files have them."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     return value.item() if hasattr(value, "item") else value

@@ -53,10 +53,12 @@ class Refused:
         name = _name(key)
         if not what.startswith("unknown key") or name not in self.space:
             return []
-        tried = {
-            value: self.refusals({name: value, key: point[key]}) for value in self.space[name].choice or ()
-        }
-        return [str(value) for value, found in tried.items() if "unknown " not in str(found)]
+        names = self.space[name].choice or ()
+        return [
+            str(value)
+            for value in names
+            if "unknown " not in str(self.refusals({name: value, key: point[key]}))
+        ]
 
 
 def _name(key: str) -> str:

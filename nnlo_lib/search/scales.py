@@ -7,8 +7,9 @@ from typing import Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
-from nnlo_lib.config.space import Dimension, Scalar
+from nnlo_lib.config.space import Dimension
 
 Array = NDArray[np.float64]
 
@@ -21,16 +22,16 @@ class Scale(Protocol):
     @property
     def width(self) -> int: ...
 
-    def at(self, quantile: float) -> Scalar:
+    def at(self, quantile: float) -> JsonValue:
         """Return the value at a place of the unit interval."""
 
-    def locate(self, value: Scalar) -> float:
+    def locate(self, value: JsonValue) -> float:
         """Return the place of a value, not a number if it is none of them."""
 
     def coordinates(self, quantiles: Array) -> Array:
         """Return (n, width) coordinates in [0, 1] for a model; not a number stays none."""
 
-    def levels(self, most: int | None) -> Sequence[Scalar]:
+    def levels(self, most: int | None) -> Sequence[JsonValue]:
         """Return values for a grid: all that are listed, so many at most of a range, both ends among them.
 
         None: every value; `ValueError` where there is no end of them.
@@ -54,7 +55,7 @@ class Real:
             value = self.low + quantile * (self.high - self.low)
         return float(min(max(value, self.low), self.high))
 
-    def locate(self, value: Scalar) -> float:
+    def locate(self, value: JsonValue) -> float:
         if not _is_number(value) or not self.low <= value <= self.high:
             return math.nan
         if self.log:
@@ -94,13 +95,13 @@ class Integer:
             values = np.floor(self.low + quantiles * self.count)
         return np.clip(values, self.low, self.high) - self.low
 
-    def rank(self, value: Scalar) -> int | None:
+    def rank(self, value: JsonValue) -> int | None:
         """Return how many values are smaller; None if it is none of them."""
         if not _is_number(value) or not self.low <= value <= self.high or value != int(value):
             return None
         return int(value) - self.low
 
-    def locate(self, value: Scalar) -> float:
+    def locate(self, value: JsonValue) -> float:
         rank = self.rank(value)
         return math.nan if rank is None else float(self._middles(np.array([float(rank)]))[0])
 
@@ -124,7 +125,7 @@ class Integer:
 class Listed:
     """Values in a list, in equal cells: ordered if they are numbers, one coordinate each if not."""
 
-    values: tuple[Scalar, ...]
+    values: tuple[JsonValue, ...]
 
     @property
     def count(self) -> int:
@@ -136,14 +137,14 @@ class Listed:
         ordered = all(map(_is_number, self.values))
         return min(self.count - 1, 1) if ordered or self.count < 3 else self.count
 
-    def at(self, quantile: float) -> Scalar:
+    def at(self, quantile: float) -> JsonValue:
         return self.values[min(int(quantile * self.count), self.count - 1)]
 
     def ranks(self, quantiles: Array) -> Array:
         """Return the places in the list."""
         return np.minimum(np.floor(quantiles * self.count), self.count - 1)
 
-    def rank(self, value: Scalar) -> int | None:
+    def rank(self, value: JsonValue) -> int | None:
         """Return the place in the list; None if it is not there."""
         exactly = [repr(each) == repr(value) for each in self.values]
         if True in exactly:
@@ -151,7 +152,7 @@ class Listed:
         equal = [_is_number(each) and _is_number(value) and each == value for each in self.values]
         return equal.index(True) if True in equal else None
 
-    def locate(self, value: Scalar) -> float:
+    def locate(self, value: JsonValue) -> float:
         rank = self.rank(value)
         return math.nan if rank is None else (rank + 0.5) / self.count
 
@@ -163,7 +164,7 @@ class Listed:
             np.isnan(ranks)[:, None], math.nan, (ranks[:, None] == np.arange(self.count)).astype(float)
         )
 
-    def levels(self, most: int | None) -> tuple[Scalar, ...]:
+    def levels(self, most: int | None) -> tuple[JsonValue, ...]:
         return self.values
 
 
@@ -180,5 +181,5 @@ def scale(dimension: Dimension) -> Scale:
     return Real(*dimension.ends, log)
 
 
-def _is_number(value: Scalar) -> TypeGuard[int | float]:
+def _is_number(value: JsonValue) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

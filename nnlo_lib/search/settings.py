@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.model import FILES, WEIGHTS
 from nnlo_lib.data.atomic import replacing
+from nnlo_lib.data.manifest import sha256
 from nnlo_lib.errors import UserError
+from nnlo_lib.user_function import file_and_function
 
 NAME = "search.json"
+KEPT = (".py", *FILES, *WEIGHTS)
 FREE: dict[str, Any] = {
     "trials": True,
     "parallel": True,
@@ -29,7 +33,10 @@ def agree(folder: Path, experiment: Experiment) -> None:
     if not path.exists():
         with replacing(path) as part:
             part.write_text(json.dumps(now, indent=1) + "\n")
-    if changes := list(_differences(_read(path), now)):
+    then = _read(path)
+    if "files" not in then:
+        now.pop("files")  # as nnlo wrote it before it looked into them
+    if changes := list(_differences(then, now)):
         raise UserError(
             f"{path}: the trials of this search were made with other settings: {'; '.join(changes)}. "
             f"Set them back, give the experiment another `name:`, or delete {folder}"
@@ -42,7 +49,29 @@ def settings(experiment: Experiment) -> dict[str, Any]:
     base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
     search = experiment.search.model_dump(mode="json", exclude={**FREE, "space": True})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
-    return base | {"seeds": experiment.seeds[0], "search": search | space}
+    named = {key: value for key, value in base.items() if key != "data"}  # which is in a store by now
+    return base | {
+        "seeds": experiment.seeds[0],
+        "search": search | space,
+        "files": dict(_files([named, space])),
+    }
+
+
+def _files(settings: Any) -> Iterator[tuple[str, str]]:
+    """Yield the user's files that are named anywhere, code and networks, each with a fingerprint."""
+    texts = set(_texts(settings))
+    code = {file_and_function(text.partition("@")[0])[0] for text in texts}  # mine.py:rank@output
+    for name in sorted(texts | code):
+        if Path(name).suffix in KEPT and Path(name).is_file():
+            yield name, sha256(Path(name))[:16]
+
+
+def _texts(settings: Any) -> Iterator[str]:
+    if isinstance(settings, str):
+        yield settings
+    elif isinstance(settings, dict | list):
+        for each in settings.values() if isinstance(settings, dict) else settings:
+            yield from _texts(each)
 
 
 def _read(path: Path) -> Any:

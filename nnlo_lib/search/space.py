@@ -37,15 +37,12 @@ class Space:
     @cached_property
     def size(self) -> int | None:
         """Number of different points; None if there is no end of them."""
-        switches = {other for others in self._when.values() for other in others}
-        rest = self.scales.keys() - switches
-        choices = self._grow([key for key in self._order if key in switches], None)
-        counts = (
-            math.prod(self.scales[key].count for key in rest if self._matters(key, point))
-            for point in choices
-        )
-        total = sum(counts)
+        total = self._count({key: each.count for key, each in self.scales.items()}, None)
         return None if math.isinf(total) else int(total)
+
+    def grid(self, levels: int) -> int:
+        """Return the number of points of a grid with so many levels of each range."""
+        return int(self._count({key: len(each.levels(levels)) for key, each in self.scales.items()}, levels))
 
     def sample(self, generator: np.random.Generator) -> Point:
         """Draw a point."""
@@ -98,6 +95,13 @@ class Space:
         widths = [each.width for each in self.scales.values()]
         parts = np.split(coordinates, np.cumsum(widths)[:-1])
         return self.at(np.array([part[0] if len(part) == 1 else _middle(part) for part in parts]))
+
+    def _count(self, counts: Mapping[str, float], levels: int | None) -> float:
+        """Count points, where each key has so many values."""
+        switches = {other for others in self._when.values() for other in others}
+        rest = self.scales.keys() - switches
+        choices = self._grow([key for key in self._order if key in switches], levels)
+        return sum(math.prod(counts[key] for key in rest if self._matters(key, point)) for point in choices)
 
     def _matters(self, key: str, point: Point) -> bool:
         return all(

@@ -1,10 +1,21 @@
 """Figures of a search in plain text."""
 
 import math
+import re
 
 from nnlo_lib.config.search import Objective
 from nnlo_lib.search.row import Row
 from nnlo_lib.search.trial import Point
+
+OF_ONE = re.compile(
+    r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*"
+)  # settings, and figures: not the line of a file
+
+
+def cause(reason: str) -> str:
+    """Return what a reason has in common with those of other trials."""
+    less = OF_ONE.sub("", reason)
+    return cause(less) if less != reason else less
 
 
 def measured(objective: Objective, row: Row) -> str:

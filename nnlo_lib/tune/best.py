@@ -14,7 +14,7 @@ from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import manifest_of
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.row import Row
-from nnlo_lib.search.words import measured
+from nnlo_lib.search.words import cause, measured
 from nnlo_lib.tune.table import write_table
 from nnlo_lib.tune.trial_run import trial_run
 from nnlo_lib.tune.written import written
@@ -47,10 +47,11 @@ def best_row(record: Record) -> Row:
         return rows[best]
     if not rows:
         raise UserError(f"{record.folder}: no trial has been made yet")
-    reasons = Counter(row.reason for row in rows if row.reason)
+    reasons = [row.reason for row in rows if row.reason]
     if not reasons:
         raise UserError(f"{record.folder}: no trial has ended yet")
-    (reason, count), *_ = reasons.most_common(1)
+    (most, count), *_ = Counter(map(cause, reasons)).most_common(1)
+    reason = next(reason for reason in reasons if cause(reason) == most)
     raise UserError(
         f"{record.folder}: none of {len(rows)} trials came to anything; {count} of them: {reason}; see {TRIALS} there"
     )

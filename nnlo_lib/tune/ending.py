@@ -6,6 +6,7 @@ from pathlib import Path
 from nnlo_lib.report.page import write_search_page
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.row import Row
+from nnlo_lib.search.supply import supply
 from nnlo_lib.search.words import measured, settings
 from nnlo_lib.tune.best import BEST, TRIALS, best_row, write_outcome
 
@@ -27,6 +28,8 @@ def _lines(record: Record, best: Row) -> Iterator[str]:
     counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}
     others = [f"{count} {state}" for state, count in counts.items() if count]
     hours = sum(row.core_hours for row in rows)
+    if len(rows) < record.search.trials and len(rows) == supply(record.search):
+        yield f"space:  exhausted by {len(rows)} trials, where search.trials is {record.search.trials}"
     yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"
     yield f"table:  {record.folder / TRIALS}"
     yield f"page:   {record.folder / PAGE}"

@@ -10,6 +10,7 @@ from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import gpus, processes
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.space import Space
+from nnlo_lib.search.supply import supply
 from nnlo_lib.search.words import clock
 from nnlo_lib.tune.config_file import folder_of
 from nnlo_lib.tune.expected import Expected, expected
@@ -21,10 +22,13 @@ DRAWN = 64  # points, to see what trials ask for
 
 def search_lines(experiment: Experiment, search: Search) -> Iterator[str]:
     """Yield lines: trials, rungs, jobs, hours at most and measured, budget, and what follows."""
+    points = supply(search)
+    few = points is not None and points < search.trials
+    search = search.model_copy(update={"trials": points}) if few else search
     likely, most = expected(experiment, search), expected(experiment, search, 1)
     runs = _runs(experiment, search)
     rows = [
-        ("search", f"{search.trials} trials by {search.method.name}, {search.parallel} trainings at a time"),
+        ("search", f"{_trials(search, few)} by {search.method.name}, {search.parallel} trainings at a time"),
         ("folds", _folds(search)),
         ("epochs", _epochs(experiment, search, likely)),
         ("jobs", _jobs(runs, likely, most)),
@@ -34,6 +38,11 @@ def search_lines(experiment: Experiment, search: Search) -> Iterator[str]:
         ("then", _then(experiment, runs)),
     ]
     yield from (f"{name:<9} {text}" for name, text in rows if text)
+
+
+def _trials(search: Search, few: bool) -> str:
+    """Say how many trials; few: the space has no more."""
+    return f"{search.trials} trials{', all that the space has,' if few else ''}"
 
 
 def _runs(experiment: Experiment, search: Search) -> list[Run]:

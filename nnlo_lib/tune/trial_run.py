@@ -21,7 +21,7 @@ def trial_run(experiment: Experiment, point: Point) -> Run:
         what = "; ".join(
             str(detail.get("ctx", {}).get("message", detail["msg"])) for detail in error.errors()
         )
-        raise UserError(f"search.space: {shown(point)} makes no training: {what}") from error
+        raise UserError(f"{what}: so search.space makes no training at {{{shown(point)}}}") from error
 
 
 def shown(point: Point) -> str:

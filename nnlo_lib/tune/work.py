@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.data.manifest import Manifest
 from nnlo_lib.errors import UserError
-from nnlo_lib.jobs import gpus
+from nnlo_lib.jobs import gpus, manifest_of
 from nnlo_lib.launch.attempt import Wishes
 from nnlo_lib.launch.command import attempted
 from nnlo_lib.search.trial import Leaf, Result, read_result, read_trial
@@ -33,11 +34,12 @@ def train_leaf(
     if read_result(folder, leaf):
         return 0
     point = read_trial(folder, leaf.trial).point
+    manifest = Manifest.load(Path(manifest_of(experiment)))  # a fault of which is no point's
     try:
-        run = trial_run(experiment, point)
+        too_large = _too_large(experiment, trial_run(experiment, point), manifest)
     except UserError as error:
         return _publish(folder, Result(leaf, "failed", error=str(error)))
-    if too_large := _too_large(experiment, run):
+    if too_large:
         return _publish(folder, Result(leaf, "unwanted", error=too_large))
     task, started = task_of(experiment, folder, leaf, point), time.time()
     outcome = _tried(task, wishes, attempted)
@@ -85,15 +87,15 @@ def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
     return tuple(row for row in rows if row["epoch"] <= epochs)
 
 
-def _too_large(experiment: Experiment, run: Run) -> str:
-    """Say so if the model has more parameters than the objective allows."""
+def _too_large(experiment: Experiment, run: Run, manifest: Manifest) -> str:
+    """Say so if the model has more parameters than the objective allows. Raises UserError if it cannot be built."""
     search = experiment.search
     most = search.objective.max_parameters if search else None
     if most is None:
         return ""
     from nnlo_lib.tune.parameters import count_parameters
 
-    count = count_parameters(run, experiment.seeds[0])
+    count = count_parameters(run, manifest, experiment.seeds[0])
     return f"{count:,} parameters, and search.objective.max_parameters is {most:,}" if count > most else ""
 
 

@@ -106,6 +106,14 @@ def diverged(search):
     return made
 
 
+def lists(search):
+    layers = [[64, 64], [128], {"units": 3}]
+    made = search(space={"model.args.layers": {"choice": layers}})
+    for number in range(12):
+        made.trial({"model.args.layers": layers[number % 3]}, worth=[0.1 * number])
+    return made
+
+
 def many_keys(search):
     space = {f"model.args.a{number}": {"uniform": [0, 1]} for number in range(20)}
     made = search(space=space, objective={"metric": "val_accuracy"})
@@ -118,7 +126,7 @@ def many_keys(search):
 
 SHAPES = (
     one, one_of_many_came_to_something, none_came_to_anything, nothing_yet, categories, conditional,
-    key_of_failed_trials_only, rungs, all_alike, diverged, many_keys,
+    key_of_failed_trials_only, rungs, all_alike, diverged, many_keys, lists,
 )  # fmt: skip
 
 
@@ -209,9 +217,11 @@ def test_utilisation_by_hand(search):
 def test_failures_are_counted_by_reason(search):
     made = search().trial().trial(status="failed", error="a").trial(status="unwanted", error="b")
     made.trial(status="failed", error="a")
+    for figure in (1, 2):
+        made.trial(status="failed", error=f"c is {figure} in {{'a': {figure}}}")
     found = search_section(made.folder)["failures"]
     assert [(each.reason, each.state, each.count, each.trials) for each in found] == [
-        ("a", "failed", 2, "1, 3"), ("b", "unwanted", 1, "2"),
+        ("a", "failed", 2, "1, 3"), ("c is 1 in {'a': 1}", "failed", 2, "4, 5"), ("b", "unwanted", 1, "2"),
     ]  # fmt: skip
 
 

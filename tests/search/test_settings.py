@@ -1,5 +1,6 @@
 """A search keeps the settings that its trials were made with."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,35 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(text)
     with pytest.raises(UserError, match=rf"{tmp_path}/search.json"):
         agree(tmp_path, experiment({}))
+
+
+CODE = "def build(shape, classes):\n    pass\n"
+NAMING = {
+    "model": {"model": {"name": "mine.py:build"}},
+    "searched model": {"search": {"space": {"model.name": ["simplemlp", "mine.py:build"]}}},
+    "loss": {"loss": "mine.py:build"},
+    "metric": {"metrics": ["mine.py:build"]},
+}
+
+
+@pytest.mark.parametrize("changes", NAMING.values(), ids=NAMING)
+def test_the_users_own_files_may_not_change(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(CODE)
+    agree(tmp_path, experiment(changes))
+    agree(tmp_path, experiment(changes))
+    Path("mine.py").write_text(CODE.replace("pass", "return None"))
+    with pytest.raises(UserError, match=r'files\.mine\.py was "\w+" and is "\w+"'):
+        agree(tmp_path, experiment(changes))
+
+
+def test_an_older_search_has_no_files_to_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(CODE)
+    agree(tmp_path, experiment(NAMING["model"]))
+    written = json.loads((tmp_path / NAME).read_text())
+    del written["files"]
+    (tmp_path / NAME).write_text(json.dumps(written))
+    agree(tmp_path, experiment(NAMING["model"]))

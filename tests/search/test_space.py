@@ -203,3 +203,22 @@ def test_conditions_that_cannot_be(dimensions: dict[str, Any], words: str) -> No
     with pytest.raises(UserError) as error:
         space(**dimensions)
     assert words in str(error.value)
+
+
+def test_lists_are_points_as_any_other_value() -> None:
+    lists = [[64, 64], [128], [[1], []]]
+    found = space(a={"choice": lists}, b=[1, 2])
+    points = list(found.points())
+    assert found.size == len(points) == 6
+    for point in points:
+        again = json.loads(json.dumps(point))
+        assert again in found
+        assert found.at(found.row(again)) == point
+    assert {"a": [64], "b": 1} not in found
+
+
+@given(dimensions(), st.integers(2, 4))
+@settings(deadline=None, max_examples=60)
+def test_a_grid_has_as_many_points_as_are_counted(wanted: dict[str, Any], levels: int) -> None:
+    found = space(**wanted)
+    assert found.grid(levels) == sum(1 for _ in found.points(levels))

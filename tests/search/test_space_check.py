@@ -206,3 +206,17 @@ def test_a_range_that_cannot_be_understood(check, tmp_path, listed, said, capsys
     (tmp_path / "mine.yaml").write_text("search: {}\nmodel: {name: net.py:f}\n")
     with pytest.raises(UserError, match=r"net.py:f.*" + re.escape(said)):
         load("mine.yaml")
+
+
+# values that are lists
+
+
+def test_a_key_whose_value_is_a_list_is_searched(check):
+    found = check(space("model.args.hidden_layers: [[64, 64], [128], 3]", "metrics: {constant: [accuracy]}"))
+    assert found.search.space["model.args.hidden_layers"].choice == ([64, 64], [128], 3)
+    assert found.search.space["metrics"].constant == ["accuracy"]
+
+
+def test_a_list_where_there_is_none_is_told_at_once(check):
+    (told,) = check(space("train.batch_size: [[8], 16]"))
+    assert told == "3: search.space.train.batch_size: [8]: should be a valid integer (this is [8])"

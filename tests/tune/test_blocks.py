@@ -15,11 +15,15 @@ from checkout import environment
 from training import processes_of, wait
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.search import Blocks
 from nnlo_lib.errors import UserError
 from nnlo_lib.experiment_file import load
-from nnlo_lib.search.trial import Leaf, read_result, read_trials
+from nnlo_lib.search.trial import Leaf, Result, read_result, read_trials
 from nnlo_lib.state import attempts
-from nnlo_lib.tune.blocks.launcher import ranks_of
+from nnlo_lib.tune.blocks import coordinator
+from nnlo_lib.tune.blocks.deaths import NoBlockError
+from nnlo_lib.tune.blocks.launcher import Come, outlived, ranks_of
+from nnlo_lib.tune.blocks.post import REPORT, WORK
 from nnlo_lib.tune.blocks.tally import NAME
 
 NNLO = Path(sys.executable).with_name("nnlo")
@@ -184,21 +188,125 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
     assert any(each.start > 0 for each in told)
 
 
-def test_a_training_that_two_blocks_die_of_has_failed_and_without_a_block_it_ends(tmp_path):
+@pytest.mark.parametrize(("ranks", "lost"), [(3, [2]), (2, [1, 1])])
+def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(tmp_path, ranks, lost):
+    """With one block, all ranks are started anew."""
     trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
-    process = trials.start(3)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 2, said
-    assert "1 left" in said
-    assert "no block is left" in said
+    said = trials.finish(ranks)
+    assert said.count("starting all ranks anew") == len(lost) - 1
+    assert [
+        json.loads(line)["lost"] for line in (trials.folder / "state" / NAME).read_text().splitlines()
+    ] == lost
     wait("no process is left", lambda: not processes_of(tmp_path), 30)
-    assert json.loads((trials.folder / "state" / NAME).read_text())["lost"] == 2
-    trials.finish(3)
     killed, well = by_value(trials, "model.args.ends")["killed"], by_value(trials, "model.args.ends")["well"]
     results = trials.results()
     assert results[well].status == "finished"
     assert results[killed].status == "failed"
     assert "2 blocks were lost" in results[killed].error
+
+
+class OneRankBlocks:
+    """A world of blocks without MPI: a leaf is handed out, and whoever gets a deadly one is dead."""
+
+    def __init__(self, blocks, deadly):
+        self.blocks, self.size, self.ranks, self.post = range(blocks), 1, blocks + 1, self
+        self._deadly, self._dead, self._reports = deadly, set(), []
+        self.handed = []
+
+    def members(self, block):
+        return range(1 + block, 2 + block)
+
+    def dead(self, ranks):
+        return [rank for rank in ranks if rank in self._dead]
+
+    def sees(self, ranks):
+        return True
+
+    def name(self, rank):
+        return f"rank {rank}"
+
+    def send(self, item, to, tag):
+        if tag == WORK:
+            self.handed.append(item[0])
+            if item[0] in self._deadly:
+                self._dead.add(to)
+            else:
+                self._reports.append((to, [0, "", 0.0, 1.0, False]))
+
+    def take(self, source, tag):
+        return self._reports.pop(0) if tag == REPORT and self._reports else None
+
+
+@pytest.fixture
+def coordinate(tmp_path, monkeypatch):
+    """Have trials trained in so many blocks; return which were handed out, and whether a block was left."""
+    monkeypatch.setattr(coordinator, "LOOK", 0.0)
+    (tmp_path / "state").mkdir()
+
+    def done(trials, blocks, deadly):
+        world = OneRankBlocks(blocks, deadly)
+        driven = coordinator.Coordinator(world, tmp_path, Blocks(), 1, lambda: False)
+        leaves = [
+            Leaf(trial, 0, 1) for trial in range(trials) if not read_result(tmp_path, Leaf(trial, 0, 1))
+        ]
+        for leaf in leaves:
+            leaf.folder(tmp_path).mkdir(parents=True, exist_ok=True)
+            driven.start(leaf)
+        try:
+            while driven._queue or driven._busy:
+                driven.wait()
+                for leaf in leaves:
+                    if leaf.trial in world.handed and leaf.trial not in deadly:
+                        Result(leaf, "finished").write(tmp_path)
+        except NoBlockError:
+            return world.handed, False
+        return world.handed, True
+
+    return done
+
+
+def test_the_last_block_is_bet_only_when_nothing_else_is_left_to_do(coordinate, tmp_path):
+    assert coordinate(5, 2, {1}) == ([0, 1, 2, 3, 4, 1], True)
+    assert read_result(tmp_path, Leaf(1, 0, 1)).status == "failed"
+
+
+def test_deaths_are_counted_over_all_allocations(coordinate, tmp_path):
+    assert coordinate(4, 1, {0}) == ([0], False)
+    assert coordinate(4, 1, {0}) == ([1, 2, 3, 0], True)
+    assert "2 blocks were lost" in read_result(tmp_path, Leaf(0, 0, 1)).error
+
+
+@pytest.mark.parametrize(
+    ("came", "starts"),
+    [
+        ([(0, 0)], 1),  # nothing
+        ([(0, 1), (0, 2), (0, 3)], 3),  # deaths alone
+        ([(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)], 5),  # a result makes up for those before
+        ([(1, 1), (1, 1)], 2),
+    ],
+)
+def test_ranks_are_started_anew_as_long_as_something_comes_of_it(came, starts):
+    known = iter([Come(0, 0), *(Come(*each) for each in came for _ in range(2))])
+    begun = []
+
+    def die():
+        begun.append(1)
+        raise NoBlockError("no block is left (rank 1 has ended)")
+
+    with pytest.raises(UserError, match="the same command goes on"):
+        outlived(die, lambda: next(known), lambda: False)
+    assert len(begun) == starts
+
+
+def test_ranks_are_not_started_anew_after_a_signal():
+    count = iter(range(9))
+
+    def die():
+        raise NoBlockError("no block is left")
+
+    with pytest.raises(UserError, match="the same command goes on"):
+        outlived(die, lambda: Come(next(count), 0), lambda: True)
+    assert next(count) == 2
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,15 @@ def test_earlier_trials_tell_the_pace(tmp_path):
 def test_a_budget_is_told():
     text = plan(experiment({"budget": {"core_hours": 7}, "objective": {"target": 0.01}}))
     assert told(text, "budget") == "no new trial after 7 core hours or a trial of val_loss 0.01"
+
+
+def test_a_finite_space_has_no_more_trials_than_points():
+    """Two batch sizes, of which one has momentum: 1 + 3 points; ranges in a grid have levels."""
+    momentum = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
+    finite = {"train.batch_size": [8, 16], "train.optimizer.momentum": momentum}
+    text = plan(experiment({"space": finite, "trials": 20}))
+    assert told(text, "search").startswith("4 trials, all that the space has, by forest")
+    assert told(text, "jobs").startswith("4; ")
+    text = plan(experiment({"space": SPACE, "method": {"name": "grid", "levels": 3}, "trials": 20}))
+    assert told(text, "jobs").startswith("3; ")
+    assert told(plan(experiment({"space": finite, "trials": 4})), "search").startswith("4 trials by forest")

@@ -8,6 +8,7 @@ from made_up_search import MadeUp
 from nnlo_lib.errors import UserError
 from nnlo_lib.search.record import read_record
 from nnlo_lib.search.trial import Leaf
+from nnlo_lib.search.words import cause
 from nnlo_lib.tune.ending import tell_outcome
 from nnlo_lib.tune.progress import Told
 
@@ -88,3 +89,35 @@ def test_where_all_failed_the_reason_is_told(search):
     made = search().trial(status="failed", error="boom")
     with pytest.raises(UserError, match="boom"):
         tell_outcome(made.folder)
+
+
+def test_an_exhausted_space_is_told(search, capsys):
+    made = search(space={"train.batch_size": [8, 16]})
+    for size in (8, 16):
+        made.trial({"train.batch_size": size})
+    tell_outcome(made.folder)
+    assert "space:  exhausted by 2 trials, where search.trials is 20" in capsys.readouterr().out
+
+
+def test_trials_that_failed_alike_are_counted_together(search):
+    made = search().trial(status="failed", error="disk full")
+    for hidden in (13, 14):
+        error = f"KeyError: {hidden} is none (net.py:3): so the model net.py({{'hidden': {hidden}, 'a': {{}}}}) failed"
+        made.trial(status="failed", error=error)
+    with pytest.raises(
+        UserError, match=r"none of 3 trials came to anything; 2 of them: KeyError: 13 is none"
+    ):
+        tell_outcome(made.folder)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("12,345 parameters, and most is 10", "99 parameters, and most is 10", True),
+        ("ValueError: no (net.py:3)", "ValueError: no (net.py:4)", False),
+        ("loss is 1.5e-7", "loss is -2", True),
+        ("KeyError: 'a'", "KeyError: 'b'", False),
+    ],
+)
+def test_the_cause_of_a_failure_is_its_words_without_settings_and_figures(one, other, alike):
+    assert (cause(one) == cause(other)) == alike

@@ -1,7 +1,6 @@
 """Rank 0: gives leaves to blocks that have nothing to do, and takes them back from blocks that died."""
 
 import time
-from collections import Counter, deque
 from pathlib import Path
 
 from mpi4py import MPI
@@ -12,6 +11,7 @@ from nnlo_lib.search.trial import Leaf, Result, read_result
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.speech import say
 from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.tune.blocks.deaths import Deaths, NoBlockError
 from nnlo_lib.tune.blocks.names import PULSE, STOPPING
 from nnlo_lib.tune.blocks.post import LOST, QUIT, REPORT, STOP, WORK
 from nnlo_lib.tune.blocks.pulse import Silence
@@ -37,19 +37,22 @@ class Coordinator:
         self._cores, self._looked, self._asked = cores, time.monotonic(), False
         self._alive = {block: Silence(pulse_of(folder, block)) for block in world.blocks}
         self._busy: dict[int, tuple[Leaf, float]] = {}
-        self._queue: deque[Leaf] = deque()
-        self._deaths: Counter[Leaf] = Counter()
+        self._queue: list[Leaf] = []
+        self._deaths, self._last = Deaths(folder), ""
         self._wrecked = False
         self.tally = Tally(len(world.blocks))
 
     def start(self, leaf: Leaf) -> None:
         """Have it trained as soon as a block has nothing else to do."""
         self._queue.append(leaf)
-        self._hand_out()
+        if not self._deaths[leaf]:
+            self._hand_out()
 
     def wait(self) -> bool:
         """Return when a block has done its work; False when all have stopped, as was wished. Raises UserError."""
         while not self._is_to_stop():
+            if not self._alive:
+                raise NoBlockError(f"no block is left ({self._last})")
             self._hand_out()
             if self._hear() or self._look():
                 return True
@@ -67,9 +70,11 @@ class Coordinator:
         return whole
 
     def _hand_out(self) -> None:
+        """Give what no block has died of first: what kills one block more is then all that is left to do."""
         for block in self._alive:
             if self._queue and block not in self._busy:
-                leaf = self._queue.popleft()
+                leaf = min(self._queue, key=self._deaths.__getitem__)
+                self._queue.remove(leaf)
                 self._busy[block] = leaf, time.time()
                 work = [leaf.trial, leaf.fold, leaf.epochs]
                 self._world.post.send(work, self._world.members(block)[0], WORK)
@@ -145,21 +150,17 @@ class Coordinator:
         for rank in self._world.members(block):
             self._world.post.send(False, rank, QUIT)
         leaf, started = self._busy.pop(block, (None, 0.0))
+        self._last = why
         self.tally.lost(block)
         say(f"warning: lost block {block}, {len(self._alive)} left: {why}")
-        over = leaf is not None and self._take_back(leaf, started, why)
-        if not self._alive and not self._is_to_stop():
-            raise UserError(
-                f"no block is left ({why}); the same command goes on from there, with as many as before"
-            )
-        return over
+        return leaf is not None and self._take_back(leaf, started, why)
 
     def _take_back(self, leaf: Leaf, started: float, why: str) -> bool:
-        self._deaths[leaf] += 1
+        self._deaths.add(leaf, why)
         if read_result(self._folder, leaf):
             return True
         if self._deaths[leaf] < self._wish.deaths:
-            self._queue.appendleft(leaf)
+            self._queue.append(leaf)
             return False
         error = f"{self._deaths[leaf]} blocks were lost while they trained this; the last as {why}"
         result = Result(leaf, "failed", error=error, started=started, ended=time.time(), cores=self._cores)

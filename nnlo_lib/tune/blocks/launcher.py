@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.errors import EXIT_USER_ERROR, UserError
@@ -22,12 +24,21 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.process import Process
 from nnlo_lib.state.scheduler import Job
 from nnlo_lib.state.speech import say
-from nnlo_lib.tune.blocks.names import OUTCOME, PULSE, STOPPING
+from nnlo_lib.tune.blocks.deaths import Deaths, NoBlockError
+from nnlo_lib.tune.blocks.names import NO_BLOCK, OUTCOME, PULSE, STOPPING
 
+VAIN = 3  # allocations one after another that all died without a result
 ALONE = 120.0  # seconds that blocks have, to save and leave, after their coordinator has ended
 OUTLIVE = (
     'trap "" USR1; "$@"; exit 0'  # a shell; by USR1 MPICH's mpiexec tells all others of a rank that died
 )
+
+
+class Come(NamedTuple):
+    """What has come of a search so far: results, and blocks that died in training."""
+
+    results: int
+    deaths: int
 
 
 def ranks_of(experiment: Experiment, ranks: int | None) -> int:
@@ -61,6 +72,40 @@ def search_in_blocks(
 
     folder: of the search, whose lease this process holds; lost: that it does no more.
     """
+    return outlived(
+        lambda: _allocate(experiment, folder, launcher, ranks, signals, lost),
+        lambda: _come(folder),
+        lambda: bool(signals.first) or lost.is_set(),
+    )
+
+
+def outlived(allocate: Callable[[], int], come: Callable[[], Come], stopped: Callable[[], bool]) -> int:
+    """Start ranks anew when no block is left of those before, and something came of them; return the status.
+
+    Raises UserError where they would die for ever: nothing came, or VAIN times one after another no result.
+    """
+    vain = 0
+    while True:
+        before = come()
+        try:
+            return allocate()
+        except NoBlockError as error:
+            after = come()
+            vain = 0 if after.results > before.results else vain + 1
+            if after == before or vain == VAIN or stopped():
+                again = "the same command goes on from there, with as many as before"
+                raise UserError(f"{error}; {again}") from error
+            say(f"warning: {error}; starting all ranks anew")
+
+
+def _come(folder: Path) -> Come:
+    return Come(len([*folder.glob("trials/*/*/epochs-*.json")]), Deaths(folder).all)
+
+
+def _allocate(
+    experiment: Experiment, folder: Path, launcher: str, ranks: int, signals: Heard, lost: Event
+) -> int:
+    """Search in one allocation. Raises NoBlockError if all of its blocks died before the search had ended."""
     state = folder / "state"
     _clear(state)
     if signals.first:
@@ -134,6 +179,8 @@ def _status(state: Path, first: list[str]) -> int:
         who = "the coordinator, rank 0," if "0" in first else "the coordinator"
         say(f"error: {who} ended without a word; the same command goes on from there")
         return 1
+    if outcome["status"] == NO_BLOCK:
+        raise NoBlockError(outcome["error"])
     if outcome["status"] == EXIT_USER_ERROR:
         raise UserError(outcome["error"])
     if outcome["error"]:

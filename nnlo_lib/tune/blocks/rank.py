@@ -24,7 +24,8 @@ from nnlo_lib.state.speech import say
 from nnlo_lib.train.leaving import leave
 from nnlo_lib.train.notes import announce
 from nnlo_lib.tune.blocks.coordinator import Coordinator, pulse_of
-from nnlo_lib.tune.blocks.names import OUTCOME
+from nnlo_lib.tune.blocks.deaths import NoBlockError
+from nnlo_lib.tune.blocks.names import NO_BLOCK, OUTCOME
 from nnlo_lib.tune.blocks.post import LOST
 from nnlo_lib.tune.blocks.pulse import Pulse
 from nnlo_lib.tune.blocks.wish import Wish
@@ -104,6 +105,8 @@ def _coordinate(world: World, folder: Path, wish: Wish) -> bool:
         done = drive(study, Told(coordinator, read_record(folder)))
         coordinator.settle()
         status, error = 0 if done else EXIT_PREEMPTED, ""
+    except NoBlockError as end:
+        status, error = NO_BLOCK, str(end)
     except UserError as mistake:
         status, error = EXIT_USER_ERROR, str(mistake)
     except Exception:
