@@ -46,7 +46,7 @@ class ADPSGD(Algorithm):
         self.seed, self._neighbours = seed, list(topology.at(0).neighbours(comm.rank))
         self._inbox = Inbox(comm, self._take)
         self._asked: Question | None = None
-        self._moved = torch.empty(0)  # by averaging, in all
+        self._moved = torch.empty(0)  # by averaging, since the last telemetry
         self._staleness: Counter[int] = Counter()
         self.local_steps = 0
 
@@ -94,7 +94,10 @@ class ADPSGD(Algorithm):
         pass
 
     def telemetry(self, replica: Model) -> dict[str, float]:
-        return {"invariant": relative_error(self.comm, self._moved, replica.theta)}
+        """Sum up what was moved; a new sum is begun, so that rounding does not add up over epochs."""
+        error = relative_error(self.comm, self._moved, replica.theta)
+        self._moved.zero_()
+        return {"invariant": error}
 
     def counts(self) -> dict[str, dict[int, int]]:
         return {"staleness": dict(sorted(self._staleness.items()))}

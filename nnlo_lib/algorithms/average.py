@@ -10,7 +10,7 @@ class Average(Periodic):
         theta_i <- optimizer(theta_i, g_i), H times;    theta_i <- (1/n) sum_j theta_j
 
     Stich, Local SGD Converges Fast and Communicates Little, 2019, algorithm 1; with one epoch for H it is McMahan et
-    al.'s FedAvg of equal clients. Optimizer states stay local. Invariant: a meeting keeps the mean of the parameters.
+    al.'s FedAvg of equal clients. Optimizer states stay local. Invariant: after a meeting all replicas are equal.
     Bytes per rank: those of an all-reduce of 4 P, every H steps.
     """
 

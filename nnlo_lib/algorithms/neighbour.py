@@ -40,7 +40,7 @@ class NeighbourAlgorithm(Algorithm):
 
 
 class Mixing(NeighbourAlgorithm):
-    """Remember what mixing has moved each node: over all nodes nothing, if it keeps the mean."""
+    """Remember what mixing moved each node since the last telemetry: over all nodes nothing, if it keeps the mean."""
 
     def start(self, replica: Model) -> None:
         super().start(replica)
@@ -52,7 +52,10 @@ class Mixing(NeighbourAlgorithm):
         self._moved.add_(change)
 
     def telemetry(self, replica: Model) -> dict[str, float]:
-        return {"invariant": relative_error(self.comm, self._moved, replica.theta)}
+        """Sum up what was moved; a new sum is begun, so that rounding does not add up over epochs."""
+        error = relative_error(self.comm, self._moved, replica.theta)
+        self._moved.zero_()
+        return {"invariant": error}
 
     def tensors(self) -> dict[str, Tensor]:
         return {"moved": self._moved}

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.algorithm import Model, Share, relative_error
-from nnlo_lib.algorithms.neighbour import NeighbourAlgorithm
+from nnlo_lib.algorithms.algorithm import Model, Share
 from nnlo_lib.algorithms.neighbourhood import Neighbourhood
+from nnlo_lib.algorithms.tracking import Tracking
 
 
-class NEXT(NeighbourAlgorithm):
+class NEXT(Tracking):
     """Go part of the way to the minimum of a surrogate of the sum, and average with the neighbours.
 
         y_i <- sum_j w_ij y_j + g_i - g_i^previous  (first: g_i; g_i at x_i, the round's start)
@@ -16,8 +16,8 @@ class NEXT(NeighbourAlgorithm):
         theta_i <- sum_j w_ij (x_j + a (x~_j - x_j));    a <- a (1 - mu a)
 
     Di Lorenzo and Scutari, NEXT, 2016, arXiv:1602.00591, algorithm 1, for the mean instead of the sum of the losses.
-    With one SGD step and tau = 0 it is gradient tracking. Invariant: the mean of the y_i is the mean of the g_i.
-    Bytes per node and round: 8 P to each neighbour, one message.
+    With one SGD step and tau = 0 it is gradient tracking. Invariant: the mean of the y_i is the mean of the g_i,
+    relative to the largest g_i so far. Bytes per node and round: 8 P to each neighbour, one message.
     """
 
     def __init__(
@@ -30,13 +30,11 @@ class NEXT(NeighbourAlgorithm):
 
     def start(self, replica: Model) -> None:
         super().start(replica)
-        self._tracker, self._gradient, self._origin = (torch.zeros_like(replica.theta) for _ in range(3))
-        self.around.begin(torch.cat([replica.theta, self._tracker]))
+        self._origin = torch.zeros_like(replica.theta)
 
     def on_gradient(self, replica: Model, share: Share) -> None:
         if self._inner == 0:
-            self._tracker.add_(replica.grad).sub_(self._gradient)
-            self._gradient.copy_(replica.grad)
+            self.track(replica.grad)
             self._origin.copy_(replica.theta)
         replica.grad.add_(self._tracker).sub_(self._gradient)
         replica.grad.add_(replica.theta - self._origin, alpha=self.tau)
@@ -44,19 +42,9 @@ class NEXT(NeighbourAlgorithm):
     def on_parameters(self, replica: Model) -> None:
         self._inner.add_(1).remainder_(self.steps_per_round)
         if self._inner == 0:
-            self._mix(replica)
-
-    def _mix(self, replica: Model) -> None:
-        size = float(self._size)
-        both = torch.cat([self._origin.lerp(replica.theta, size), self._tracker])
-        theta, tracker = both.add_(self.around.meet(both).drift()).chunk(2)
-        replica.theta.copy_(theta)
-        self._tracker.copy_(tracker)
-        self._size.mul_(1 - self.step_decay * size)
-
-    def telemetry(self, replica: Model) -> dict[str, float]:
-        return {"invariant": relative_error(self.comm, self._tracker - self._gradient, self._gradient)}
+            size = float(self._size)
+            self.mix(replica, self._origin.lerp(replica.theta, size))
+            self._size.mul_(1 - self.step_decay * size)
 
     def tensors(self) -> dict[str, Tensor]:
-        vectors = {"tracker": self._tracker, "gradient": self._gradient, "origin": self._origin}
-        return {**vectors, "size": self._size, "inner": self._inner}
+        return {**super().tensors(), "origin": self._origin, "size": self._size, "inner": self._inner}

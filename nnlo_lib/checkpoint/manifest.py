@@ -8,7 +8,7 @@ from typing import Any
 
 from nnlo_lib.errors import UserError
 
-VERSION = 2
+VERSION = 3  # of all that a checkpoint holds, the state of each algorithm included
 MANIFEST = "manifest.json"
 
 

@@ -146,7 +146,7 @@ def test_another_version_is_not_thrown_away(tmp_path):
     path = tmp_path / "checkpoints/00000001/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 1}))
     with pytest.raises(
-        UserError, match="has format 1, this nnlo reads and writes format 2: go on with the nnlo"
+        UserError, match="has format 1, this nnlo reads and writes format 3: go on with the nnlo"
     ):
         together(tmp_path, load)
     assert names(tmp_path) == ["00000001"]

@@ -51,7 +51,7 @@ def test_how_far_an_attempt_has_come(tmp_path):
     checkpoint = tmp_path / "checkpoints/00000002"
     checkpoint.mkdir(parents=True)
     (checkpoint.parent / "00000003").mkdir()  # without a manifest
-    manifest = {"version": 2, "key": "", "ranks": 1, "epoch": 1, "step": 40, "metrics": {}, "seconds": 0.0}
+    manifest = {"version": 3, "key": "", "ranks": 1, "epoch": 1, "step": 40, "metrics": {}, "seconds": 0.0}
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
     assert standing(tmp_path) == (40, 40, 40)
     (tmp_path / "step").write_bytes(struct.pack("<qq", 20, 47))
