@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import merge
 from statistics import NormalDist
 from time import perf_counter
@@ -18,10 +19,19 @@ def uniform(seed: int, purpose: str, *coordinates: int) -> float:
     return ((stream(seed, purpose, *coordinates) >> 11) + 0.5) / 2**52
 
 
+@dataclass(frozen=True)
+class Call:
+    """What a collective call sends: `rounds` of `messages`, one round after the other; `size` bytes by a rank."""
+
+    size: int
+    messages: int
+    rounds: int = 1
+
+
 class Machine:
     """Ranks of unequal speed that straggle, fail and return, each behind a network card of its own.
 
-    All draws are pure functions of the seed, the rank or edge, and how often it was its turn. The clock of a rank must
+    All draws are pure functions of the seed, the rank, edge or group, and how often it was its turn. The clock of a rank must
     not go back from call to call; times and durations are in virtual seconds, sizes in bytes.
     """
 
@@ -83,20 +93,25 @@ class Machine:
         """
         left = max(sent, self._card_free[source]) + size / self._settings.bandwidth
         self._card_free[source] = left
-        delay = self._settings.retransmit * self._losses(source, to, number)
+        delay = self._settings.retransmit * self._losses(1, "loss", source, to, number)
         arrival = max(left + self._settings.latency + delay, self._last_arrival.get((source, to), 0.0))
         self._last_arrival[source, to] = arrival
         return arrival
 
-    def _losses(self, source: int, to: int, number: int) -> int:
-        """Return how often the message is lost before it comes through."""
-        if not self._settings.loss:
+    def _losses(self, messages: int, purpose: str, *coordinates: int) -> int:
+        """Return how often the unluckiest of some messages sent at once is lost: P(at most k) = (1 - loss^(k+1))^messages."""
+        if not (self._settings.loss and messages):
             return 0
-        return int(math.log(uniform(self._seed, "loss", source, to, number)) / math.log(self._settings.loss))
+        luck = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
+        return int(math.log(-math.expm1(luck)) / math.log(self._settings.loss))
 
-    def collective(self, size: int) -> float:
-        """Return how long a collective call takes in which a rank sends `size` bytes."""
-        return self._settings.latency + size / self._settings.bandwidth
+    def collective(self, call: Call, group: int, number: int) -> float:
+        """Return how long collective call `number` of a group takes: every round waits for its last message."""
+        lost = sum(
+            self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
+        )
+        waits = call.rounds * self._settings.latency + lost * self._settings.retransmit
+        return waits + call.size / self._settings.bandwidth
 
 
 class Outages:

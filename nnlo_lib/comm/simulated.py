@@ -6,16 +6,18 @@ that looks at what came from anyone first lets all ranks with an earlier clock g
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
 from nnlo_lib.comm.letters import Letter, Letters
-from nnlo_lib.comm.machine import Machine
+from nnlo_lib.comm.machine import Call, Machine
 from nnlo_lib.comm.scheduler import Process, Scheduler
+from nnlo_lib.comm.traffic import allreduce_rounds
 from nnlo_lib.config.parallel import Simulation
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ class World:
         self.size = size
         self.machine = Machine(settings or Simulation(), size, seed)
         self.scheduler = Scheduler(size, self.machine.resume)
+        self.groups = count()
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
         """Run `program` on every rank and return what each returned; the first exception ends all."""
@@ -49,6 +52,7 @@ class World:
 class _Meeting:
     """A collective call under way: what each rank brought, and what comes of it at its end."""
 
+    number: int
     brought: dict[int, Any] = field(default_factory=dict)
     start: float = 0.0
     size: int = 0
@@ -60,7 +64,7 @@ class _Group:
     """What the ranks of one communicator share."""
 
     def __init__(self, world: World, members: list[Process]) -> None:
-        self.world, self.members = world, members
+        self.world, self.members, self.number = world, members, next(world.groups)
         self.mailboxes = [Letters() for _ in members]
         self.meetings: dict[int, _Meeting] = {}
         self.tickets = 0
@@ -99,11 +103,11 @@ class SimulatedCommunicator(Communicator):
                 for key, ranks in members.items()
             }
 
-        shared, mine = self._meet(None, groups, 0)[color], members[color]
+        shared, mine = self._meet(None, groups, self._everyone_tells_everyone(0))[color], members[color]
         return SimulatedCommunicator(shared, mine.index(self.rank))._counting_into(self, mine)
 
     def barrier(self) -> None:
-        self._meet(None, lambda _: None, 0)
+        self._meet(None, lambda _: None, self._everyone_tells_everyone(0))
 
     def deal(self, start: int) -> None:
         self.barrier()
@@ -117,19 +121,21 @@ class SimulatedCommunicator(Communicator):
 
     def gather(self, item: Any) -> list[Any]:
         text = json.dumps(item)
-        texts = self._meet(text, list, len(text))
+        texts = self._meet(text, list, self._everyone_tells_everyone(len(text)))
         return [json.loads(one) for one in texts]
 
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
         if self.rank == root:
             self.traffic.broadcast(vector.nbytes, self.size, purpose)
         brought = vector.clone() if self.rank == root else None
-        vector.copy_(self._meet(brought, lambda vectors: vectors[root], vector.nbytes))
+        call = Call(vector.nbytes, self.size - 1)
+        vector.copy_(self._meet(brought, lambda vectors: vectors[root], call))
 
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
         values, width = vector.numel(), vector.element_size()
         share = self.traffic.allreduce(values, width, self.rank, self.size, purpose)
-        meeting = self._join(vector.clone(), _sum_in_rank_order, share)
+        call = self._everyone_tells_everyone(share, allreduce_rounds(values, width, self.size))
+        meeting = self._join(vector.clone(), _sum_in_rank_order, call)
         return Request(lambda: void(vector.copy_(self._leave(meeting, "an all-reduce"))))
 
     def exchange(
@@ -200,20 +206,20 @@ class SimulatedCommunicator(Communicator):
             self.seconds["wait"] += now - started
             self.seconds.tell("wait", "wait", started, now)
 
-    def _join(self, item: Any, finish: Callable[[list[Any]], Any], size: int) -> _Meeting:
+    def _join(self, item: Any, finish: Callable[[list[Any]], Any], call: Call) -> _Meeting:
         """Bring `item` to this rank's next collective call; the last to come computes the result."""
-        call, self._calls = self._calls, self._calls + 1
-        meeting = self._group.meetings.setdefault(call, _Meeting())
+        number, self._calls = self._calls, self._calls + 1
+        meeting = self._group.meetings.setdefault(number, _Meeting(number))
         meeting.brought[self.rank] = item
-        meeting.start, meeting.size = max(meeting.start, self.now()), max(meeting.size, size)
+        meeting.start, meeting.size = max(meeting.start, self.now()), max(meeting.size, call.size)
         if len(meeting.brought) == self.size:
-            del self._group.meetings[call]
-            self._finish(meeting, finish)
+            del self._group.meetings[number]
+            self._finish(meeting, finish, replace(call, size=meeting.size))
         return meeting
 
-    def _finish(self, meeting: _Meeting, finish: Callable[[list[Any]], Any]) -> None:
+    def _finish(self, meeting: _Meeting, finish: Callable[[list[Any]], Any], call: Call) -> None:
         meeting.result = finish([meeting.brought[rank] for rank in range(self.size)])
-        meeting.end = meeting.start + self._machine.collective(meeting.size)
+        meeting.end = meeting.start + self._machine.collective(call, self._group.number, meeting.number)
         for process in self._group.members:
             self._scheduler.wake(process, meeting.end)
 
@@ -223,8 +229,11 @@ class SimulatedCommunicator(Communicator):
         self._wait_until(meeting.end)
         return meeting.result
 
-    def _meet(self, item: Any, finish: Callable[[list[Any]], Any], size: int) -> Any:
-        return self._leave(self._join(item, finish, size), "a collective call")
+    def _meet(self, item: Any, finish: Callable[[list[Any]], Any], call: Call) -> Any:
+        return self._leave(self._join(item, finish, call), "a collective call")
+
+    def _everyone_tells_everyone(self, size: int, rounds: int = 1) -> Call:
+        return Call(size, self.size * (self.size - 1), rounds)
 
 
 def void(_: object) -> None:

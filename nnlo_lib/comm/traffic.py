@@ -12,10 +12,15 @@ def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
     Up to GATHERED in all, every rank sends its vector to every other; else each sends the others their chunks and
     then its own chunk of the sum: the bytes of a ring.
     """
-    if values * width * (ranks - 1) <= GATHERED:
+    if allreduce_rounds(values, width, ranks) == 1:
         return values * width * (ranks - 1)
     mine = values // ranks + (rank < values % ranks)
     return (values - mine + mine * (ranks - 1)) * width
+
+
+def allreduce_rounds(values: int, width: int, ranks: int) -> int:
+    """Return how many rounds of messages, from every rank to every other, such an all-reduce takes."""
+    return 1 if values * width * (ranks - 1) <= GATHERED else 2
 
 
 class Traffic:
@@ -42,8 +47,7 @@ class Traffic:
     def allreduce(self, values: int, width: int, rank: int, ranks: int, purpose: str) -> int:
         """Count a reproducible all-reduce; return the bytes that `rank` sends."""
         size = allreduce_bytes(values, width, rank, ranks)
-        rounds = 1 if values * width * (ranks - 1) <= GATHERED else 2
-        self._add(rounds * (ranks - 1), size, purpose)
+        self._add(allreduce_rounds(values, width, ranks) * (ranks - 1), size, purpose)
         return size
 
     def ring(self, size: int, ranks: int, purpose: str) -> None:

@@ -44,7 +44,11 @@ class Simulation(Strict):
         description="Seconds to compute one sample on a rank of speed 1; measured: the real seconds that this process "
         "took, for calibration (such a run does not replay).",
     )
-    latency: float = Field(1e-5, ge=0, description="Seconds before a message's first byte arrives.")
+    latency: float = Field(
+        1e-5,
+        ge=0,
+        description="Seconds before a message's first byte arrives; a collective call takes one or two rounds of messages.",
+    )
     bandwidth: float = Field(
         1.25e9,
         gt=0,
@@ -65,7 +69,11 @@ class Simulation(Strict):
     )
     repair: float = Field(10.0, gt=0, description="Mean seconds that a drawn failure lasts, exponential.")
     loss: float = Field(
-        0.0, ge=0, lt=1, description="Probability that a message between two ranks is lost and sent again."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a message between two ranks is lost and sent again; each round of a collective call "
+        "waits for the last of its messages.",
     )
     retransmit: float = Field(0.2, gt=0, description="Seconds after which a lost message is sent again.")
 

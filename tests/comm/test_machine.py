@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from nnlo_lib.comm.machine import Machine, uniform
+from nnlo_lib.comm.machine import Call, Machine, uniform
 from nnlo_lib.comm.simulated import World
 from nnlo_lib.config.parallel import Parallel, Simulation
 
@@ -132,9 +132,62 @@ def test_loss_delays_and_never_reorders():
 
 def test_messages_are_lost_as_often_as_the_probability_says():
     machine = Machine(Simulation(**EXACT, loss=0.25, retransmit=1e6), 2, 0)
-    losses = [machine._losses(0, 1, number) for number in range(4000)]
+    losses = [round(machine.arrival(0, 1, 0, 4e9 * number, number) / 1e6) % 4000 for number in range(4000)]
     assert sum(losses) / len(losses) == pytest.approx(0.25 / 0.75, abs=0.03)
     assert losses.count(0) / len(losses) == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.parametrize(("messages", "rounds"), [(1, 1), (12, 1), (12, 2), (4032, 2)])
+def test_a_round_waits_for_its_unluckiest_message(messages, rounds):
+    """The mean largest of m geometric numbers is the sum over k of 1 - (1 - loss^(k+1))^m."""
+    machine = Machine(Simulation(latency=0, loss=0.25, retransmit=1.0), 2, 0)
+    waits = [machine.collective(Call(0, messages, rounds), 0, number) for number in range(4000)]
+    mean = sum(1 - (1 - 0.25 ** (k + 1)) ** messages for k in range(60))
+    assert sum(waits) / len(waits) == pytest.approx(rounds * mean, abs=0.06)
+
+
+def meetings(call, seed=0, ranks=4, **settings):
+    """Return when each of some collective calls ended on rank 0."""
+
+    def program(comm):
+        half = comm.split(comm.rank % 2)
+        told = []
+        for _ in range(20):
+            call(comm)
+            told.append(comm.now())
+            half.barrier()
+        return told
+
+    return World(ranks, Simulation(**EXACT | settings), seed).run(program)[0]
+
+
+CALLS = {
+    "all-reduce": lambda comm: comm.allreduce(torch.zeros(10)),
+    "broadcast": lambda comm: comm.broadcast(torch.zeros(10)),
+    "gather": lambda comm: comm.gather(1),
+    "barrier": lambda comm: comm.barrier(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_lost_messages_hold_up_collective_calls(call):
+    lossless, lossy = meetings(call), meetings(call, loss=0.3, retransmit=5.0)
+    assert lossy[-1] >= lossless[-1] + 5 * 5.0
+    assert lossy == meetings(call, loss=0.3, retransmit=5.0)
+    assert lossy != meetings(call, seed=1, loss=0.3, retransmit=5.0)
+
+
+def test_one_rank_loses_nothing():
+    for call in CALLS.values():
+        assert meetings(call, ranks=1) == meetings(call, ranks=1, loss=0.9)
+
+
+def test_a_large_allreduce_takes_two_rounds():
+    def program(comm):
+        comm.allreduce(torch.zeros(3 * 4000))
+        return comm.now()
+
+    assert World(3, Simulation(**EXACT)).run(program) == [2 * 0.25 + 4 * 4000 * 4 / 100.0] * 3
 
 
 def test_what_a_rank_sends_shares_its_card():
