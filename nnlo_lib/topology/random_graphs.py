@@ -20,13 +20,18 @@ def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx
 
     Raises UserError where `gen_attempts` draws give none, or where no draw ever could.
     """
+    return found(settings, nodes, seed, round)[0]
+
+
+def found(settings: RandomGraph, nodes: int, seed: int, round: int) -> tuple[nx.Graph, int]:
+    """Return that graph, and after how many draws it came."""
     refuse_impossible(settings, nodes)
     generator = np.random.default_rng(stream(seed, "topology", round))
-    for _ in range(settings.gen_attempts):
+    for attempt in range(1, settings.gen_attempts + 1):
         graph = draw(settings, nodes, generator)
         if wanted(graph, settings):
-            return graph
-    raise UserError(given_up(settings, nodes))
+            return graph, attempt
+    raise UserError(given_up(settings, nodes, round))
 
 
 def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> nx.Graph:
@@ -93,18 +98,24 @@ def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
             )
 
 
-def given_up(settings: RandomGraph, nodes: int) -> str:
+def given_up(settings: RandomGraph, nodes: int, round: int) -> str:
     """Say what was searched in vain and which key to change."""
-    match settings:
-        case config.Disk(connectivity=float(target)):
-            key, searched = "connectivity", f"an algebraic connectivity within {TOLERANCE} of {target:g}"
-        case config.Disk():
-            key, searched = "radius", f"all nodes connected at radius {settings.radius:g}"
-        case config.RandomRegular():
-            key, searched = "degree", f"all nodes connected at degree {settings.degree}"
-        case _:
-            key, searched = "p", f"all nodes connected at p {settings.p:g}"
+    key, searched = sought(settings)
+    drawn = f" drawn for its round {round}" if round else ""
     return (
-        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes has {searched}; "
+        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} has {searched}; "
         f"change {key} or raise topology.gen_attempts"
     )
+
+
+def sought(settings: RandomGraph) -> tuple[str, str]:
+    """Return which key says what graph is wanted, and that in words."""
+    match settings:
+        case config.Disk(connectivity=float(target)):
+            return "connectivity", f"an algebraic connectivity within {TOLERANCE} of {target:g}"
+        case config.Disk():
+            return "radius", f"all nodes connected at radius {settings.radius:g}"
+        case config.RandomRegular():
+            return "degree", f"all nodes connected at degree {settings.degree}"
+        case _:
+            return "p", f"all nodes connected at p {settings.p:g}"

@@ -17,6 +17,14 @@ def turn(settings: config.Topology, seed: int, round: int) -> tuple[config.Graph
     return settings.of[index], stream(seed, "topology of a sequence", index), cycle * settings.rounds + now
 
 
+def round_of(settings: config.Topology, index: int, own: int) -> int:
+    """Return the round in which graph `index` of those that take turns has its turn number `own`; `turn` reversed."""
+    if not isinstance(settings, config.Sequence):
+        return own
+    cycle, now = divmod(own, settings.rounds)
+    return (cycle * len(settings.of) + index) * settings.rounds + now
+
+
 def since(settings: config.Graph, nodes: int, round: int) -> int:
     """Return the first round that has the same graph as `round`."""
     if isinstance(settings, Drawn) and settings.redraw_every:
