@@ -39,6 +39,8 @@ def simulate(experiment: Experiment, names: Sequence[str], seed: int, target: fl
 
     Without a target it is the best that all runs reach. Of folds, the first is run.
     """
+    metric = f"val_{column(next(iter(experiment.metrics), 'loss'))}"
+    _refuse_unmeasured(experiment, names, metric)
     outcomes, fold = [], 0 if experiment.folds > 1 else None
     for name in names:
         status = run_one(experiment, name, seed, fold, "mpiexec")
@@ -47,14 +49,23 @@ def simulate(experiment: Experiment, names: Sequence[str], seed: int, target: fl
         outcomes.append(
             _outcome(Path("results", experiment.name, Job(run=name, seed=seed, fold=fold).path), name)
         )
-    metric = f"val_{column(next(iter(experiment.metrics), 'loss'))}"
-    if metric not in outcomes[0].history[0]:
-        raise UserError("nothing is validated: set data.validation")
     bests = [outcome.best(metric) for outcome in outcomes]
     goal = _best(metric, bests, worst=True) if target is None else target
     print(f"\nvirtual time until {metric} is {goal:.4f}; bytes and messages of all ranks together\n")
     print("\n".join(_table([HEADINGS, *(_cells(outcome, metric, goal) for outcome in outcomes)])))
     return 0
+
+
+def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:
+    """Refuse runs that would end without the metric that all are compared by."""
+    for name in names:
+        run = experiment.variants[name]
+        if run.data.validation == 0 and experiment.folds == 1:
+            raise UserError(f"nothing is validated in {name}: set data.validation")
+        if metric.removeprefix("val_") not in run.measured:
+            raise UserError(
+                f"{name} does not measure {metric}, by which runs are compared: add it to metrics"
+            )
 
 
 def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:

@@ -158,6 +158,16 @@ def test_of_folds_the_first_is_simulated(tmp_path):
     assert (tmp_path / "results/mine-simulated/allreduce/seed-0/fold-0/summary.json").exists()
 
 
+def test_runs_that_could_not_be_compared_are_not_simulated(tmp_path):
+    runs = "runs: {one: {}, other: {data: {validation: 0}}, third: {metrics: [cross_entropy]}}\n"
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nparallel: {{ranks: 2}}\n{runs}")
+    told = refused(nnlo("simulate", "mine.yaml", folder=tmp_path))
+    assert told == "nothing is validated in other: set data.validation\n"
+    told = refused(nnlo("simulate", "mine.yaml", "--set", "runs.other.data.validation=0.2", folder=tmp_path))
+    assert told.startswith("third does not measure val_accuracy, by which runs are compared")
+    assert not (tmp_path / "results").exists()
+
+
 def test_bad_file_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "mine.yaml").write_text("train: {epochs: 0}\n")
     refused(nnlo("run", "mine.yaml", folder=tmp_path))
