@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from nnlo_lib.config import Experiment, Run, Strict, blocks, merge, nearest
-from nnlo_lib.config.validity import needs
+from nnlo_lib.config.validity import needs, unused
 from nnlo_lib.config.watching import blind
 from nnlo_lib.errors import UserError
 from nnlo_lib.yaml_file import Key, parse, read
@@ -29,6 +29,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
         for depth in range(len(key)):
             origins.setdefault(key[: depth + 1], f"--set {change}")
     mistakes = list(_mistakes(Experiment, settings)) or list(_run_mistakes(settings))
+    mistakes = mistakes or list(_unused_mistakes(Experiment.model_validate(settings), settings))
     mistakes = mistakes or list(_data_mistakes(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_blind_mistakes(Experiment.model_validate(settings)))
     mistakes = mistakes or list(_missing_extras(Experiment.model_validate(settings)))
@@ -105,6 +106,36 @@ def _run_mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
     for name, changes in settings.get("runs", {}).items():
         for key, message in _mistakes(Run, merge(base, changes)):
             yield ("runs", name, *key), message
+
+
+def _unused_mistakes(experiment: Experiment, settings: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
+    """Find what is written for one run and not used by its algorithm, or written for all and used by none."""
+    runs = {name: _unused(run) for name, run in experiment.variants.items()}
+    for name, faults in runs.items():
+        own = (key for key in faults if _holds(settings, "runs", name, *key))
+        yield from ((("runs", name, *key), faults[key]) for key in own)
+    if experiment.search is None or "algorithm.name" not in experiment.search.space:
+        of_all = [*runs.values(), *([_unused(experiment)] if experiment.search else [])]
+        shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
+        yield from ((key, of_all[0][key]) for key in shared if _holds(settings, *key))
+        yield from _searched_in_vain(experiment)
+
+
+def _searched_in_vain(experiment: Experiment) -> Iterator[tuple[Key, str]]:
+    for searched in experiment.search.space if experiment.search else ():
+        faults = (what for key, what in _unused(experiment).items() if searched.startswith(".".join(key)))
+        yield from ((("search", "space", searched), what) for what in faults)
+
+
+def _unused(run: Run) -> dict[Key, str]:
+    return {key: what for what, key in unused(run)}
+
+
+def _holds(settings: Any, *key: str) -> bool:
+    """Tell whether something is written below nested keys."""
+    for part in key:
+        settings = settings.get(part) if isinstance(settings, Mapping) else None
+    return settings is not None
 
 
 def _data_mistakes(experiment: Experiment) -> Iterator[tuple[Key, str]]:

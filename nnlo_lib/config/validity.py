@@ -9,11 +9,18 @@ from nnlo_lib.config.compression import BF16, FP16, NoCompression
 from nnlo_lib.config.gan import gan_faults
 from nnlo_lib.config.schedule import Constant
 from nnlo_lib.config.speed import speed_faults
+from nnlo_lib.config.topology import Complete
 from nnlo_lib.config.watching import watching_faults
 
 Graph = Literal[
     "connected", "symmetric", "doubly stochastic", "static", "bipartite", "eigenvalues above -1/3"
 ]
+
+Step = Literal["worker's", "server's", "algorithm's"]
+UNSCHEDULED: dict[Step, str] = {
+    "server's": "steps on its server, which knows no schedule",
+    "algorithm's": "has no optimizer, its step follows from algorithm.beta",
+}
 
 
 @dataclass(frozen=True)
@@ -21,21 +28,26 @@ class Needs:
     """One row of the matrix.
 
     graph: what the topology must be, empty where there is none; compression: of what is exchanged (cast: fp16 and
-    bf16 only); groups: workers of several processes; masters: servers below a server; schedule: of the learning
-    rate; asynchronous: unless said to be synchronous, no worker waits for another; one_model: all ranks hold one model
-    after an epoch; elastic: a run goes on with another number of ranks; buffers: batch-norm statistics are averaged
-    when replicas are, or each node's own.
+    bf16 only); groups: workers of several processes; masters: servers below a server; step: whose rule it follows
+    (only a worker's has a schedule); one_model: all ranks hold one model after an epoch; elastic: a run goes on with
+    another number of ranks; asynchronous: unless said to be synchronous, no worker waits for another; buffers:
+    batch-norm statistics are averaged when replicas are, or each node's own.
     """
 
     graph: tuple[Graph, ...] = ()
     compression: Literal["any", "cast", "none"] = "none"
     groups: bool = True
     masters: bool = False
-    schedule: bool = True
+    step: Step = "worker's"
     one_model: bool = False
     elastic: bool = False
     asynchronous: bool = False
     ranks: int = 1
+
+    @property
+    def schedule(self) -> bool:
+        """Whether the learning rate may change as the run goes on."""
+        return self.step == "worker's"
 
     @property
     def buffers(self) -> str:
@@ -44,15 +56,15 @@ class Needs:
 
 
 MIXING: tuple[Graph, ...] = ("connected", "symmetric", "doubly stochastic")
-SERVED = Needs(masters=True, schedule=False, asynchronous=True, ranks=2)
+SERVED = Needs(masters=True, step="server's", asynchronous=True, ranks=2)
 MATRIX = {
     "allreduce": Needs(compression="any", groups=False, one_model=True, elastic=True),
     "average": Needs(one_model=True, elastic=True),
     "diloco": Needs(compression="any", one_model=True, elastic=True),
     "individual": Needs(),
     "downpour": replace(SERVED, one_model=True, elastic=True),
-    "easgd": replace(SERVED, schedule=True, elastic=True),
-    "gem": replace(SERVED, schedule=True),
+    "easgd": replace(SERVED, step="worker's", elastic=True),
+    "gem": replace(SERVED, step="worker's"),
     "gosgd": Needs(asynchronous=True, ranks=2, groups=False),
     "sgp": Needs(graph=("connected",), groups=False),
     "adpsgd": Needs(
@@ -62,7 +74,13 @@ MATRIX = {
     "dsgt": Needs(graph=MIXING, compression="cast", groups=False),
     "d2": Needs(graph=(*MIXING, "static", "eigenvalues above -1/3"), compression="cast", groups=False),
     "dinno": Needs(graph=("connected", "symmetric"), compression="cast", groups=False, ranks=2),
-    "prox_pda": Needs(graph=("connected", "symmetric"), compression="cast", groups=False, ranks=2),
+    "prox_pda": Needs(
+        graph=("connected", "symmetric", "static"),
+        compression="cast",
+        groups=False,
+        step="algorithm's",
+        ranks=2,
+    ),
     "next": Needs(graph=MIXING, compression="cast", groups=False),
     "choco_sgd": Needs(graph=(*MIXING, "static"), compression="any", groups=False),
 }
@@ -123,17 +141,48 @@ def _faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:
             f"{masters} masters need {masters - 1} workers at least, one for each below the root",
             ("algorithm", "masters"),
         )
-    if not row.schedule and not isinstance(run.train.schedule, Constant):
-        yield Fault(
-            f"{name} steps on its server, which knows no schedule; use constant", ("train", "schedule")
-        )
-    if not row.schedule and run.train.warm_up:
-        yield Fault(f"{name} steps on its server, which does not warm up; leave it out", ("train", "warm_up"))
+    if name == "easgd" and run.algorithm.alpha is None:
+        yield from _spring_faults(run.algorithm.elastic_force, (ranks - masters) // group)
+    yield from _step_faults(run.train, name, row)
     if run.train.dealing == "dynamic":
         yield from _dealing_faults(run, name, row)
     yield from _compression_faults(run, name, row)
     yield from _mode_faults(run)
     yield from (Fault(*each) for each in (*speed_faults(run), *gan_faults(run), *watching_faults(run)))
+
+
+def _spring_faults(force: float, workers: int) -> Iterator[Fault]:
+    if force >= workers:
+        yield Fault(
+            f"alpha = elastic_force / workers would be {force / workers:g}, and springs overshoot from 1 on; "
+            f"take less than {workers}",
+            ("algorithm", "elastic_force"),
+        )
+
+
+def _step_faults(train: Any, name: str, row: Needs) -> Iterator[Fault]:
+    """Yield what would change a learning rate that is not used."""
+    if row.schedule:
+        return
+    why = f"{name} {UNSCHEDULED[row.step]}"
+    if not isinstance(train.schedule, Constant):
+        yield Fault(f"{why}; use constant", ("train", "schedule"))
+    if train.warm_up:
+        yield Fault(f"{why}; leave it out", ("train", "warm_up"))
+    if row.step == "algorithm's" and train.scale_lr != "none":
+        yield Fault(f"{why}; use none", ("train", "scale_lr"))
+
+
+def unused(run: Any) -> Iterator[Fault]:
+    """Yield what a run (config.Run) has and its algorithm does not use, where several runs may share it."""
+    row, name = needs(run.algorithm), run.algorithm.name
+    if not row.graph and run.topology != Complete():
+        yield Fault(
+            f"{name} has no graph, its ranks talk to whom it says; leave it out, or write complete",
+            ("topology",),
+        )
+    if row.step == "algorithm's":
+        yield Fault(f"{name} {UNSCHEDULED[row.step]}; leave it out", ("train", "optimizer"))
 
 
 def _dealing_faults(run: Any, name: str, row: Needs) -> Iterator[Fault]:

@@ -12,6 +12,7 @@ from ranks import on_ranks
 from test_oracles import EVERYWHERE
 
 from nnlo_lib.comm.simulated import World
+from nnlo_lib.config.validity import MATRIX
 
 STEPS = 50
 NONE = {"name": "none"}
@@ -222,6 +223,7 @@ GRAPHS = st.one_of(
     )
 )
 KEPT = ("dsgd", "dsgt", "d2", "dinno", "prox_pda", "next", "choco_sgd")
+CHANGING = [name for name in KEPT if "static" not in MATRIX[name].graph]
 
 
 @settings(max_examples=60, deadline=None)
@@ -233,5 +235,18 @@ def test_invariants_hold_on_any_graph(name, graph, nodes, steps, compression):
     """What nodes keep together (mean of trackers, sum of duals, ...) they keep on any graph, compressed or not."""
     graph = {**graph, "weights": "lazy_metropolis"} if name == "d2" else graph
     arguments = {"name": name}, graph, "plain", steps, {"name": compression}
+    for result in World(nodes).run(lambda comm: neighbours(comm, *arguments)):
+        assert result["telemetry"]["invariant"] < 1e-12
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    name=st.sampled_from(CHANGING), graph=GRAPHS, drop=st.floats(0, 0.9), nodes=st.integers(2, 6), steps=st.integers(1, 12)
+)  # fmt: skip
+def test_invariants_hold_where_links_are_lost(name, graph, drop, nodes, steps):
+    """Nodes that a round leaves alone included."""
+    graph = {**graph, "p": 1.0} if "p" in graph else graph
+    graph = {**graph, "name": "path"} if graph["name"] == "wheel" else graph
+    arguments = {"name": name}, {**graph, "drop": drop}, "plain", steps, NONE
     for result in World(nodes).run(lambda comm: neighbours(comm, *arguments)):
         assert result["telemetry"]["invariant"] < 1e-12

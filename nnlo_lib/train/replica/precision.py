@@ -124,4 +124,6 @@ class LossScale:
 def check_loss(loss: float, where: str) -> None:
     """Raise DivergedError if the loss is infinite or not a number."""
     if not math.isfinite(loss):
-        raise DivergedError(f"the loss became {loss} {where}; a smaller train.optimizer.lr usually helps")
+        raise DivergedError(
+            f"the loss became {loss} {where}; a smaller train.optimizer.lr (prox_pda: a larger algorithm.beta) usually helps"
+        )
