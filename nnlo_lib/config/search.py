@@ -99,7 +99,7 @@ class Objective(Strict):
         None, description="null: by the name, maximize accuracies and minimize errors and losses."
     )
     epoch: Literal["best", "last"] = Field("best", description="Which epoch of a fold counts.")
-    target: float | None = Field(None, description="A trial this good ends the search.")
+    target: float | None = Field(None, description="A best trial this good ends the search.")
     max_seconds: float | None = Field(
         None, gt=0, description="Trials that train longer than this, each fold, do not count."
     )
@@ -130,7 +130,7 @@ class Folds(Strict):
 
 
 class Budget(Strict):
-    """When no new trial is begun; null: no limit."""
+    """When nothing more is begun; null: no limit."""
 
     hours: float | None = Field(None, gt=0, description="Hours since the search began, pauses not counted.")
     core_hours: float | None = Field(None, gt=0, description="Cores times hours of all trainings.")
@@ -182,5 +182,5 @@ class Search(Strict):
     fidelity: Fidelity = Field(
         Full(), description="How long a trial is trained: full, asha, hyperband or median."
     )
-    budget: Budget = Field(Budget(), description="When no new trial is begun.")
+    budget: Budget = Field(Budget(), description="When nothing more is begun.")
     blocks: Blocks = Field(Blocks(), description="How one MPI allocation is cut up.")

@@ -35,7 +35,7 @@ def search_section(folder: Path) -> dict[str, Any]:
         "folds": folds(data),
         "failures": failures(data),
         "workers": busy,
-        "busy": sentence(data, busy) if busy else "",
+        "busy": sentence(busy) if busy else "",
         "headings": headings,
         "rows": rows,
         "several": data.record.search.folds.k,

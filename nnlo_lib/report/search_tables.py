@@ -11,7 +11,7 @@ from nnlo_lib.report.search_data import SearchData, named
 from nnlo_lib.report.search_keys import SearchedKey
 from nnlo_lib.report.words import MISSING, bold, listing, plural, seconds
 from nnlo_lib.search.row import Row
-from nnlo_lib.search.words import cause, shown
+from nnlo_lib.search.words import among, cause, shown
 
 FEW = 12  # trials whose folds are drawn
 
@@ -46,13 +46,14 @@ def headline(data: SearchData) -> Markup:
         [f"{bold(key)} {bold(shown(value))}" for key, value in best.point.items()] or ["the base"]
     )
     error = f" (standard error over {len(best.folds)} folds)" if math.isfinite(best.error) else ""
+    chosen = f", {words}," if (words := among(data.record.known)) else ""
     counts = {
         state: sum(row.state == state for row in rows)
         for state in ("stopped", "running", "failed", "unwanted")
     }
     others = [f"{count} {state}" for state, count in counts.items() if count]
     tail = f" Of {plural(len(rows), 'trial')} {listing(others)}." if others else ""
-    sentence = f"Trial {best.number} of {len(rows)} is the best by {escape(data.metric)}: {data.with_error(best)}{error}, with {point}.{tail}"
+    sentence = f"Trial {best.number} of {len(rows)}{chosen} is the best by {escape(data.metric)}: {data.with_error(best)}{error}, with {point}.{tail}"
     return Markup(sentence + f" Proposed by {search.method.name}.")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnlo_lib.report.search_data import SearchData
+from nnlo_lib.report.search_places import places
 from nnlo_lib.report.words import number, seconds
 from nnlo_lib.search.limits import covered
 from nnlo_lib.search.trial import Leaf, Result
@@ -26,12 +27,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Workers:
-    """Lanes of trainings. busy: share of parallel times wall time; in_epochs: share of the busy time."""
+    """Lanes of trainings. busy: share of the time of all places; in_epochs: share of the busy time."""
 
     lanes: int
     pieces: tuple[Piece, ...]
     wall: float
     busy: float
+    of: str
     in_epochs: float
     core_hours: float
     gpu_hours: float
@@ -46,21 +48,21 @@ def workers(data: SearchData) -> Workers | None:
     wall = covered((result.started, result.ended) for result in timed)
     worked = sum(result.seconds for result in timed)
     lanes = _lanes(timed)
-    slots = max(data.record.search.parallel, 1)
+    found = places(data.record.folder, timed, lanes, data.record.search.parallel)
     return Workers(
         max(lanes, default=0) + 1, _pieces(data, timed, lanes) if len(timed) <= MOST else (), wall,
-        min(1.0, worked / (wall * slots)), _in_epochs(data, timed) / worked,
+        found.busy, found.name, _in_epochs(data, timed) / worked,
         sum(result.seconds * result.cores for result in timed) / 3600,
         sum(result.seconds * result.gpus for result in timed) / 3600,
     )  # fmt: skip
 
 
-def sentence(data: SearchData, found: Workers) -> str:
+def sentence(found: Workers) -> str:
     """Say how well the trainings filled the time."""
     gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
     return (
         f"{number(found.core_hours, 3)} core hours{gpus} in {seconds(found.wall)}. A training ran in {found.busy:.1%} of "
-        f"{data.record.search.parallel} (search.parallel) × wall time, start-up included and pauses of the whole search left out; "
+        f"{found.of}, start-up included and pauses of the whole search left out; "
         f"{found.in_epochs:.1%} of that were epochs, the rest starting, saving and stopping."
     )
 

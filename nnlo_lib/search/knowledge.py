@@ -85,10 +85,32 @@ class Knowledge:
         ]
         return {epochs: trial for _, trial, epochs in sorted(whole, reverse=True)}
 
+    @property
+    def counting(self) -> list[int]:
+        """Return the rungs whose leaders may be the best: where the best epoch counts, more make no trial worse."""
+        return sorted(self.leaders)[0 if self.search.objective.epoch == "best" else -1 :]
+
+    @property
+    def winner(self) -> tuple[int, int] | None:
+        """Return the best trial that has all folds, and its rung."""
+        ranked = [(self.value(self.leaders[rung], rung) or 0.0, -rung) for rung in self.counting]
+        rung = -min(ranked)[1] if ranked else 0
+        return (self.leaders[rung], rung) if ranked else None
+
+    @property
+    def contenders(self) -> dict[int, int]:
+        """Return the trials that the winner was chosen among, and the epochs of each."""
+        rungs = {
+            trial.number: [rung for rung in self.counting if self.whole(trial.number, rung)]
+            for trial in self.trials
+            if not self.failed(trial.number)
+        }
+        return {trial: whole[-1] for trial, whole in rungs.items() if whole}
+
     def best(self) -> int | None:
-        """Return the trial that is best where most was invested: all folds before some, then the highest rung."""
-        if self.leaders:
-            return self.leaders[max(self.leaders)]
+        """Return the winner; without one, the trial that is best where most was invested: folds, then rungs."""
+        if self.winner:
+            return self.winner[0]
         reached = {}
         for trial in self.trials:
             for epochs in trial.rungs:

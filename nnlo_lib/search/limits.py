@@ -8,23 +8,27 @@ HOUR = 3600.0
 
 
 def exhausted(known: Knowledge) -> str | None:
-    """Say why no new trial is begun, if none is; those that are known go on, and what is in training ends."""
+    """Say why no new trial is begun, if none is; those that are known may go on."""
     if len(known.trials) >= known.search.trials:
         return f"{len(known.trials)} trials"
+    return over(known)
+
+
+def over(known: Knowledge) -> str | None:
+    """Say why nothing is begun, no fold and no rung of a known trial either; what is in training ends."""
     return reached(known) or spent(known)
 
 
 def reached(known: Knowledge) -> str | None:
-    """Say that the best trial, with all its folds and on the highest rung that any has, is as good as was wished."""
+    """Say that the best trial, with all its folds, is as good as was wished."""
     objective = known.search.objective
-    if objective.target is None or not known.leaders:
+    if objective.target is None or (winner := known.winner) is None:
         return None
-    best = known.leaders[max(known.leaders)]
-    found = known.value(best, max(known.leaders))
-    assert found is not None, "a leader has all folds"
+    found = known.value(*winner)
+    assert found is not None, "a winner has all folds"
     if found > objective.sign * objective.target:
         return None
-    return f"trial {best} has reached {objective.metric} {objective.sign * found:g}"
+    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * found:g}"
 
 
 def spent(known: Knowledge) -> str | None:

@@ -23,13 +23,15 @@ FREE: dict[str, Any] = {
 }
 
 
-def agree(folder: Path, experiment: Experiment) -> None:
+def agree(folder: Path, experiment: Experiment) -> Experiment:
     """Write down what determines the trials of the search in a folder; at later starts, hold the experiment to it.
 
-    Only what is FREE and the run's `resources` and `checkpoint` may change. Raises UserError naming the keys that
-    differ, or the file if it is damaged.
+    Only what is FREE and the run's `resources` and `checkpoint` may change. Return the experiment, the searched keys
+    in the order of the search. Raises UserError naming the keys that differ, or the file if it is damaged.
     """
-    path, now = folder / NAME, settings(experiment)
+    path = folder / NAME
+    experiment = _ordered(experiment, _read(path) if path.exists() else None)
+    now = settings(experiment)
     if not path.exists():
         with replacing(path) as part:
             part.write_text(json.dumps(now, indent=1) + "\n")
@@ -41,6 +43,7 @@ def agree(folder: Path, experiment: Experiment) -> None:
             f"{path}: the trials of this search were made with other settings: {'; '.join(changes)}. "
             f"Set them back, give the experiment another `name:`, or delete {folder}"
         )
+    return experiment
 
 
 def settings(experiment: Experiment) -> dict[str, Any]:
@@ -72,6 +75,18 @@ def _texts(settings: Any) -> Iterator[str]:
     elif isinstance(settings, dict | list):
         for each in settings.values() if isinstance(settings, dict) else settings:
             yield from _texts(each)
+
+
+def _ordered(experiment: Experiment, then: Any) -> Experiment:
+    """Order the searched keys, which proposals depend on, as at first; at first by name."""
+    search = experiment.search
+    assert search is not None, "only a search has trials"
+    first = list(then.get("search", {}).get("space", {})) if isinstance(then, dict) else []
+    keys = sorted(search.space, key=lambda key: (first.index(key) if key in first else len(first), key))
+    if keys == list(search.space):
+        return experiment
+    ordered = search.model_copy(update={"space": {key: search.space[key] for key in keys}})
+    return experiment.model_copy(update={"search": ordered})
 
 
 def _read(path: Path) -> Any:

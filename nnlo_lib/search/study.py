@@ -10,7 +10,7 @@ from nnlo_lib.search.fidelity.build import policy
 from nnlo_lib.search.fidelity.policy import Policy
 from nnlo_lib.search.folds import next_fold
 from nnlo_lib.search.knowledge import Knowledge
-from nnlo_lib.search.limits import exhausted, reached
+from nnlo_lib.search.limits import exhausted, over
 from nnlo_lib.search.trial import (
     Decision,
     Leaf,
@@ -96,7 +96,7 @@ class Study:
 
     def _next(self, pending: Sequence[Decision]) -> Decision | None:
         known = self.known(pending)
-        if reached(known):
+        if over(known):
             return None
         if leaf := goes_on(known, self._policy):
             return self._write(self.trials[leaf.trial], leaf, pending)

@@ -4,6 +4,7 @@ import math
 import re
 
 from nnlo_lib.config.search import Objective
+from nnlo_lib.search.knowledge import Knowledge
 from nnlo_lib.search.row import Row
 from nnlo_lib.search.trial import Point
 
@@ -22,6 +23,18 @@ def measured(objective: Objective, row: Row) -> str:
     """Say what a trial is worth: `val_loss 0.1234 +- 0.0100 over 3 folds`."""
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
     return f"{objective.metric} {with_error(row.objective, row.error)}{folds}"
+
+
+def among(known: Knowledge) -> str:
+    """Say what the best was chosen among, if that is not all: `chosen among 2 trained for 9 epochs`."""
+    epochs = known.contenders.values()
+    if not epochs:
+        return "chosen among trials without all folds"
+    low, high = min(epochs), max(epochs)
+    if len(epochs) == len(known.trials) and low == high:
+        return ""
+    span = f"{high}" if low == high else f"{low} to {high}"
+    return f"chosen among {len(epochs)} trained for {span} epochs"
 
 
 def with_error(mean: float, error: float) -> str:

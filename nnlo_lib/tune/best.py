@@ -14,7 +14,7 @@ from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import manifest_of
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.row import Row
-from nnlo_lib.search.words import cause, measured
+from nnlo_lib.search.words import among, cause, measured
 from nnlo_lib.tune.table import write_table
 from nnlo_lib.tune.trial_run import trial_run
 from nnlo_lib.tune.written import written
@@ -105,7 +105,8 @@ def _file(record: Record, best: Row) -> str:
 
 def _comment(record: Record, best: Row, run: Run) -> Iterator[str]:
     file = record.folder / BEST
-    yield f"The best of {len(record.known.trials)} trials of the search of {record.experiment.name}: trial {best.number}."
+    chosen = ", ".join(filter(None, [f"trial {best.number}", among(record.known)]))
+    yield f"The best of {len(record.known.trials)} trials of the search of {record.experiment.name}: {chosen}."
     yield f"{measured(record.search.objective, best)}; {TRIALS} beside this file has all."
     if record.search.objective.epoch == "best":
         yield f"{run.train.epochs} epochs: the mean of the best of its folds ({', '.join(map(str, best.chosen))})."

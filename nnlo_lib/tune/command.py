@@ -36,7 +36,7 @@ def search(experiment: Experiment, launcher: str, executor: str = "local", ranks
     lease = Lease(folder / "state")
     lease.acquire(False, lambda: bool(signals.first))
     try:
-        agree(folder, experiment)
+        experiment = agree(folder, experiment)
         _prepare(experiment)
         write_config(experiment)
         if executor == "mpi":
@@ -52,10 +52,11 @@ def replay_search(experiment: Experiment) -> int:
     """Make each decision of a search again from what it knew; return 1 and say so if one comes out otherwise."""
     if experiment.search is None:
         raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
-    folder, settings = folder_of(experiment), experiment.search
+    folder = folder_of(experiment)
     if not (folder / SETTINGS).exists():
         raise UserError(f"{folder}: no search has begun there")
-    agree(folder, experiment)
+    settings = agree(folder, experiment).search
+    assert settings is not None
     found = replay(folder, settings, experiment.train.epochs, proposer(settings))
     count = len(in_order(read_trials(folder)))
     print("\n".join(found) if found else f"{folder}: all {count} decisions come out as they were")

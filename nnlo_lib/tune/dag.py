@@ -90,10 +90,10 @@ class Agenda:
         """The search, which nobody else drives until this process ends. Raises UserError if somebody does."""
         from nnlo_lib.search.proposers.build import proposer
 
-        search = self._experiment.search
-        assert search is not None
         self._lease.acquire(False, lambda: False)
         atexit.register(self._lease.release)
-        agree(self._folder, self._experiment)
-        write_config(self._experiment)
-        return Study(self._folder, search, self._experiment.train.epochs, proposer(search), search.parallel)
+        experiment = agree(self._folder, self._experiment)
+        write_config(experiment)
+        search = experiment.search
+        assert search is not None
+        return Study(self._folder, search, experiment.train.epochs, proposer(search), search.parallel)

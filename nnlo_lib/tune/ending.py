@@ -7,7 +7,7 @@ from nnlo_lib.report.page import write_search_page
 from nnlo_lib.search.record import Record, read_record
 from nnlo_lib.search.row import Row
 from nnlo_lib.search.supply import supply
-from nnlo_lib.search.words import measured, settings
+from nnlo_lib.search.words import among, measured, settings
 from nnlo_lib.tune.best import BEST, TRIALS, best_row, write_outcome
 
 PAGE = "report.html"
@@ -23,6 +23,7 @@ def tell_outcome(folder: Path) -> None:
 
 def _lines(record: Record, best: Row) -> Iterator[str]:
     yield f"best: trial {best.number} of {len(record.known.trials)}  {measured(record.search.objective, best)}"
+    yield from (f"  {words}" for words in [among(record.known)] if words)
     yield from (f"  {line}" for line in settings(best.point))
     rows = record.rows
     counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}

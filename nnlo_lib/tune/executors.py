@@ -10,8 +10,11 @@ Make = Callable[[Path, str, Signals], Executor]
 
 
 def _local(folder: Path, launcher: str, signals: Signals) -> Executor:
+    from nnlo_lib.tune.config_file import read_config
     from nnlo_lib.tune.local import Local
+    from nnlo_lib.tune.seats import tell_who_waits
 
+    tell_who_waits(read_config(folder))
     return Local(folder, launcher, signals)
 
 

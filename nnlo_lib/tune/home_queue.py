@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from submitit import AutoExecutor
 
 from nnlo_lib.config import Run
-from nnlo_lib.jobs import gpus
 from nnlo_lib.search.trial import Leaf
 from nnlo_lib.state.process import Process
 from nnlo_lib.tune.leaf_job import LeafJob
@@ -22,6 +22,24 @@ from nnlo_lib.tune.ticket import Ticket
 YEAR = 60 * 24 * 365  # minutes: nobody limits what runs here
 PATIENCE = 900.0  # seconds for all to save and stop
 AGAIN = 2.0  # seconds until a job is told again: before it trains it does not listen
+
+
+@dataclass(frozen=True)
+class HomeJob(LeafJob):
+    """A job that sees the GPUs that its driver saw, whatever submitit shows it. visible: CUDA_VISIBLE_DEVICES."""
+
+    visible: str | None
+
+    @classmethod
+    def of(cls, job: LeafJob) -> "HomeJob":
+        """Return the job as one of this machine."""
+        return cls(job.folder, job.leaf, job.launcher, job.attempt, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+    def __call__(self) -> int:
+        """Train; return train_leaf's status."""
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        os.environ.update({} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible})
+        return super().__call__()
 
 
 class HomeQueue:
@@ -35,9 +53,9 @@ class HomeQueue:
     def submit(self, job: LeafJob, run: Run, memory: int) -> Ticket:
         """Start a job."""
         executor = AutoExecutor(self._search / FOLDER, "local", local_python=shlex.quote(sys.executable))
-        executor.update_parameters(timeout_min=YEAR, gpus_per_node=gpus(run), stderr_to_stdout=True)
+        executor.update_parameters(timeout_min=YEAR, stderr_to_stdout=True)
         with _deaf():
-            number = executor.submit(job).job_id
+            number = executor.submit(HomeJob.of(job)).job_id
         return Ticket("local", number, Process.of(int(number)))
 
     def find(self, leaf: Leaf) -> Ticket | None:

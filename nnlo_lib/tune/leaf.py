@@ -8,7 +8,10 @@ from nnlo_lib.errors import reported
 from nnlo_lib.launch.attempt import Wishes
 from nnlo_lib.launch.parting import POLICIES
 from nnlo_lib.search.trial import Leaf
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.tune.config_file import read_config
+from nnlo_lib.tune.seats import seated
+from nnlo_lib.tune.trial_run import leaf_run
 from nnlo_lib.tune.work import train_leaf
 
 
@@ -29,7 +32,9 @@ def main() -> int:
     options = parser.parse_args()
     leaf = Leaf(options.trial, options.fold, options.epochs)
     wishes = Wishes(options.launcher, options.minutes, options.attempt, options.on_preemption, patient=True)
-    return train_leaf(read_config(options.folder), options.folder, leaf, wishes)
+    experiment = read_config(options.folder)
+    with seated(leaf_run(experiment, options.folder, leaf)) as has_gpus:
+        return train_leaf(experiment, options.folder, leaf, wishes) if has_gpus else EXIT_PREEMPTED
 
 
 if __name__ == "__main__":

@@ -13,8 +13,11 @@ from submitit.core.utils import DelayedSubmission
 
 from nnlo_lib.launch.attempt import Wishes
 from nnlo_lib.search.trial import Leaf
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.scheduler import Job
 from nnlo_lib.tune.config_file import read_config
+from nnlo_lib.tune.seats import seated
+from nnlo_lib.tune.trial_run import leaf_run
 from nnlo_lib.tune.work import train_leaf
 
 
@@ -36,7 +39,9 @@ class LeafJob:
         wishes = Wishes(
             self.launcher, attempt=self.attempt, on_preemption="requeue", requeue=requeue_by(hook), patient=True
         )  # fmt: skip
-        return train_leaf(read_config(self.folder), self.folder, self.leaf, wishes)
+        experiment = read_config(self.folder)
+        with seated(leaf_run(experiment, self.folder, self.leaf)) as has_gpus:
+            return train_leaf(experiment, self.folder, self.leaf, wishes) if has_gpus else EXIT_PREEMPTED
 
     def checkpoint(self) -> DelayedSubmission:
         """Return what submitit is to run when the job is queued again: the same, as its checkpoints are on disk."""

@@ -3,19 +3,20 @@
 import time
 from pathlib import Path
 
-from nnlo_lib.config import Run
+from nnlo_lib.config import Experiment
 from nnlo_lib.errors import UserError
 from nnlo_lib.launch.signals import Signals
-from nnlo_lib.search.trial import Leaf, read_trial
+from nnlo_lib.search.trial import Leaf
 from nnlo_lib.state.retries import raised
 from nnlo_lib.state.speech import say
 from nnlo_lib.tune.config_file import read_config
 from nnlo_lib.tune.home_queue import HomeQueue
 from nnlo_lib.tune.leaf_job import LeafJob
 from nnlo_lib.tune.queue import Queue, log_of
+from nnlo_lib.tune.seats import tell_who_waits
 from nnlo_lib.tune.slurm_queue import SlurmQueue, slurm_is_here
 from nnlo_lib.tune.ticket import Ticket
-from nnlo_lib.tune.trial_run import trial_run
+from nnlo_lib.tune.trial_run import leaf_run
 from nnlo_lib.tune.tries import Tries
 
 GLANCE = 0.2  # seconds between two looks for results
@@ -27,7 +28,7 @@ class Submitit:
     def __init__(self, folder: Path, launcher: str, signals: Signals) -> None:
         self._folder, self._signals = folder, signals
         self._experiment = read_config(folder)
-        self._queue = _queue(folder, f"nnlo-{self._experiment.name}", launcher)
+        self._queue = _queue(folder, self._experiment, launcher)
         self._jobs: dict[Leaf, Ticket] = {}
         self._tries = Tries(folder)
         self._looked, self._missed = time.monotonic(), set[Ticket]()
@@ -86,25 +87,19 @@ class Submitit:
         self._submit(leaf)
 
     def _submit(self, leaf: Leaf) -> None:
-        run = self._run(leaf)
+        run = leaf_run(self._experiment, self._folder, leaf)
         memory = raised(run.resources.mem_mb, self._tries.attempts(leaf))
         job = LeafJob(self._folder.absolute(), leaf, self._queue.launcher, self._tries.begin(leaf))
         self._keep(leaf, self._queue.submit(job, run, memory))
-
-    def _run(self, leaf: Leaf) -> Run:
-        """Return the training of a leaf; of a point that makes none, as its job will find out, the base's."""
-        try:
-            return trial_run(self._experiment, read_trial(self._folder, leaf.trial).point)
-        except UserError:
-            return trial_run(self._experiment, {})
 
     def _keep(self, leaf: Leaf, ticket: Ticket) -> None:
         ticket.write(self._folder, leaf)
         self._jobs[leaf] = ticket
 
 
-def _queue(folder: Path, name: str, launcher: str) -> Queue:
+def _queue(folder: Path, experiment: Experiment, launcher: str) -> Queue:
     if slurm_is_here():
-        return SlurmQueue(folder, name, launcher)
+        return SlurmQueue(folder, f"nnlo-{experiment.name}", launcher)
+    tell_who_waits(experiment)
     say("there is no Slurm here, so submitit's jobs are processes of this machine")
     return HomeQueue(folder, launcher)

@@ -8,7 +8,7 @@ from nnlo_lib.config import Experiment, Run, merge
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import manifest_of
 from nnlo_lib.search.nested import nested
-from nnlo_lib.search.trial import Leaf, Point
+from nnlo_lib.search.trial import Leaf, Point, read_trial
 from nnlo_lib.train.task import Task
 
 
@@ -22,6 +22,14 @@ def trial_run(experiment: Experiment, point: Point) -> Run:
             str(detail.get("ctx", {}).get("message", detail["msg"])) for detail in error.errors()
         )
         raise UserError(f"{what}: so search.space makes no training at {{{shown(point)}}}") from error
+
+
+def leaf_run(experiment: Experiment, folder: Path, leaf: Leaf) -> Run:
+    """Return the training of a leaf; of a point that makes none, as its job will find out, the base's."""
+    try:
+        return trial_run(experiment, read_trial(folder, leaf.trial).point)
+    except UserError:
+        return trial_run(experiment, {})
 
 
 def shown(point: Point) -> str:

@@ -1,5 +1,6 @@
 """What the page shows of a search: shapes that searches have, and figures counted by hand."""
 
+import json
 import re
 import time
 
@@ -15,8 +16,9 @@ from nnlo_lib.report.search_forest import forest
 from nnlo_lib.report.search_keys import searched_keys
 from nnlo_lib.report.search_progress import convergence
 from nnlo_lib.report.search_section import search_section
-from nnlo_lib.report.search_workers import workers
+from nnlo_lib.report.search_workers import sentence, workers
 from nnlo_lib.search.trial import Decision, Leaf, Result, Trial, write_trial
+from nnlo_lib.tune.blocks.tally import NAME, Tally
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -212,6 +214,49 @@ def test_utilisation_by_hand(search):
     assert [(piece.left, piece.left + piece.width) for piece in found.pieces] == [
         pytest.approx((0, 100 * 10 / 14)), pytest.approx((0, 100 * 6 / 14)), pytest.approx((100 * 10 / 14, 100)),
     ]  # fmt: skip
+
+
+def test_utilisation_of_blocks_is_that_of_the_allocations(search):
+    """Three blocks had 3 * 20 s and trained 18 s; then 10 s and 5 s side by side on this machine, two at a time."""
+    made = search(parallel=2)
+    leaf(made, 0, 100.0, 109.0), leaf(made, 1, 100.0, 109.0)
+    leaf(made, 2, 200.0, 210.0), leaf(made, 3, 200.0, 205.0)
+    row = {
+        "begun": 95.0,
+        "ended": 115.0,
+        "blocks": 3,
+        "lost": 0,
+        "trainings": 2,
+        "trained": 18.0,
+        "utilisation": 0.3,
+    }
+    (made.folder / "state").mkdir()
+    (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
+    found = workers(SearchData.load(made.folder))
+    assert found.busy == pytest.approx((18 + 15) / (60 + 20))
+    assert "41.2% of the time of 3 blocks and 2 (search.parallel) × wall time" in sentence(found)
+
+
+def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
+    """`parallel` is 1, but three blocks trained at a time, 91 % of their time; the allocation before trained nothing."""
+    made = search(parallel=1)
+    for trial in range(3):
+        leaf(made, trial, 10.0, 19.1)
+    tally = Tally(3, begun=10.0)
+    for _ in range(3):
+        tally.add(10.0, 19.1)
+    (made.folder / "state").mkdir()
+    row = {
+        "begun": 10.0,
+        "ended": 20.0,
+        "blocks": 3,
+        "trained": tally.trained,
+        "utilisation": tally.utilisation(20.0),
+    }
+    (made.folder / "state" / NAME).write_text(json.dumps(row) + "\n")
+    found = workers(SearchData.load(made.folder))
+    assert found.busy == pytest.approx(tally.utilisation(20.0))
+    assert "91.0% of the time of 3 blocks," in sentence(found)
 
 
 def test_failures_are_counted_by_reason(search):

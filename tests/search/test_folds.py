@@ -89,7 +89,9 @@ def test_a_pruned_trial_is_worth_its_folds_but_neither_best_nor_promoted() -> No
 
 def test_best_has_all_folds_where_any_has_and_is_on_the_highest_rung() -> None:
     wanted = search(folds={"k": 2})
-    assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best() == 1
+    late = search(folds={"k": 2}, objective={"epoch": "last"})
+    assert made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best() == 1
+    assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best() == 0, "it can only get better"
     assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, None]}).best() == 0
     assert made_up(wanted, {(0, 3): [0.1, None], (1, 9): [0.9, None]}).best() == 1
     assert made_up(wanted, {(0, 9): [0.1, 0.1], (1, 9): [0.1, 0.1]}).best() == 0

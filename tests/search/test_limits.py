@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from nnlo_lib.search.knowledge import Knowledge
 from nnlo_lib.search.limits import covered, exhausted, reached
 from nnlo_lib.search.study import Study, goes_on
 from nnlo_lib.search.trial import in_order, read_result, read_trials
+from nnlo_lib.search.words import among
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12))
@@ -70,7 +72,8 @@ def test_target_is_that_of_the_best_with_all_folds() -> None:
     assert reached(made_up(wanted, {(0, 9): [0.1, 0.4]})) is None
     assert reached(made_up(wanted, {(0, 9): [0.1, 0.3]})) == "trial 0 has reached val_loss 0.2"
     assert reached(made_up(wanted, {(0, 3): [0.1, 0.1]})) == "trial 0 has reached val_loss 0.1"
-    assert reached(made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})) is None, "0 is not the best"
+    late = search(objective={"target": 0.2, "epoch": "last"}, folds={"k": 2})
+    assert reached(made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})) is None, "0 is not the best"
     assert reached(made_up(wanted, {(0, 9): [math.inf, 0.1]})) is None
     upwards = search(objective={"target": 0.2, "direction": "maximize"})
     assert reached(made_up(upwards, {(0, 9): [0.1]})) is None
@@ -97,3 +100,43 @@ def test_a_target_ends_a_search_and_a_harder_one_goes_on(order: str, fidelity: s
     assert trials == sorted(trials)
     assert trials[-1] < 300
     assert trials[0] < trials[-1]
+
+
+FIDELITIES = [{"name": "full"}, {"name": "asha", "factor": 2}, {"name": "hyperband"}, {"name": "median"}]
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES, ids=lambda each: each["name"])
+@pytest.mark.parametrize("folds", [{}, {"k": 3, "in_turn": True}], ids=["no folds", "in turn"])
+def test_a_spent_budget_begins_nothing(
+    fidelity: dict[str, Any], folds: dict[str, Any], tmp_path: Path
+) -> None:
+    """No trial, no promotion, no fold begins after the result that used the budget up."""
+    wanted = search(trials=1000, parallel=8, fidelity=fidelity, folds=folds, budget={"core_hours": 5})
+    run(tmp_path, wanted, Cluster(tmp_path, 8, jitter=0.5))
+    found = [read_result(tmp_path, decision.leaf) for decision in in_order(read_trials(tmp_path))]
+    results = sorted((each for each in found if each), key=lambda each: each.ended)
+    used = list(accumulate(2 * each.seconds / 3600 for each in results))
+    spent = next(each.ended for each, hours in zip(results, used, strict=True) if hours >= 5)
+    assert [each for each in results if each.started >= spent] == []
+    larger = search(**{**wanted.model_dump(), "budget": {"core_hours": 20}})
+    assert run(tmp_path, larger, Cluster(tmp_path, 8, now=spent)).started, "a larger one goes on"
+
+
+def test_target_is_asked_of_every_rung_where_the_best_epoch_counts() -> None:
+    values: Any = {(0, 3): [0.1], (1, 9): [0.4]}
+    best, last = (search(objective={"target": 0.2, "epoch": epoch}) for epoch in ("best", "last"))
+    assert reached(made_up(best, values)) == "trial 0 has reached val_loss 0.1"
+    assert made_up(best, values).best() == 0, "what ended the search is its result"
+    assert reached(made_up(last, values)) is None
+    assert made_up(last, values).best() == 1
+
+
+def test_what_the_best_was_chosen_among() -> None:
+    best, last = (search(objective={"epoch": epoch}) for epoch in ("best", "last"))
+    values: Any = {(0, 3): [0.1], (1, 3): [0.5], (2, 9): [0.4], (3, 3): [math.inf]}
+    assert among(made_up(best, values)) == "chosen among 3 trained for 3 to 9 epochs"
+    assert among(made_up(last, values)) == "chosen among 1 trained for 9 epochs"
+    assert among(made_up(best, {(0, 9): [0.1], (1, 9): [0.2]})) == ""
+    assert among(made_up(best, {(0, 3): [0.1], (1, 3): [0.2]})) == ""
+    folds = search(folds={"k": 2})
+    assert among(made_up(folds, {(0, 9): [0.1, None]})) == "chosen among trials without all folds"

@@ -9,7 +9,9 @@ from simulated import SPACE
 
 from nnlo_lib.config import Experiment, merge
 from nnlo_lib.errors import UserError
-from nnlo_lib.search.settings import NAME, agree
+from nnlo_lib.search.knowledge import Knowledge
+from nnlo_lib.search.proposers.build import proposer
+from nnlo_lib.search.settings import NAME, agree, settings
 
 BASE: dict[str, Any] = {"name": "x", "search": {"space": SPACE}}
 
@@ -77,6 +79,36 @@ def test_every_difference_is_named(tmp_path: Path) -> None:
         UserError, match=r"train.epochs was 10 and is 3; .*search.seed was 0 and is 2|search.seed.*epochs"
     ):
         agree(tmp_path, experiment({"train": {"epochs": 3}, "search": {"seed": 2}}))
+
+
+def proposals(found: Experiment) -> list[Any]:
+    assert found.search is not None
+    known = Knowledge(found.search, 9, (), {})
+    propose = proposer(found.search)
+    return [propose(number, known) for number in range(4)]
+
+
+@pytest.mark.parametrize("method", ["sobol", "random", "genetic", "forest"])
+def test_the_order_of_keys_changes_no_proposal(method: str, tmp_path: Path) -> None:
+    one, other = (
+        Experiment.model_validate({"name": "x", "search": {"space": space, "method": {"name": method}}})
+        for space in (SPACE, dict(reversed(SPACE.items())))
+    )
+    assert proposals(agree(tmp_path / "1", one)) == proposals(agree(tmp_path / "2", other)), "a new search"
+    assert proposals(agree(tmp_path / "1", other)) == proposals(agree(tmp_path / "1", one)), (
+        "one that goes on"
+    )
+
+
+def test_a_search_of_before_keeps_the_order_it_began_with(tmp_path: Path) -> None:
+    keys = sorted(SPACE, reverse=True)
+    first = Experiment.model_validate({"name": "x", "search": {"space": {key: SPACE[key] for key in keys}}})
+    (tmp_path / NAME).write_text(json.dumps(settings(first)))
+    for space in (SPACE, {key: SPACE[key] for key in sorted(SPACE)}):
+        found = agree(tmp_path, Experiment.model_validate({"name": "x", "search": {"space": space}}))
+        assert found.search is not None
+        assert list(found.search.space) == keys
+        assert proposals(found) == proposals(first)
 
 
 @pytest.mark.parametrize("text", ["", '{"search": ', "[]"])

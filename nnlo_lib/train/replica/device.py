@@ -9,6 +9,8 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Parallel
 from nnlo_lib.errors import UserError
 
+SHARE = "NNLO_GPUS"  # torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before anybody knew
+
 
 def device_of(comm: Communicator, parallel: Parallel, is_worker: bool = True) -> str:
     """Return `cpu`, or this rank's GPU among those that its host shows it; all ranks call it.
@@ -41,8 +43,15 @@ def _taken(gpus: list[int], place: int, who: str) -> int:
 def granted() -> list[int]:
     """Return the GPUs that this process may use, by torch's numbers.
 
-    Those that CUDA_VISIBLE_DEVICES shows; where a scheduler sets no such variable, those that Slurm says it gave.
+    Of those that CUDA_VISIBLE_DEVICES shows, or, where a scheduler sets no such variable, that Slurm says it gave: all,
+    or what a search of several trainings at a time leaves to this one (SHARE).
     """
+    visible = _given()
+    mine = [int(gpu) for gpu in os.environ.get(SHARE, "").split(",") if gpu]
+    return [gpu for gpu in visible if gpu in mine] if mine else visible
+
+
+def _given() -> list[int]:
     visible, environment = list(range(torch.cuda.device_count())), os.environ
     if "CUDA_VISIBLE_DEVICES" in environment:
         return visible

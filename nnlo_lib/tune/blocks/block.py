@@ -73,6 +73,15 @@ def _done(work: Work, leaf: Leaf) -> tuple[int, str]:
         return 1, f"{type(error).__name__}: {error}"
 
 
+def refusing(fault: str) -> Work:
+    """Return the work of a block that cannot train at all: the coordinator ends the search with its words."""
+
+    def work(_: Leaf) -> int:
+        raise UserError(fault)
+
+    return work
+
+
 class Training:
     """The work of a leader: train leaves as a launcher does, except that the ranks are there already."""
 

@@ -31,6 +31,10 @@ class Crew:
         self._meeting = MPICommunicator(world.comm, timeout=PATIENCE)
         self._number = FAILED
 
+    def agree(self, fault: str) -> str:
+        """Return the first fault of a rank of the block, empty if none has one; all ranks call it."""
+        return next(filter(None, self._meeting.gather(fault)), "")
+
     def train(self, task: Task) -> list[int]:
         """Train; return the exit status that each rank would have, who leaves word in the run folder, as ever.
 

@@ -81,13 +81,15 @@ def _listening(wish: Wish) -> Wish:
 def _train(world: World, folder: Path, wish: Wish, limit: Limit) -> bool:
     from nnlo_lib.train.task import Task
     from nnlo_lib.train.tuning import tune_process
-    from nnlo_lib.tune.blocks.block import Training, follow, lead
+    from nnlo_lib.tune.blocks.block import Training, follow, lead, refusing
     from nnlo_lib.tune.blocks.crew import Crew
+    from nnlo_lib.tune.blocks.gpus import take_share
 
     tune_process()
     crew = Crew(world, wish)
+    short = crew.agree(take_share(world, read_config(folder)))
     if world.rank == world.members(world.block)[0]:
-        return lead(world, Training(world, crew, folder, wish, limit))
+        return lead(world, refusing(short) if short else Training(world, crew, folder, wish, limit))
     return follow(world, lambda text: crew.train(Task.parse(text)))
 
 
