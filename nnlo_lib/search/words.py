@@ -26,12 +26,13 @@ def measured(objective: Objective, row: Row) -> str:
 
 
 def among(known: Knowledge) -> str:
-    """Say what the best was chosen among, if that is not all: `chosen among 2 trained for 9 epochs`."""
+    """Say what the best was chosen among, if that is not all that did not fail: `chosen among 2 trained for 9 epochs`."""
     epochs = known.contenders.values()
     if not epochs:
         return "chosen among trials without all folds"
     low, high = min(epochs), max(epochs)
-    if len(epochs) == len(known.trials) and low == high:
+    able = sum(not known.failed(trial.number) for trial in known.trials)
+    if len(epochs) == able and low == high:
         return ""
     span = f"{high}" if low == high else f"{low} to {high}"
     return f"chosen among {len(epochs)} trained for {span} epochs"
