@@ -1,7 +1,10 @@
 """Local SGD: replicas learn alone and average their parameters every few steps."""
 
 from nnlo_lib.algorithms.algorithm import Model
+from nnlo_lib.algorithms.diloco import DiLoCo
 from nnlo_lib.algorithms.periodic import Periodic
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
 
 
 class Average(Periodic):
@@ -12,8 +15,18 @@ class Average(Periodic):
     Stich, Local SGD Converges Fast and Communicates Little, 2019, algorithm 1; with one epoch for H it is McMahan et
     al.'s FedAvg of equal clients. Optimizer states stay local. Invariant: after a meeting all replicas are equal.
     Bytes per rank: those of an all-reduce of 4 P, every H steps.
+
+    With `compression`, ranks send what changed since the last meeting, and what its payload left out with the next
+    (Basu et al., Qsparse-local-SGD, 2019, algorithm 1): n - 1 compressed vectors per rank, every H steps.
     """
 
     def meet(self, replica: Model) -> None:
         self.comm.allreduce(replica.theta, "parameters")
         replica.theta.div_(self.comm.size)
+
+
+class CompressedAverage(DiLoCo):
+    """Average compressed changes: an outer step of rate 1 without momentum."""
+
+    def __init__(self, comm: Communicator, sync_every: int, feedback: Feedback) -> None:
+        super().__init__(comm, sync_every, 1.0, 0.0, feedback)

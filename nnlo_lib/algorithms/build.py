@@ -6,7 +6,7 @@ from nnlo_lib import config
 from nnlo_lib.algorithms.adpsgd import ADPSGD
 from nnlo_lib.algorithms.algorithm import Algorithm, Role
 from nnlo_lib.algorithms.allreduce import AllReduce, CompressedAllReduce
-from nnlo_lib.algorithms.average import Average
+from nnlo_lib.algorithms.average import Average, CompressedAverage
 from nnlo_lib.algorithms.choco_sgd import ChocoSGD
 from nnlo_lib.algorithms.d2 import D2
 from nnlo_lib.algorithms.diloco import DiLoCo
@@ -42,7 +42,7 @@ def _single(run: config.Run, comm: Communicator, seed: int) -> Algorithm:
         case config.AllReduce() | config.Average() | config.DiLoCo() | config.Individual() as settings:
             return _collective(settings, comm, Feedback(compressor(run.compression, seed), comm.rank))
         case config.Downpour() | config.EASGD() | config.GEM() as settings:
-            return _served(settings, comm)
+            return _served(settings, comm, Feedback(compressor(run.compression, seed), comm.rank))
         case config.GoSGD() | config.SGP() | config.ADPSGD() as settings:
             return _gossip(settings, comm, run.topology, seed)
         case settings:
@@ -56,6 +56,8 @@ def _collective(settings: config.Collective, comm: Communicator, feedback: Feedb
             return CompressedAllReduce(comm, feedback)
         case config.AllReduce():
             return AllReduce(comm, round(1e6 * settings.bucket_mb))
+        case config.Average() if not feedback.compressor.lossless:
+            return CompressedAverage(comm, settings.sync_every, feedback)
         case config.Average():
             return Average(comm, settings.sync_every)
         case config.DiLoCo():
@@ -65,11 +67,10 @@ def _collective(settings: config.Collective, comm: Communicator, feedback: Feedb
     assert_never(settings)
 
 
-def _served(settings: config.Served, comm: Communicator) -> Algorithm:
-
+def _served(settings: config.Served, comm: Communicator, feedback: Feedback) -> Algorithm:
     match settings:
         case config.Downpour():
-            return Downpour(comm, settings.synchronous, settings.sync_every, settings.masters)
+            return Downpour(comm, settings.synchronous, settings.sync_every, settings.masters, feedback)
         case config.EASGD():
             return EASGD(
                 comm,

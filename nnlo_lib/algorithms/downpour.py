@@ -6,6 +6,7 @@ from nnlo_lib.algorithms.algorithm import Model, Share
 from nnlo_lib.algorithms.link import PUSH
 from nnlo_lib.algorithms.server import Server
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
 
 
 class Downpour(Server):
@@ -18,13 +19,19 @@ class Downpour(Server):
     `synchronous`: each gradient is weighted by its worker's share of the step's samples, and the server waits for all
     workers that still have data and applies the sum of their a_i. Invariant: every push is applied exactly once; the
     root's update count is that of pushes (asynchronous, without relays) or rounds (synchronous). Bytes per worker and
-    exchange: 4 P each way; per relay and exchange of its own as much again.
+    exchange: 4 P each way; per relay and exchange of its own as much again. `compression` is of what workers and relays
+    push: one compressed vector up, 4 P down.
     """
 
     def __init__(
-        self, comm: Communicator, synchronous: bool = False, sync_every: int = 1, masters: int = 1
+        self,
+        comm: Communicator,
+        synchronous: bool = False,
+        sync_every: int = 1,
+        masters: int = 1,
+        feedback: Feedback | None = None,
     ) -> None:
-        super().__init__(comm, synchronous, sync_every, masters)
+        super().__init__(comm, synchronous, sync_every, masters, feedback)
         self.owns_step = sync_every == 1  # a local step would be overwritten at once
         self._batches = 0
         self._accrued: Tensor | None = None

@@ -7,6 +7,7 @@ from typing import Self
 from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
 
 PUSH, FETCH, DONE = 1, 2, 3
 STOP, NUMBER = 4, 8
@@ -40,13 +41,14 @@ class Link:
     """Ask one's server, one request at a time.
 
     wish: whether to ask for an early stop with the next request; stop: whether the last answer ordered one.
-    staleness: of this rank's pushes, updates that others made between the answer before and the push.
+    staleness: of this rank's pushes, updates that others made between the answer before and the push. feedback: how
+    pushes are written, and what they left out so far; answers come as they are.
     """
 
-    def __init__(self, comm: Communicator, server: int) -> None:
+    def __init__(self, comm: Communicator, server: int, feedback: Feedback) -> None:
         self.wish = self.stop = False
         self.staleness: Counter[int] = Counter()
-        self._comm, self._server = comm, server
+        self._comm, self._server, self.feedback = comm, server, feedback
         self._asked: tuple[int, Tensor] | None = None
 
     def ask(
@@ -54,7 +56,8 @@ class Link:
     ) -> None:
         """Send a request; `settle` will overwrite `room` by the answer."""
         self.settle()
-        self._send(Header(kind, self.wish, number), vector, purpose)
+        payload = self.feedback.send(vector) if kind == PUSH else vector
+        self._send(Header(kind, self.wish, number), payload, purpose)
         self._asked = kind, room
 
     def settle(self) -> int:

@@ -1,9 +1,11 @@
 """Who serves whom, and where a server or a relay collects what its clients ask."""
 
+import torch
 from torch import Tensor
 
 from nnlo_lib.algorithms.link import DONE, PUSH, Header
 from nnlo_lib.comm.communicator import Communicator, Message
+from nnlo_lib.comm.compress.compressor import Compressor
 
 ROOT = 0
 
@@ -25,10 +27,13 @@ class Desk:
     combines: whether several requests may wait here together; otherwise each vector goes straight into `total`.
     """
 
-    def __init__(self, comm: Communicator, clients: list[int], total: Tensor, combines: bool) -> None:
+    def __init__(
+        self, comm: Communicator, clients: list[int], total: Tensor, combines: bool, compressor: Compressor
+    ) -> None:
         self.active, self.wish = set(clients), False
         self.waiting: dict[int, Header] = {}
         self._comm, self._total, self._combines = comm, total, combines
+        self._compressor = compressor
         self._pushed: dict[int, Tensor] = {}
 
     def collect(self) -> None:
@@ -40,19 +45,21 @@ class Desk:
     def _take(self, message: Message) -> None:
         header = Header.read(message.tag)
         self.wish |= header.stop
-        vector = self._room(header.kind)
-        self._comm.receive(vector, message.source, message.tag)
+        if header.kind == PUSH:
+            self._pushed[message.source] = self._receive_push(message)
+        else:
+            self._comm.receive(self._total[:0], message.source, message.tag)
         if header.kind == DONE:
             self.active.remove(message.source)
-            return
-        self.waiting[message.source] = header
-        if header.kind == PUSH:
-            self._pushed[message.source] = vector
+        else:
+            self.waiting[message.source] = header
 
-    def _room(self, kind: int) -> Tensor:
-        if kind != PUSH:
-            return self._total[:0]
-        return self._total.new_empty(self._total.shape) if self._combines else self._total
+    def _receive_push(self, message: Message) -> Tensor:
+        vector = torch.empty_like(self._total) if self._combines else self._total
+        payload = self._compressor.room(vector)
+        self._comm.receive(payload, message.source, message.tag)
+        self._compressor.decode(payload, vector)
+        return vector
 
     def hand_over(self, kind: int) -> tuple[list[int], int]:
         """Add up in `total`, in rank order, what was pushed; return who waits for answers, and how many pushes it is."""

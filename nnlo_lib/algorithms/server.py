@@ -11,13 +11,16 @@ from nnlo_lib.algorithms.algorithm import Algorithm, Model, mean_buffers, relati
 from nnlo_lib.algorithms.link import FETCH, PUSH, Header, Link
 from nnlo_lib.algorithms.relay import ROOT, Desk, server_of
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
+from nnlo_lib.comm.compress.none import Identity
 
 
 class Server(Algorithm):
     """Let rank 0, the root, hold parameters that workers push to and fetch.
 
     With several masters, ranks 1 .. masters - 1 are relays: each adds up what its workers push, asks its own server
-    in their place and hands them the answer. `synchronous`: servers wait for all who still have data. Invariant:
+    in their place and hands them the answer. Workers and relays may compress what they push; each makes up in later
+    pushes for what its own left out. `synchronous`: servers wait for all who still have data. Invariant:
     every push is applied exactly once. updates: of the root's parameters; pushes: that came into them.
     """
 
@@ -25,14 +28,20 @@ class Server(Algorithm):
     dealt: tuple[str, ...] = ("server.staleness",)
 
     def __init__(
-        self, comm: Communicator, synchronous: bool = False, sync_every: int = 1, masters: int = 1
+        self,
+        comm: Communicator,
+        synchronous: bool = False,
+        sync_every: int = 1,
+        masters: int = 1,
+        feedback: Feedback | None = None,
     ) -> None:
         super().__init__(comm)
         self.synchronous, self.sync_every = synchronous, sync_every
         self.updates = self.pushes = 0
         self.workers, self.is_worker = comm.size - masters, comm.rank >= masters
         servers = {rank: server_of(rank, comm.size, masters) for rank in range(1, comm.size)}
-        self.link = Link(comm, servers.get(comm.rank, ROOT))
+        feedback = feedback or Feedback(Identity(), comm.rank)
+        self.link = Link(comm, servers.get(comm.rank, ROOT), feedback)
         clients = [rank for rank, server in servers.items() if server == comm.rank]
         self._answered = dict.fromkeys(clients, 0)  # up to which update each client was told
 
@@ -61,7 +70,8 @@ class Server(Algorithm):
 
     def serve(self, replica: Model, wish: Callable[[], bool]) -> None:
         alone = self.comm.rank == ROOT and not self.synchronous
-        desk = Desk(self.comm, list(self._answered), replica.grad, combines=not alone)
+        compressor = self.link.feedback.compressor
+        desk = Desk(self.comm, list(self._answered), replica.grad, not alone, compressor)
         while desk.active:
             desk.collect()
             self.link.wish |= desk.wish or wish()
@@ -104,13 +114,15 @@ class Server(Algorithm):
     def state(self) -> dict[str, Tensor]:
         answered = [*self._answered.values()]
         staleness = sorted(self.link.staleness.items())
-        return {
+        own = {
             "server.updates": torch.tensor([self.updates, self.pushes]),
             "server.answered": torch.tensor(answered, dtype=torch.int64),
             "server.staleness": torch.tensor(staleness, dtype=torch.int64).view(-1, 2),
         }
+        return own | self.link.feedback.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
+        self.link.feedback.load_state(tensors)
         self.updates, self.pushes = tensors["server.updates"].tolist()
         answered = tensors["server.answered"].tolist()
         if len(answered) != len(self._answered):  # other clients, who have just been told all

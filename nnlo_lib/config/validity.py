@@ -59,10 +59,10 @@ MIXING: tuple[Graph, ...] = ("connected", "symmetric", "doubly stochastic")
 SERVED = Needs(masters=True, step="server's", asynchronous=True, ranks=2)
 MATRIX = {
     "allreduce": Needs(compression="any", groups=False, one_model=True, elastic=True),
-    "average": Needs(one_model=True, elastic=True),
+    "average": Needs(compression="any", one_model=True, elastic=True),
     "diloco": Needs(compression="any", one_model=True, elastic=True),
     "individual": Needs(),
-    "downpour": replace(SERVED, one_model=True, elastic=True),
+    "downpour": replace(SERVED, compression="any", one_model=True, elastic=True),
     "easgd": replace(SERVED, step="worker's", elastic=True),
     "gem": replace(SERVED, step="worker's"),
     "gosgd": Needs(asynchronous=True, ranks=2, groups=False),

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from convex import BATCH, Linear, gradient, rows
+from pydantic import TypeAdapter
 
 from nnlo_lib.algorithms.algorithm import Algorithm, Share
 from nnlo_lib.algorithms.allreduce import AllReduce
@@ -14,6 +15,9 @@ from nnlo_lib.algorithms.gem import GEM
 from nnlo_lib.algorithms.grouped import Grouped
 from nnlo_lib.algorithms.link import Header
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.build import build
+from nnlo_lib.comm.compress.feedback import Feedback
+from nnlo_lib.config import Compression
 from nnlo_lib.train.replica.replica import Replica
 
 CLASSES = {
@@ -29,8 +33,17 @@ def make_replica(name: str) -> Replica:
 
 def make(comm: Communicator, name: str, settings: dict, servers: int, group: int) -> Algorithm:
     if group > 1:
-        return Grouped(comm, group, servers, lambda leaders: CLASSES[name](leaders, **settings))
-    return CLASSES[name](comm, **settings)
+        return Grouped(comm, group, servers, lambda leaders: alone(leaders, name, settings))
+    return alone(comm, name, settings)
+
+
+def alone(comm: Communicator, name: str, settings: dict) -> Algorithm:
+    """Make an algorithm without groups; `compression` among its settings is what an experiment's would be."""
+    if "compression" not in settings:
+        return CLASSES[name](comm, **settings)
+    kind = TypeAdapter(Compression).validate_python(settings["compression"])
+    others = {key: value for key, value in settings.items() if key != "compression"}
+    return CLASSES[name](comm, **others, feedback=Feedback(build(kind, seed=0), comm.rank))
 
 
 def trained(
@@ -108,7 +121,7 @@ def recorded(
     comm: Communicator, name: str, settings: dict, steps: int, unequal: int = 10
 ) -> dict[str, object]:
     """Let workers of unequal speed train; the root returns whom it answered what, and with what, in order."""
-    replica, algorithm = make_replica(name), CLASSES[name](comm, **settings)
+    replica, algorithm = make_replica(name), alone(comm, name, settings)
     algorithm.start(replica)
     events: list[tuple[int, int, list[float]]] = []
     path = []

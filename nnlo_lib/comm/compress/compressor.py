@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
 
 
@@ -18,6 +19,10 @@ class Compressor(ABC):
     @abstractmethod
     def size(self, vector: Tensor) -> int:
         """Return the bytes of the payload of any vector of this length and dtype: the same on all ranks."""
+
+    def room(self, vector: Tensor) -> Tensor:
+        """Return memory for a payload that is to be decoded into `vector`, at best its own."""
+        return torch.empty(self.size(vector), dtype=torch.uint8, device=vector.device)
 
     @abstractmethod
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
