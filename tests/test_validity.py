@@ -206,3 +206,12 @@ def test_of_a_run_of_few_rounds_all_are_drawn(tmp_path):
     first = int(re.search(r"its round (\d+)", faults(100))[1])
     assert faults(first) is None  # rounds 0 to first - 1
     assert faults(first + 1) is not None
+
+
+def test_what_the_sender_keeps_needs_no_static_graph(tmp_path):
+    (tmp_path / "x.yaml").write_text(
+        yaml.safe_dump(
+            settings("sgp", topology={"name": "one_peer_exponential"}, compression={"name": "fp16"})
+        )
+    )
+    load(tmp_path / "x.yaml")

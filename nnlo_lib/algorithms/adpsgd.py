@@ -10,6 +10,8 @@ from torch import Tensor
 from nnlo_lib.algorithms.algorithm import Algorithm, Model, Share, relative_error
 from nnlo_lib.algorithms.inbox import Inbox
 from nnlo_lib.comm.communicator import Communicator, Message
+from nnlo_lib.comm.compress.compressor import Compressor
+from nnlo_lib.comm.compress.none import Identity
 from nnlo_lib.errors import UserError
 from nnlo_lib.streams import stream
 from nnlo_lib.topology.topology import Topology
@@ -19,7 +21,7 @@ ASK, ANSWER = 3, 4  # message tags
 
 @dataclass(frozen=True)
 class Question:
-    """What an active node has sent, and after how many local steps."""
+    """What an active node has sent, as the other reads it, and after how many local steps."""
 
     theta: Tensor
     local_steps: int
@@ -35,13 +37,17 @@ class ADPSGD(Algorithm):
 
     Lian, Zhang, Zhang and Liu, Asynchronous Decentralized Parallel SGD, 2018, arXiv:1710.06952, algorithm 1, on a
     graph of two colours, of which the more frequent is active, so that nobody ever waits. Invariant: averaging keeps
-    the sum of each pair. Bytes per averaging: 4 P each way.
+    the sum of each pair. Bytes per averaging: 4 P each way. `compression` rounds what is sent (2 P), and
+    both move by the difference of rounded vectors: the sum stays.
     """
 
     apart = True
 
-    def __init__(self, comm: Communicator, topology: Topology, seed: int) -> None:
+    def __init__(
+        self, comm: Communicator, topology: Topology, seed: int, compressor: Compressor | None = None
+    ) -> None:
         super().__init__(comm)
+        self._compressor = compressor or Identity()
         self.is_active = comm.rank in active_nodes(topology)
         self.seed, self._neighbours = seed, list(topology.at(0).neighbours(comm.rank))
         self._inbox = Inbox(comm, self._take)
@@ -65,15 +71,24 @@ class ADPSGD(Algorithm):
 
     def _ask(self, replica: Model) -> None:
         draw = stream(self.seed, "adpsgd", self.comm.rank, self.local_steps)
-        self._asked = Question(replica.theta.clone(), self.local_steps)
-        self.comm.send(replica.theta, self._neighbours[draw % len(self._neighbours)], ASK)
+        sent = self._tell(replica, self._neighbours[draw % len(self._neighbours)], ASK)
+        self._asked = Question(sent, self.local_steps)
+
+    def _tell(self, replica: Model, to: int, tag: int) -> Tensor:
+        """Send the parameters; return what `to` reads."""
+        payload = self._compressor.encode(replica.theta, self.local_steps, self.comm.rank)
+        self.comm.send(payload, to, tag)
+        sent = torch.empty_like(replica.theta)
+        self._compressor.decode(payload, sent)
+        return sent
 
     def _take(self, replica: Model, message: Message) -> None:
         theirs = torch.empty_like(replica.theta)
-        self.comm.receive(theirs, message.source, message.tag)
+        payload = self._compressor.room(theirs)
+        self.comm.receive(payload, message.source, message.tag)
+        self._compressor.decode(payload, theirs)
         if message.tag == ASK:
-            self.comm.send(replica.theta, message.source, ANSWER)
-            self._average(replica, replica.theta, theirs)
+            self._average(replica, self._tell(replica, message.source, ANSWER), theirs)
         elif self._asked is not None:
             self._average(replica, self._asked.theta, theirs)
             self._staleness[self.local_steps - self._asked.local_steps] += 1

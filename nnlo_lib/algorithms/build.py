@@ -25,6 +25,7 @@ from nnlo_lib.algorithms.prox_pda import ProxPDA
 from nnlo_lib.algorithms.sgp import SGP
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.compress.build import build as compressor
+from nnlo_lib.comm.compress.compressor import Compressor
 from nnlo_lib.comm.compress.feedback import Feedback
 from nnlo_lib.topology.topology import topology
 
@@ -44,7 +45,7 @@ def _single(run: config.Run, comm: Communicator, seed: int) -> Algorithm:
         case config.Downpour() | config.EASGD() | config.GEM() as settings:
             return _served(settings, comm, Feedback(compressor(run.compression, seed), comm.rank))
         case config.GoSGD() | config.SGP() | config.ADPSGD() as settings:
-            return _gossip(settings, comm, run.topology, seed)
+            return _gossip(settings, comm, run.topology, seed, compressor(run.compression, seed))
         case settings:
             graph = topology(run.topology, comm.size, seed)
             return _neighbour(settings, Neighbourhood(comm, graph, compressor(run.compression, seed)))
@@ -79,6 +80,7 @@ def _served(settings: config.Served, comm: Communicator, feedback: Feedback) -> 
                 settings.elastic_force,
                 settings.alpha,
                 settings.masters,
+                feedback,
             )
         case config.GEM():
             return GEM(
@@ -88,18 +90,21 @@ def _served(settings: config.Served, comm: Communicator, feedback: Feedback) -> 
                 settings.kappa,
                 settings.largest_scale,
                 settings.masters,
+                feedback,
             )
     assert_never(settings)
 
 
-def _gossip(settings: config.Gossip, comm: Communicator, graph: config.Topology, seed: int) -> Algorithm:
+def _gossip(
+    settings: config.Gossip, comm: Communicator, graph: config.Topology, seed: int, cast: Compressor
+) -> Algorithm:
     match settings:
         case config.GoSGD():
-            return GoSGD(comm, seed, settings.probability, settings.synchronous)
+            return GoSGD(comm, seed, settings.probability, settings.synchronous, cast)
         case config.SGP():
-            return SGP(comm, topology(graph, comm.size, seed))
+            return SGP(comm, topology(graph, comm.size, seed), cast)
         case config.ADPSGD():
-            return ADPSGD(comm, topology(graph, comm.size, seed), seed)
+            return ADPSGD(comm, topology(graph, comm.size, seed), seed, cast)
     assert_never(settings)
 
 

@@ -7,28 +7,46 @@ from nnlo_lib.algorithms.algorithm import Model, relative_error
 from nnlo_lib.algorithms.relay import ROOT
 from nnlo_lib.algorithms.server import Server
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
 
 
 class Centred(Server):
     """Let rank 0 hold a centre c that moves only by what workers give, c <- c + sum of d_i.
 
     The centre is what is measured and published, with the mean of the workers' batch-norm statistics; workers then
-    take their own back. Invariant: what c moved since the last epoch is the sum of all that workers gave.
+    take their own back. Invariant: what c moved since the last epoch is the sum of all that workers gave, less what
+    compression has yet to send. pull: how far c moves for a push of one.
     """
+
+    pull = 1.0
 
     dealt = (*Server.dealt, "centred.ledger")
 
-    def __init__(self, comm: Communicator, synchronous: bool, sync_every: int, masters: int) -> None:
-        super().__init__(comm, synchronous, sync_every, masters)
+    def __init__(
+        self,
+        comm: Communicator,
+        synchronous: bool,
+        sync_every: int,
+        masters: int,
+        feedback: Feedback | None,
+    ) -> None:
+        super().__init__(comm, synchronous, sync_every, masters, feedback)
         self._own: tuple[Tensor, Tensor] | None = None
-        self._ledger = torch.empty(0)  # root: where the centre was; others: what they gave since
+        self._ledger = torch.empty(
+            0
+        )  # root: where the centre was; others: what they gave since, and owed then
 
     def start(self, replica: Model) -> None:
         super().start(replica)
         self._open_ledger(replica)
 
     def _open_ledger(self, replica: Model) -> None:
-        self._ledger = replica.theta.clone() if self.comm.rank == ROOT else torch.zeros_like(replica.theta)
+        self._ledger = replica.theta.clone() if self.comm.rank == ROOT else self._owed(replica)
+
+    def _owed(self, replica: Model) -> Tensor:
+        """Return by how much c will move when this rank's errors are sent."""
+        errors = self.link.feedback.residual
+        return errors * self.pull if errors.numel() else torch.zeros_like(replica.theta)
 
     def on_epoch(self, replica: Model) -> None:
         self._own = replica.theta.clone(), replica.buffers.clone()
@@ -48,7 +66,7 @@ class Centred(Server):
 
         distance: the mean over workers of |x_i - c|.
         """
-        moved = self._ledger - replica.theta if self.comm.rank == ROOT else self._ledger
+        moved = self._ledger - (replica.theta if self.comm.rank == ROOT else self._owed(replica))
         error = relative_error(self.comm, moved, replica.theta)
         self._open_ledger(replica)
         invariant = max(error, super().telemetry(replica)["invariant"])

@@ -7,6 +7,7 @@ from nnlo_lib.algorithms.algorithm import Model, Share
 from nnlo_lib.algorithms.centred import Centred
 from nnlo_lib.algorithms.link import PUSH
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
 
 
 class EASGD(Centred):
@@ -18,7 +19,8 @@ class EASGD(Centred):
     Zhang, Choromanska and LeCun, Deep Learning with Elastic Averaging SGD, 2015, arXiv:1412.6651, algorithm 1;
     with momentum in the optimizer algorithm 2. alpha = beta / p for p workers, beta the `elastic_force`. `synchronous`:
     equations (5) and (6), c <- c + alpha sum_i (x_i - c) over all workers that still have data. Invariant: what the
-    springs moved workers and centre sums to zero. Bytes per worker and exchange: 4 P each way.
+    springs moved workers and centre sums to zero. Bytes per worker and exchange: 4 P each way. `compression` rounds the
+    x_i that are pushed (2 P up) and makes up for it with the next: the sum is zero with what is still to be sent.
     """
 
     push_purpose = "parameters"
@@ -31,9 +33,10 @@ class EASGD(Centred):
         elastic_force: float = 0.9,
         alpha: float | None = None,
         masters: int = 1,
+        feedback: Feedback | None = None,
     ) -> None:
-        super().__init__(comm, synchronous, sync_every, masters)
-        self.alpha = alpha if alpha is not None else elastic_force / self.workers
+        super().__init__(comm, synchronous, sync_every, masters, feedback)
+        self.alpha = self.pull = alpha if alpha is not None else elastic_force / self.workers
         self._steps = 0
         self._centre = torch.empty(0)
 

@@ -7,6 +7,7 @@ from nnlo_lib.algorithms.algorithm import Model, Share
 from nnlo_lib.algorithms.centred import Centred
 from nnlo_lib.algorithms.link import FETCH, PUSH
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.feedback import Feedback
 
 EPSILON = 1e-12
 
@@ -24,7 +25,7 @@ class GEM(Centred):
     equations: there too pi ends at 5 and epsilon is 1e-12, but as |u_i + epsilon|. There the server serves a fetch and
     its push at once; here others may push between them, which `staleness` counts. The local optimizer should have no
     momentum of its own. Invariant: the centre's move is the sum of pushed updates. Bytes per worker and exchange: 4 P
-    each way.
+    each way. `compression` is of pi u_i: a compressed vector up, 4 P down; the centre lags by what is still to be sent.
     """
 
     def __init__(
@@ -35,8 +36,9 @@ class GEM(Centred):
         kappa: float = 1.0,
         largest_scale: float = 5.0,
         masters: int = 1,
+        feedback: Feedback | None = None,
     ) -> None:
-        super().__init__(comm, False, sync_every, masters)
+        super().__init__(comm, False, sync_every, masters, feedback)
         self.momentum, self.kappa, self.largest_scale = momentum, kappa, largest_scale
         self._batches = 0
         self._proxy = self._stale = self._from = torch.empty(

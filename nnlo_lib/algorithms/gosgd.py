@@ -2,8 +2,9 @@
 
 from nnlo_lib.algorithms.algorithm import Model, Share
 from nnlo_lib.algorithms.inbox import Inbox
-from nnlo_lib.algorithms.push_sum import PushSum, packed, unpacked
+from nnlo_lib.algorithms.push_sum import PushSum
 from nnlo_lib.comm.communicator import Communicator, Message
+from nnlo_lib.comm.compress.compressor import Compressor
 from nnlo_lib.streams import stream
 
 PUSH = 3  # message tag
@@ -20,13 +21,18 @@ class GoSGD(PushSum):
     weights that begin at 1, so that halving is exact. `synchronous`: all draws are known to all ranks, so each waits
     for exactly the pushes of its own step, after its own push, and merges them in rank order: the same bits
     everywhere. Invariants: sum_r a_r = n, and merging keeps sum_r a_r theta_r. Bytes per push: 4 (P + 1), 4 (P + 1) p
-    per rank and step on average.
+    per rank and step on average. `compression` rounds what is pushed (2 P + 4); what that takes, theta_r keeps.
     """
 
     def __init__(
-        self, comm: Communicator, seed: int, probability: float = 0.01, synchronous: bool = False
+        self,
+        comm: Communicator,
+        seed: int,
+        probability: float = 0.01,
+        synchronous: bool = False,
+        compressor: Compressor | None = None,
     ) -> None:
-        super().__init__(comm)
+        super().__init__(comm, compressor)
         self.seed, self.probability, self.synchronous = seed, probability, synchronous
         self._inbox = Inbox(comm, self._merge)
 
@@ -53,14 +59,16 @@ class GoSGD(PushSum):
 
     def _push(self, replica: Model, target: int | None) -> None:
         if target is not None:
-            packet = packed(replica.theta, self.weight / 2)
-            self.weight -= unpacked(packet)[1]
+            packet = self.packed(replica.theta, self.weight / 2)
             self.comm.send(packet, target, PUSH)
+            sent, weight = self.unpacked(packet, replica.theta)
+            self.weight -= weight
+            replica.theta.add_(replica.theta - sent, alpha=weight / self.weight)
 
     def _merge(self, replica: Model, message: Message) -> None:
-        packet = replica.theta.new_empty(replica.theta.numel() + 1)
+        packet = self.room(replica.theta)
         self.comm.receive(packet, message.source, PUSH)
-        theta, weight = unpacked(packet)
+        theta, weight = self.unpacked(packet, replica.theta)
         total = self.weight + weight
         replica.theta.mul_(self.weight / total).add_(theta, alpha=weight / total)
         self.weight = total

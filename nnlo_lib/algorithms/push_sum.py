@@ -7,21 +7,42 @@ from torch import Tensor
 
 from nnlo_lib.algorithms.algorithm import Algorithm, Model, mean_buffers
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.compressor import Compressor
+from nnlo_lib.comm.compress.none import Identity
+from nnlo_lib.comm.compress.payload import joined
 
 
 class PushSum(Algorithm):
     """Hold a replica's weight w_i; the ranks' mean model is sum_i w_i theta_i / sum_i w_i.
 
     Kempe, Dobra and Gehrke, Gossip-Based Computation of Aggregate Information, 2003. Invariant: sum_i w_i = n. On
-    the wire a weight is of theta's type; what rounding takes from it stays with the sender.
+    the wire a weight is of theta's type and parameters are what a `compressor` without memory makes of them; what
+    rounding takes from either stays with the sender.
     """
 
     apart = True
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, compressor: Compressor | None = None) -> None:
         super().__init__(comm)
+        self._compressor = compressor or Identity()
         self.weight = 1.0
         self.local_steps = 0
+
+    def packed(self, vector: Tensor, weight: float) -> Tensor:
+        """Return the weight and the vector, as they travel."""
+        payload = self._compressor.encode(vector, self.local_steps, self.comm.rank)
+        return joined(vector.new_tensor([weight]), payload)
+
+    def room(self, like: Tensor) -> Tensor:
+        """Return memory for a packet with a vector as long as `like`."""
+        size = like.element_size() + self._compressor.size(like)
+        return torch.empty(size, dtype=torch.uint8, device=like.device)
+
+    def unpacked(self, packet: Tensor, like: Tensor) -> tuple[Tensor, float]:
+        """Return the vector, as long as `like`, and the weight of a packet."""
+        vector, head = torch.empty_like(like), like.element_size()
+        self._compressor.decode(packet[head:], vector)
+        return vector, float(packet[:head].view(like.dtype))
 
     def on_epoch(self, replica: Model) -> None:
         pass
@@ -49,13 +70,3 @@ class PushSum(Algorithm):
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         self.weight = float(tensors["push_sum.weight"])
         self.local_steps = int(tensors["push_sum.local_steps"])
-
-
-def packed(vector: Tensor, weight: float) -> Tensor:
-    """Return [vector, weight], as it travels."""
-    return torch.cat([vector, vector.new_tensor([weight])])
-
-
-def unpacked(packet: Tensor) -> tuple[Tensor, float]:
-    """Return the vector and the weight of a packet."""
-    return packet[:-1], float(packet[-1])

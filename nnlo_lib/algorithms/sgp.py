@@ -1,10 +1,9 @@
 """Stochastic gradient push: weighted averages over directed graphs."""
 
-import torch
-
 from nnlo_lib.algorithms.algorithm import Model, Share
-from nnlo_lib.algorithms.push_sum import PushSum, packed, unpacked
+from nnlo_lib.algorithms.push_sum import PushSum
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.compressor import Compressor
 from nnlo_lib.topology.topology import Topology
 
 
@@ -17,11 +16,11 @@ class SGP(PushSum):
     Assran, Loizou, Ballas and Rabbat, Stochastic Gradient Push for Distributed Deep Learning, 2019, arXiv:1811.10792,
     algorithm 1; p may change from step to step. Replicas hold z, and x = w z only from gradient to mixing. Invariants:
     sum_i w_i = n, and mixing keeps sum_i x_i. Bytes per rank and step: 4 (P + 1), x and w, to each receiver, which
-    weights them.
+    weights them. `compression` rounds what is sent of x (2 P + 4); x_i keeps what that takes.
     """
 
-    def __init__(self, comm: Communicator, topology: Topology) -> None:
-        super().__init__(comm)
+    def __init__(self, comm: Communicator, topology: Topology, compressor: Compressor | None = None) -> None:
+        super().__init__(comm, compressor)
         self.topology = topology
 
     def on_gradient(self, replica: Model, share: Share) -> None:
@@ -29,15 +28,16 @@ class SGP(PushSum):
 
     def on_parameters(self, replica: Model) -> None:
         mixing, rank = self.topology.at(self.local_steps), self.comm.rank
-        mine = packed(replica.theta, self.weight)
-        received = {neighbour: torch.empty_like(mine) for neighbour in mixing.neighbours(rank)}
+        mine = self.packed(replica.theta, self.weight)
+        received = {neighbour: self.room(replica.theta) for neighbour in mixing.neighbours(rank)}
         self.comm.exchange(dict.fromkeys(mixing.receivers(rank), mine), received)
         p = {rank: mixing.own(rank)} | mixing.neighbours(rank)
         packets = {rank: mine} | received
-        self.weight -= unpacked(mine)[1]
-        replica.theta.zero_()
+        sent, weight = self.unpacked(mine, replica.theta)
+        self.weight -= weight
+        replica.theta.sub_(sent)
         for j in sorted(packets):
-            x, w = unpacked(packets[j])
+            x, w = self.unpacked(packets[j], sent)
             replica.theta.add_(x, alpha=p[j])
             self.weight += p[j] * w
         replica.theta.div_(self.weight)

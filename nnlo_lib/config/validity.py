@@ -31,7 +31,8 @@ class Needs:
     bf16 only); groups: workers of several processes; masters: servers below a server; step: whose rule it follows
     (only a worker's has a schedule); one_model: all ranks hold one model after an epoch; elastic: a run goes on with
     another number of ranks; asynchronous: unless said to be synchronous, no worker waits for another; buffers:
-    batch-norm statistics are averaged when replicas are, or each node's own.
+    batch-norm statistics are averaged when replicas are, or each node's own; remembers: what is compressed is what
+    changed since earlier rounds.
     """
 
     graph: tuple[Graph, ...] = ()
@@ -43,6 +44,7 @@ class Needs:
     elastic: bool = False
     asynchronous: bool = False
     ranks: int = 1
+    remembers: bool = True
 
     @property
     def schedule(self) -> bool:
@@ -63,12 +65,16 @@ MATRIX = {
     "diloco": Needs(compression="any", one_model=True, elastic=True),
     "individual": Needs(),
     "downpour": replace(SERVED, compression="any", one_model=True, elastic=True),
-    "easgd": replace(SERVED, step="worker's", elastic=True),
-    "gem": replace(SERVED, step="worker's"),
-    "gosgd": Needs(asynchronous=True, ranks=2, groups=False),
-    "sgp": Needs(graph=("connected",), groups=False),
+    "easgd": replace(SERVED, compression="cast", step="worker's", elastic=True),
+    "gem": replace(SERVED, compression="any", step="worker's"),
+    "gosgd": Needs(compression="cast", asynchronous=True, ranks=2, groups=False),
+    "sgp": Needs(graph=("connected",), compression="cast", remembers=False, groups=False),
     "adpsgd": Needs(
-        graph=("connected", "symmetric", "static", "bipartite"), asynchronous=True, groups=False, ranks=2
+        graph=("connected", "symmetric", "static", "bipartite"),
+        compression="cast",
+        asynchronous=True,
+        groups=False,
+        ranks=2,
     ),
     "dsgd": Needs(graph=MIXING, compression="cast", groups=False),
     "dsgt": Needs(graph=MIXING, compression="cast", groups=False),

@@ -52,7 +52,8 @@ def graph_fault(run: Run, seed: int) -> str | None:
         return str(error)
     if fault := redraw_fault(run.topology, workers, seed, _rounds(run)):
         return fault
-    wanted: tuple[Graph, ...] = row.graph if run.compression.name == "none" else (*row.graph, "static")
+    stays = run.compression.name != "none" and row.remembers
+    wanted: tuple[Graph, ...] = (*row.graph, "static") if stays else row.graph
     lacking = next((need for need in wanted if not HOLDS[need](graph)), None)
     if lacking is None:
         return None

@@ -10,6 +10,7 @@ from nnlo_lib.algorithms.algorithm import Algorithm, Share
 from nnlo_lib.algorithms.gosgd import GoSGD
 from nnlo_lib.algorithms.sgp import SGP
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compress.build import build
 from nnlo_lib.topology import topology
 from nnlo_lib.train.replica.replica import Replica
 
@@ -26,11 +27,14 @@ def several(comm: Communicator, calls: list[list]) -> list[dict]:
 
 
 def make(comm: Communicator, name: str, settings: dict) -> Algorithm:
-    """Build an algorithm; `settings` of sgp and adpsgd are those of its topology."""
+    """Build an algorithm; `settings` of sgp and adpsgd are those of its topology, beside `compression`."""
+    kind = settings.get("compression", {"name": "none"})
+    settings = {key: value for key, value in settings.items() if key != "compression"}
+    cast = build(TypeAdapter(config.Compression).validate_python(kind), SEED)
     if name == "gosgd":
-        return GoSGD(comm, SEED, **settings)
+        return GoSGD(comm, SEED, **settings, compressor=cast)
     links = topology(TypeAdapter(config.Topology).validate_python(settings), comm.size, SEED)
-    return SGP(comm, links) if name == "sgp" else ADPSGD(comm, links, SEED)
+    return SGP(comm, links, cast) if name == "sgp" else ADPSGD(comm, links, SEED, cast)
 
 
 def learn(algorithm: Algorithm, replica: Replica, worker: int, step: int, count: int = 4) -> None:

@@ -1,5 +1,6 @@
 """Do what happened to gossiping ranks again, in numpy, event by event."""
 
+from compressors import RULES
 from convex import START, Momentum, gradient, rows
 
 PUSH, ASK, ANSWER = 3, 3, 4
@@ -50,6 +51,23 @@ class Pairer(Node):
 
     def answered(self):
         self.x = (self.x + self.asked) / 2
+
+
+class RoundingPairer(Pairer):
+    """The same, but that both go by what is sent: rounded parameters."""
+
+    rounded = staticmethod(lambda x: x)
+
+    @classmethod
+    def of(cls, kind):
+        return type(kind, (cls,), {"rounded": staticmethod(RULES[kind])})
+
+    def send(self, to, tag):
+        self.sent = self.rounded(self.x)
+        return self.sent
+
+    def answered(self):
+        self.x = self.x + (self.asked - self.sent) / 2
 
 
 def replay(node, events):

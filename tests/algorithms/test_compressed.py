@@ -4,11 +4,19 @@ import functools
 
 import numpy as np
 import pytest
-from compressors import BYTES, SETTINGS, Sender
+from compressors import BYTES, RULES, SETTINGS, Sender
 from convex import BATCH, DIMENSION, START, Momentum, gradient, rows
+from gossip_cases import UNEQUAL
+from gossip_programs import recorded as happened
+from gossip_programs import several as gossip
+from gossip_replay import RoundingPairer, replay
 from neighbour_programs import each_case, interrupted, neighbours
 from ranks import IDS, TRANSPORTS, on_ranks
 from server_programs import paused, recorded, several
+from test_gossip import hops, targets
+from test_server import EnergyMatching
+
+from nnlo_lib.algorithms.link import FETCH
 
 STEPS, VECTOR, EVERY = 50, 8 * DIMENSION, 5
 EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
@@ -133,3 +141,171 @@ def test_a_checkpoint_of_downpour_holds_the_errors(kind, masters, group):
     plain, stopped = on_ranks(paused, *arguments, [8, 20, 23], group), on_ranks(paused, *arguments, [], group)
     for one, another in zip(plain, stopped, strict=True):
         assert one["theta"] == another["theta"]
+
+
+CASTS = pytest.mark.parametrize("kind", ["fp16", "bf16"])
+
+
+@functools.cache
+def elastics(transport, ranks):
+    options = {"synchronous": True, "sync_every": 3, "alpha": 0.2}
+    calls = [
+        ["easgd", {**options, "compression": SETTINGS[kind]}, full(ranks - 1)] for kind in ("fp16", "bf16")
+    ]
+    results = on_ranks(several, transport, ranks, calls)
+    return dict(zip(("fp16", "bf16"), zip(*results, strict=True), strict=True))
+
+
+@EVERYWHERE
+@CASTS
+def test_synchronous_easgd(transport, ranks, kind):
+    """The centre feels what it is told, and in the end all that workers moved: its errors are sent later."""
+    (server, *results), workers = elastics(transport, ranks)[kind], range(ranks - 1)
+    x, c, rules = [START for _ in workers], START, [Momentum() for _ in workers]
+    senders = [Sender(kind, 1 + i) for i in workers]
+    for step in range(STEPS):
+        g = [gradient(x[i], rows(i, step)) for i in workers]
+        if step % 3 == 0:
+            told = [senders[i].send(x[i]) for i in workers]
+            x, c = [x[i] - 0.2 * (x[i] - c) for i in workers], c + 0.2 * sum(t - c for t in told)
+        x = [rules[i].step(x[i], g[i]) for i in workers]
+        for result, theta in zip(results, x, strict=True):
+            np.testing.assert_allclose(result["path"][step], theta, **CLOSE)
+    np.testing.assert_allclose(server["centre"], c, **CLOSE)
+    assert [result["path"] for result in results] == [
+        result["path"] for result in elastics("simulated", ranks)[kind][1:]
+    ]
+    for result in results:
+        assert result["sent"] == {"parameters": -(-STEPS // 3) * BYTES[kind]}
+        assert result["telemetry"][0]["invariant"] < 1e-14
+
+
+@KINDS
+def test_gem_equals_a_replay_of_its_events(kind):
+    workers, settings = 3, {"kappa": 3.0, "compression": SETTINGS[kind]}
+    server, *results = on_ranks(recorded, "simulated", workers + 1, "gem", settings, STEPS, 1)
+    replicas, c = [EnergyMatching(i, kappa=3.0) for i in range(workers)], START
+    senders, under_way = [Sender(kind, 1 + i) for i in range(workers)], {}
+    for rank, asked, answered in server["events"]:
+        i = rank - 1
+        if asked == FETCH:
+            np.testing.assert_allclose(answered, c, **CLOSE)
+            update = replicas[i].scaled(replicas[i].compute([BATCH] * STEPS), c)
+            replicas[i].move(c, update)
+            under_way[i] = senders[i].send(update)
+        else:
+            c = c + under_way.pop(i)
+    np.testing.assert_allclose(server["theta"], c, **CLOSE)
+    for result, replica in zip(results, replicas, strict=True):
+        np.testing.assert_allclose(result["path"], replica.path, **CLOSE)
+
+
+CENTRED = {
+    "easgd": ({"sync_every": 3}, ["fp16", "bf16"]),
+    "gem": ({"sync_every": 2}, list(SETTINGS)),
+}
+
+
+@pytest.mark.parametrize("masters", [1, 3])
+@pytest.mark.parametrize("name", CENTRED)
+def test_the_books_of_a_centre_hold_what_is_still_to_be_sent(name, masters):
+    """Over epochs, through relays, and after pauses."""
+    options, kinds = CENTRED[name]
+    for kind in kinds:
+        wanted = {**options, "masters": masters, "compression": SETTINGS[kind]}
+        epochs = on_ranks(several, "simulated", masters + 4, [[name, wanted, full(4), 1, 3]])
+        stops = on_ranks(paused, "simulated", masters + 4, name, wanted, 4, STEPS, [7, 20, 21])
+        assert stops[0]["parts"] > 2
+        for told in (*epochs[0][0]["telemetry"], stops[0]["telemetry"]):
+            assert told["invariant"] < 1e-13
+        sent = [
+            result[0]["sent"]["parameters" if name == "easgd" else "gradient"] for result in epochs[masters:]
+        ]
+        pushes = [sum(number for _, number in result[0]["staleness"]) for result in epochs[masters:]]
+        assert sent == [number * BYTES[kind] for number in pushes]
+
+
+PACKET = {kind: 8 + BYTES[kind] for kind in ("fp16", "bf16")}
+
+
+@functools.cache
+def gossips(transport, ranks):
+    keys, calls = [], []
+    for kind in PACKET:
+        pushing = {"probability": 0.4, "synchronous": True, "compression": SETTINGS[kind]}
+        graph = {"name": "directed_edges", "edges": UNEQUAL[ranks], "compression": SETTINGS[kind]}
+        for name, options in (("gosgd", pushing), ("sgp", graph)):
+            for pauses in ([], [7, 30]):
+                keys.append((name, kind, bool(pauses)))
+                calls.append(["synchronous", name, options, full(ranks), pauses])
+    return dict(zip(keys, zip(*on_ranks(gossip, transport, ranks, calls), strict=True), strict=True))
+
+
+@EVERYWHERE
+@CASTS
+def test_gosgd_keeps_what_rounding_takes(transport, ranks, kind):
+    results, c = gossips(transport, ranks)["gosgd", kind, False], RULES[kind]
+    x, a, rules = [START] * ranks, [1.0] * ranks, [Momentum() for _ in range(ranks)]
+    pushes = [0] * ranks
+    for step in range(STEPS):
+        x = [rules[i].step(x[i], gradient(x[i], rows(i, step))) for i in range(ranks)]
+        before, posted = np.dot(a, x), []
+        for source, target in targets(ranks, step, 0.4).items():
+            a[source], pushes[source] = a[source] / 2, pushes[source] + 1
+            posted.append((target, a[source], c(x[source])))
+            x[source] = 2 * x[source] - c(x[source])
+        for i in range(ranks):
+            merged = [(a[i], x[i]), *((b, y) for target, b, y in posted if target == i)]
+            a[i] = sum(b for b, _ in merged)
+            x[i] = sum(b * y for b, y in merged) / a[i]
+        np.testing.assert_allclose(np.dot(a, x), before, rtol=0, atol=1e-12)
+        for result, theta in zip(results, x, strict=True):
+            np.testing.assert_allclose(result["path"][step], theta, **CLOSE)
+    for rank, result in enumerate(results):
+        assert result["bytes"] == PACKET[kind] * pushes[rank] + VECTOR * (ranks - 1) * (rank == 0)
+        assert result["telemetry"]["invariant"] == 0
+
+
+@EVERYWHERE
+@CASTS
+def test_sgp_keeps_what_rounding_takes(transport, ranks, kind):
+    results, c = gossips(transport, ranks)["sgp", kind, False], RULES[kind]
+    x, w, rules = np.tile(START, (ranks, 1)), np.ones(ranks), [Momentum() for _ in range(ranks)]
+    p = hops(ranks, "directed_edges", 0)
+    for step in range(STEPS):
+        z = x / w[:, None]
+        x = np.array([rules[i].step(x[i], gradient(z[i], rows(i, step))) for i in range(ranks)])
+        sent = c(x)
+        mixed = p @ sent + (x - sent)
+        np.testing.assert_allclose(mixed.sum(axis=0), x.sum(axis=0), rtol=0, atol=1e-12)
+        x, w = mixed, p @ w
+        for i, result in enumerate(results):
+            np.testing.assert_allclose(result["path"][step], x[i] / w[i], **CLOSE)
+    receivers = np.count_nonzero(p, axis=0) - 1
+    for i, result in enumerate(results):
+        assert result["bytes"] == PACKET[kind] * STEPS * receivers[i] + VECTOR * (ranks - 1) * (i == 0)
+        assert result["telemetry"]["invariant"] < 1e-14
+
+
+@EVERYWHERE
+@CASTS
+@pytest.mark.parametrize("name", ["gosgd", "sgp"])
+def test_gossip_has_the_same_bits_on_all_transports_and_after_a_pause(transport, ranks, kind, name):
+    through = gossips("simulated", ranks)[name, kind, False]
+    for paused_too in (False, True):
+        again = gossips(transport, ranks)[name, kind, paused_too]
+        assert [result["path"] for result in again] == [result["path"] for result in through]
+
+
+@CASTS
+def test_adpsgd_moves_pairs_by_what_both_read(kind):
+    """Replayed: the active node and the passive one move by half of the difference of the rounded vectors."""
+    options = {"name": "cycle", "compression": SETTINGS[kind]}
+    results = on_ranks(happened, "simulated", 4, "adpsgd", options, STEPS)
+    nodes = replay(RoundingPairer.of(kind), [result["events"] for result in results])
+    for result, me in zip(results, nodes, strict=True):
+        np.testing.assert_allclose(result["theta"], me.x, **CLOSE)
+        assert result["telemetry"]["invariant"] < 1e-14
+    pairs = sum(sum(result["counts"]["staleness"].values()) for result in results)
+    sent = sum(result["bytes"] + result["answers"] for result in results) - 3 * VECTOR
+    assert sent == 2 * BYTES[kind] * pairs
