@@ -38,15 +38,12 @@ SETTINGS = {
     "random_k": {"name": "random_k", "fraction": KEPT / DIMENSION},
     "qsgd": {"name": "qsgd", "bits": 5, "bucket": 4},
     "sign": {"name": "sign"},
-    "powersgd": {
-        "name": "powersgd",
-        "rank": 1,
-    },  # where gem sends few values, rounding chooses a second direction
+    "powersgd": {"name": "powersgd", "rank": 2},
 }
 RULES = {"top_k": top_k, "sign": sign, "fp16": half, "bf16": brain}
 BYTES = {  # of a payload of DIMENSION values of 8 bytes
     "fp16": 2 * DIMENSION, "bf16": 2 * DIMENSION, "top_k": KEPT * (8 + 4), "random_k": 16 + KEPT * 8,
-    "qsgd": 2 * 8 + 5, "sign": 8 + 1, "powersgd": (3 + 3) * 8,
+    "qsgd": 2 * 8 + 5, "sign": 8 + 1, "powersgd": 2 * (3 + 3) * 8,
 }  # fmt: skip
 
 

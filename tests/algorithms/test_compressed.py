@@ -180,8 +180,9 @@ def test_synchronous_easgd(transport, ranks, kind):
         assert result["telemetry"][0]["invariant"] < 1e-14
 
 
-@KINDS
+@pytest.mark.parametrize("kind", [kind for kind in SETTINGS if kind != "powersgd"])
 def test_gem_equals_a_replay_of_its_events(kind):
+    """Without PowerSGD: where GEM scales an update to zero, rounding alone chooses the direction that is sent."""
     workers, settings = 3, {"kappa": 3.0, "compression": SETTINGS[kind]}
     server, *results = on_ranks(recorded, "simulated", workers + 1, "gem", settings, STEPS, 1)
     replicas, c = [EnergyMatching(i, kappa=3.0) for i in range(workers)], START
