@@ -145,11 +145,21 @@ def _add_docs(commands: Commands) -> None:
     docs.set_defaults(command=_docs)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _load(options: argparse.Namespace, first: bool = False) -> tuple["Experiment", list[str]]:
+    """Read the experiment and the names of the runs asked for, of all of them only the first perhaps."""
     from nnlo_lib.experiment_file import load
-    from nnlo_lib.jobs import Plan
+    from nnlo_lib.overridden import refuse_overridden
 
     experiment = load(options.file, options.changes)
+    names = _runs(options, experiment)[: 1 if first else None]
+    refuse_overridden(experiment, names, options.changes)
+    return experiment, names
+
+
+def _check(options: argparse.Namespace) -> None:
+    from nnlo_lib.jobs import Plan
+
+    experiment, _ = _load(options)
     plan = Plan.of(experiment)
     told = [_search_line(experiment.search)] if experiment.search else []
     if plan.jobs:
@@ -180,20 +190,17 @@ def _search_line(search: "Search") -> str:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from nnlo_lib.experiment_file import load
     from nnlo_lib.tune.plan_command import plan
 
-    experiment = load(options.file, options.changes)
+    experiment, _ = _load(options)
     print(plan(experiment))
     _warn(experiment)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nnlo_lib.experiment_file import load
     from nnlo_lib.single import run_one
 
-    experiment = load(options.file, options.changes)
-    name = _runs(options, experiment)[0]
+    experiment, [name] = _load(options, first=True)
     return run_one(experiment, name, _seed(options, experiment), options.fold, options.launcher)
 
 
@@ -211,28 +218,26 @@ def _simulate(options: argparse.Namespace) -> int:
     from nnlo_lib.experiment_file import load
     from nnlo_lib.simulate_command import simulate
 
-    name = load(options.file, options.changes).name
-    virtual = [f"name={name}-simulated", "parallel.transport=simulated"]
+    given, names = _load(options)
+    virtual = [f"name={given.name}-simulated", "parallel.transport=simulated"]
     experiment = load(options.file, [*options.changes, *virtual])
-    return simulate(experiment, _runs(options, experiment), _seed(options, experiment), options.target)
+    return simulate(experiment, names, _seed(options, experiment), options.target)
 
 
 def _data(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nnlo data FILE | head` ends without a word
 
     from nnlo_lib.data_command import data_command
-    from nnlo_lib.experiment_file import load
 
-    experiment = load(options.file, options.changes)
-    data_command(experiment, _runs(options, experiment), _seed(options, experiment))
+    experiment, names = _load(options)
+    data_command(experiment, names, _seed(options, experiment))
 
 
 def _model(options: argparse.Namespace) -> None:
-    from nnlo_lib.experiment_file import load
     from nnlo_lib.model_command import model_command
 
-    experiment = load(options.file, options.changes)
-    model_command(experiment, _runs(options, experiment), experiment.seeds[0])
+    experiment, names = _load(options)
+    model_command(experiment, names, experiment.seeds[0])
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -243,12 +248,10 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _chaos(options: argparse.Namespace) -> int:
     from nnlo_lib.chaos_command import chaos
-    from nnlo_lib.experiment_file import load
 
     if options.faults < 1:
         raise UserError("--faults: at least 1")
-    experiment = load(options.file, options.changes)
-    name = _runs(options, experiment)[0]
+    experiment, [name] = _load(options, first=True)
     return chaos(experiment, name, options.seed, options.faults, options.launcher)
 
 
@@ -263,10 +266,10 @@ def _import(options: argparse.Namespace) -> None:
 
 def _runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:
     """Return the names of the runs, or the one asked for."""
-    names = list(experiment.variants)
-    if options.run and options.run not in names:
-        raise UserError(f"{options.file} has no run '{options.run}'; it has {', '.join(names)}")
-    return [options.run] if options.run else names
+    names, wanted = list(experiment.variants), getattr(options, "run", None)
+    if wanted and wanted not in names:
+        raise UserError(f"{options.file} has no run '{wanted}'; it has {', '.join(names)}")
+    return [wanted] if wanted else names
 
 
 def _seed(options: argparse.Namespace, experiment: "Experiment") -> int:

@@ -45,21 +45,27 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
 
 def _apply(settings: dict[str, Any], change: str) -> Key:
     """Set one `key.subkey=value` and return its key; a new `name` starts its block afresh, as in `runs`."""
-    name, equals, value = change.partition("=")
-    *path, last = key = _key(name)
-    if not (equals and all(key)):
-        raise UserError(f"--set {change}: write it as key=value, like train.epochs=3")
+    key, given = read_change(change)
+    *path, last = key
     block = settings
     for part in path:
         inner = block.get(part)
         if not isinstance(inner, dict | None):
             raise UserError(f"--set {change}: '{part}' is {_shown(inner)}, not a block of keys")
         block[part] = block = dict(inner or {})
-    given, _ = parse(value, lambda line: f"--set {change}")
     if path and last == "name" and block.get("name", given) != given:
         block.clear()
     block[last] = given
     return key
+
+
+def read_change(change: str) -> tuple[Key, Any]:
+    """Return the key and the value of a `key.subkey=value`. Raises UserError if it is none."""
+    name, equals, value = change.partition("=")
+    key = _key(name)
+    if not (equals and all(key)):
+        raise UserError(f"--set {change}: write it as key=value, like train.epochs=3")
+    return key, parse(value, lambda line: f"--set {change}")[0]
 
 
 def _key(name: str) -> Key:

@@ -251,7 +251,18 @@ def test_data_that_are_elsewhere_are_no_fault(copy, verified):
     assert any("are not here, so they were not compared" in line for line in found["note"])
 
 
+LEG = {"step": 0, "ranks": 2, "code": "0.1.0 (0123456789ab)"}
 REASONS = {
+    "other ranks": (
+        {"legs": [LEG, LEG | {"step": 9, "ranks": 3}]},
+        {},
+        "number of ranks changed (2 from step 0, 3 from step 9)",
+    ),
+    "other code": (
+        {"legs": [LEG, LEG | {"step": 9, "code": "0.2.0"}]},
+        {},
+        "its code changed (0.1.0 (0123456789ab) from step 0, 0.2.0 ",
+    ),
     "with changes": ({"code_version": "0.1.0 (0123456789ab+)"}, {}, "changes that were not committed"),
     "no commit": ({"code_version": "0.1.0"}, {}, "which names no commit"),
     "asynchronous": (
@@ -319,7 +330,7 @@ def test_with_another_number_of_ranks_within_an_epoch_of_few_steps_the_ledger_on
     copy, verified
 ):
     job = copy.parents[1] / "short-parts/seed-0"
-    attempted(job, {"ranks": 5}, GO_ON | {"reason": "finished"})
+    change(job, legs=[{"step": 0, "ranks": ranks, "code": "0.1.0 (0123456789ab)"} for ranks in (5, 3)])
     edit(job / "state/ledger.jsonl", 0, sha256="0")
     status, found = verified(job)
     assert status == 0

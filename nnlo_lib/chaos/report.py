@@ -21,8 +21,8 @@ NAMES: dict[Action, str] = {
     "kill_launcher": "kill -9 of the launcher",
     "term": "SIGTERM to a rank",
     "term_all": "SIGTERM to all ranks",
-    "torn": "file of a checkpoint cut short",
-    "flipped": "bit of a checkpoint changed",
+    "torn": "file or manifest cut short",
+    "flipped": "bit of file or manifest changed",
     "full": "disk full at a checkpoint",
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from nnlo_lib.checkpoint import part as parts
-from nnlo_lib.checkpoint.background import Background
+from nnlo_lib.checkpoint.background import Background, told
 from nnlo_lib.checkpoint.manifest import Manifest
 from nnlo_lib.checkpoint.part import Part, Receipt
 from nnlo_lib.checkpoint.publisher import (
@@ -42,10 +42,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Saved:
-    """A whole checkpoint, written by so many ranks."""
+    """A whole checkpoint, written by so many ranks, after so many steps of the run."""
 
     folder: Path
     ranks: int
+    step: int
 
     def part(self, rank: int) -> Part:
         """Read what a rank goes on from."""
@@ -55,14 +56,23 @@ class Saved:
 class Checkpoints:
     """The checkpoints of one training; all its ranks call together.
 
-    key: what a checkpoint must have been written by to be continued (a hash of the run). patience: seconds to wait
-    for what other ranks write. took: seconds from the last save until it was on disk, on rank 0.
+    key: what a checkpoint must have been written by to be continued (a hash of the run). code: the nnlo that writes.
+    patience: seconds to wait for what other ranks write. took: seconds from the last save until it was on disk, on
+    rank 0.
     """
 
     def __init__(
-        self, folder: Path, key: str, wish: Checkpoint, comm: Communicator, journal: Journal, patience: float
+        self,
+        folder: Path,
+        key: str,
+        code: str,
+        wish: Checkpoint,
+        comm: Communicator,
+        journal: Journal,
+        patience: float,
     ) -> None:
-        self.folder, self._key, self._comm, self._journal = folder, key, comm, journal
+        self.folder, self._comm, self._journal = folder, comm, journal
+        self._key, self._code = key, code
         self._publisher = Publisher(folder, wish, comm.size, patience, lease_of(folder))
         self._snapshot = Snapshot()
         self._own: Background | None = None
@@ -86,7 +96,7 @@ class Checkpoints:
         if self._comm.rank == 0:
             seconds = time.monotonic() - started
             manifest = Manifest(
-                self._key, self._comm.size, moment.epoch, moment.step, moment.metrics, seconds
+                self._key, self._code, self._comm.size, moment.epoch, moment.step, moment.metrics, seconds
             )
             self._all = Background(lambda: self._publish(number, manifest, moment, started))
 
@@ -115,16 +125,16 @@ class Checkpoints:
         try:
             receipt = parts.write(unfinished, self._comm.rank, part)
             failpoint("checkpoint.written")
-        except OSError as error:
-            parts.leave_receipt(unfinished, self._comm.rank, Receipt(error=str(error)))
+        except Exception as error:
+            parts.leave_receipt(unfinished, self._comm.rank, Receipt(error=told(error)))
             raise
         parts.leave_receipt(unfinished, self._comm.rank, receipt)
 
     def _publish(self, number: int, manifest: Manifest, moment: Moment, started: float) -> None:
         try:
             self._publisher.publish(number, manifest, self._given_up)
-        except OSError as error:
-            self._warn(moment, str(error))
+        except Exception as error:
+            self._warn(moment, told(error))
             raise
         self.took = time.monotonic() - started
 
@@ -150,7 +160,7 @@ class Checkpoints:
             )[0]
             fault = fault or self._damage(folder, Manifest(**manifest))
             if not fault:
-                return Saved(folder, manifest["ranks"])
+                return Saved(folder, manifest["ranks"], manifest["step"])
             self._skip(folder, fault)
         return None
 

@@ -1,5 +1,6 @@
 """What a checkpoint says of itself: `manifest.json`, written last, whose presence makes the checkpoint whole."""
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
@@ -8,18 +9,22 @@ from typing import Any
 
 from nnlo_lib.errors import UserError
 
-VERSION = 3  # of all that a checkpoint holds, the state of each algorithm included
+VERSION = (
+    3  # raised with what checkpoints hold and what defaults mean; tests/checkpoint/test_version.py has both
+)
 MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """key: what wrote it and may go on from it; step: of the run; metrics: of the epoch it ends, empty within one.
+    """key: what wrote it and may go on from it; code: the nnlo that did; step: of the run.
 
-    bytes: of all ranks' files; seconds: that the training stood still for it; sha256: of each file.
+    metrics: of the epoch it ends, empty within one; bytes: of all ranks' files; seconds: that the training stood still
+    for it; sha256: of each file. The file also has a `checksum` of all else in it, whatever the version.
     """
 
     key: str
+    code: str
     ranks: int
     epoch: int
     step: int
@@ -33,12 +38,14 @@ class Manifest:
     def read(cls, folder: Path) -> "Manifest":
         """Read a checkpoint's manifest. Raises UserError for another version, OSError or ValueError if it is damaged."""
         content = json.loads((folder / MANIFEST).read_bytes())
-        version = content.get("version") if isinstance(content, dict) else None
-        if isinstance(version, int) and version != VERSION:
-            raise UserError(
-                f"{folder} has format {version}, this nnlo reads and writes format {VERSION}: "
-                f"go on with the nnlo that wrote it, or delete {folder.parents[1]} to start again"
-            )
+        if not isinstance(content, dict):
+            raise ValueError(f"{MANIFEST} is damaged: no block of keys")
+        checksum, version = content.pop("checksum", None), content.get("version")
+        oldest = version in (1, 2) and checksum is None  # they had none
+        if checksum != _checksum(content) and not oldest:
+            raise ValueError(f"{MANIFEST} is damaged: its checksum differs")
+        if version != VERSION:
+            raise UserError(_refusal(folder, version, content.get("code")))
         try:
             return cls(**content)
         except TypeError as error:
@@ -51,7 +58,21 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest to disk. Raises OSError."""
+        content = asdict(self)
         with (folder / MANIFEST).open("w") as file:
-            json.dump(asdict(self), file, indent=1)
+            json.dump(content | {"checksum": _checksum(content)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _refusal(folder: Path, version: object, code: str | None) -> str:
+    writer = f"nnlo {code}" if code else "an older nnlo, which did not leave its name"
+    return (
+        f"{folder} was written by {writer}: it has format {version}, and this nnlo reads and writes format {VERSION}; "
+        f"it is left as it is. Go on with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, or, to start again, "
+        f"move {folder.parents[1]} away"
+    )

@@ -38,7 +38,7 @@ class Publisher:
         try:
             receipts = {file_of(rank): self._await(unfinished, rank, given_up) for rank in range(self.ranks)}
             self._name(unfinished, number, manifest.having(receipts))
-        except OSError:
+        except Exception:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         failpoint("checkpoint.published")

@@ -80,10 +80,15 @@ class MPICommunicator(Communicator):
             part.free()
         self._mailboxes.close()
         self._boards.close()
-        if self._tickets is not None:
-            self._tickets.close()
+        self.end_deal()
         for comm in (*self._own, self._comm):
             comm.Free()
+
+    def end_deal(self) -> None:
+        """Give back what `ticket` needs, of which MPI.Finalize would complain at length; all call it."""
+        if self._tickets is not None:
+            self._tickets.close()
+            self._tickets = None
 
     def abandon(self) -> None:
         """Give back what can be, as a rank left it in the middle of a call: MPI may still write into the rest."""

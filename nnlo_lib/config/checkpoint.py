@@ -1,16 +1,18 @@
 """When a run is saved, and which checkpoints are kept."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from nnlo_lib.config.strict import Strict
+from nnlo_lib.config.strict import Strict, refuse
 
 SECONDS = {"s": 1, "min": 60, "h": 3600}
+INTERVAL = r"^[1-9]\d* (s|min|h|steps?|epochs?)$"
 Interval = Annotated[
     str,
     Field(
-        pattern=r"^[1-9]\d* (s|min|h|steps?|epochs?)$",
+        pattern=INTERVAL,
         examples=["30 s", "5 min", "2 h", "100 steps", "1 epoch"],
     ),
 ]
@@ -33,6 +35,16 @@ class Checkpoint(Strict):
         examples=["loss"],
         description="Keeps the checkpoint that validates best by this, the loss or a metric, and saves at the end of each epoch; null: none.",
     )
+
+    @field_validator("every", mode="before")
+    @classmethod
+    def _is_interval(cls, every: Any) -> Any:
+        if not re.match(INTERVAL, str(every)):
+            refuse(
+                "must be a whole number above 0, a space, and s, min, h, steps or epochs, such as 5 min, 100 steps or "
+                f"1 epoch; not {every}"
+            )
+        return every
 
     @field_validator("best")
     @classmethod

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -33,6 +33,25 @@ class Strict(BaseModel):
     """A frozen block of the experiment file that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def without(self, *keys: str) -> Self:
+        """Return the block with the defaults of these keys."""
+        return self.model_copy(update={key: default(type(self), key) for key in keys})
+
+
+def default(block: type[Strict], key: str) -> Any:
+    """Return what a key is where nobody says it."""
+    return block.model_fields[key].get_default(call_default_factory=True)
+
+
+def wishes(value: Any) -> Any:
+    """Return what of a block differs from its defaults, and its name: a key that is new since changes nothing."""
+    if isinstance(value, Strict):
+        kind = type(value)
+        return {key: wishes(held) for key, held in value if key == "name" or held != default(kind, key)}
+    if isinstance(value, dict):
+        return {key: wishes(held) for key, held in value.items()}
+    return [wishes(held) for held in value] if isinstance(value, list | tuple) else value
 
 
 def merge(base: Any, changes: Any) -> Any:

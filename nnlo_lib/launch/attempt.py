@@ -30,7 +30,8 @@ Launch = Callable[[Task, str, Limit, Heard, Event], Outcome]
 class Wishes:
     """How to train. minutes: the time limit of the scheduler's job; attempt: which one Snakemake makes, if it does.
 
-    requeue: puts the job back into its queue, or says why not; patient: waits for whoever else is in the folder.
+    requeue: puts the job back into its queue, or says why not; patient: waits for whoever else is in the folder, as what
+    Snakemake starts does.
     """
 
     launcher: str = "mpiexec"
@@ -56,7 +57,8 @@ def attempt(task: Task, wishes: Wishes, place: Place, launch: Launch = launch) -
     Raises UserError if somebody else is in the folder or it cannot be written.
     """
     lease, signals = Lease(task.state), place.signals
-    patient = wishes.patient or (place.job is not None and not sys.stderr.isatty())
+    unwatched = wishes.attempt is not None or (place.job is not None and not sys.stderr.isatty())
+    patient = wishes.patient or unwatched
     try:
         dead = lease.acquire(patient, lambda: bool(signals.first) or place.limit.is_near)
     except HeldError as error:

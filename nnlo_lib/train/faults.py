@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
+from random import Random
 from threading import Lock
 from typing import Any, Literal
 
+from nnlo_lib.checkpoint.manifest import MANIFEST
 from nnlo_lib.checkpoint.part import file_of
 from nnlo_lib.comm.communicator import Communicator, Request
 from nnlo_lib.failpoints import failpoint, on_reach
@@ -30,8 +32,8 @@ class Fault:
     """What strikes a rank when it reaches a place for the `count`-th time in an attempt.
 
     within: places of any name, from where the attempt goes on, after which it strikes in any case. torn, flipped: cut
-    the rank's newest file of a checkpoint, or change a bit in it, and kill the rank. full: no space left on device,
-    where a checkpoint is written.
+    what the rank wrote last of a checkpoint, its file or rank 0's manifest, or change a bit in it, and kill the rank.
+    full: no space left on device, where a checkpoint is written.
     """
 
     number: int
@@ -85,6 +87,7 @@ class Saboteur:
         self._waiting = list(orders.faults)
         self._count: Counter[str] = Counter()
         self._begun: int | None = None  # places reached before the attempt went on
+        self._lots = Random()  # of the fault that strikes
         self._lock = Lock()  # a checkpoint's places are reached by a thread
 
     def reached(self, place: str) -> None:
@@ -115,6 +118,7 @@ class Saboteur:
     def _strike(self, fault: Fault) -> None:
         with (self._orders.folder / "struck").open("a") as file:
             file.write(f"{fault.number}\n")
+        self._lots = Random(fault.number)
         getattr(self, f"_{fault.action}")()
 
     def _kill(self) -> None:
@@ -131,24 +135,25 @@ class Saboteur:
 
     def _torn(self) -> None:
         path = self._newest()
-        os.truncate(path, path.stat().st_size // 2)
+        os.truncate(path, self._lots.randrange(path.stat().st_size))
         self._kill()
 
     def _flipped(self) -> None:
         path = self._newest()
         with path.open("r+b") as file:
-            file.seek(path.stat().st_size // 2)
+            file.seek(self._lots.randrange(path.stat().st_size))
             byte = file.read(1)[0]
             file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 1]))
+            file.write(bytes([byte ^ 1 << self._lots.randrange(8)]))
         self._kill()
 
     def _full(self) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _newest(self) -> Path:
-        """Return this rank's file of the newest checkpoint, whole or not."""
-        files = self._state.glob(f"checkpoints/*/{file_of(self._rank)}")
+        """Return what this rank wrote last of a checkpoint, whole or not."""
+        names = [file_of(self._rank), *([MANIFEST] if self._rank == 0 else [])]
+        files = [path for name in names for path in self._state.glob(f"checkpoints/*/{name}")]
         return max(files, key=lambda path: path.stat().st_mtime_ns)
 
 

@@ -4,7 +4,6 @@ import json
 import platform
 import shutil
 import socket
-import subprocess
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,7 @@ from nnlo_lib.data.atomic import replacing
 from nnlo_lib.data.manifest import sha256
 from nnlo_lib.problems.gan import GanProblem
 from nnlo_lib.topology.topology import topology
+from nnlo_lib.train.code_version import code_version
 from nnlo_lib.train.data import PARTITION
 from nnlo_lib.train.measure import samples
 from nnlo_lib.train.observe.described import described
@@ -87,6 +87,7 @@ def _summary(
         "config": task.run.model_dump(mode="json"),
         "config_hash": task.run.hash,
         "code_version": code_version(),
+        "legs": training.legs,
         "packages": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "hosts": [report["host"] for report in reports],
         "ranks": training.comm.size,
@@ -159,14 +160,3 @@ def _spectral_gap(task: Task, nodes: int) -> float | None:
 def _write(path: Path, content: dict[str, Any]) -> None:
     with replacing(path) as part:
         part.write_text(json.dumps(content, indent=1))
-
-
-def code_version() -> str:
-    """Return the installed version with the git commit it runs from, `+` if files differ from it."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"]
-    try:
-        commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return version("nnlo")
-    return f"{version('nnlo')} ({commit})"

@@ -63,9 +63,9 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
                 f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
                 "does the launcher belong to the MPI that mpi4py uses?"
             )
-        done = one_rank(
-            task, MPICommunicator(world, reduction_of(task.run), task.run.parallel.peer_timeout), stop
-        )
+        comm = MPICommunicator(world, reduction_of(task.run), task.run.parallel.peer_timeout)
+        done = one_rank(task, comm, stop)
+        comm.end_deal()
         return 0 if done else stopped(task.state, world.Get_rank(), stop.signal)
     except BaseException as error:
         status = confess(task.state, world.Get_rank(), error)

@@ -8,9 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.strict import wishes
 from nnlo_lib.data.manifest import sha256
 
 PLACING = ("ranks_per_gpu", "master_gpu", "gpu_exchange")  # moves a run, and changes nothing else
+ASIDE = ("resources", "checkpoint", "observe")  # and this as little
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,17 @@ class Task:
     def key(self) -> str:
         """Fingerprint of what a checkpoint must agree with to be continued.
 
-        Not the number of epochs, unless the learning rate runs to its end within them.
+        Of the configuration only what is not the default, so that a later nnlo with more keys goes on; where a default
+        changes its meaning, checkpoints get another version. Not the number of epochs, unless the learning rate runs to
+        its end within them.
         """
-        free = set() if self.run.train.schedule.ends else {"epochs"}
-        settings = self.run.model_dump(
-            exclude={
-                "resources": True,
-                "checkpoint": True,
-                "observe": True,
-                "train": free,
-                "parallel": {"peer_timeout", "transport", "ranks", *PLACING},
-            }
-        )
+        run = self.run.without(*ASIDE)
+        free = () if run.train.schedule.ends else ("epochs",)
+        blocks = {
+            "train": run.train.without(*free),
+            "parallel": run.parallel.without("peer_timeout", "transport", "ranks", *PLACING),
+        }
+        settings = wishes(run.model_copy(update=blocks))
         read = [sha256(Path(path)) for path in self.run.model.contents]
         text = json.dumps(
             [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True

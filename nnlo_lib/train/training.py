@@ -193,7 +193,7 @@ class Training(Resumable):
         measured["bytes"] = sum(self.comm.gather(self._bytes_of_training()))
         step = self._agreed_step()
         if self.is_scheduled:
-            self.replica.lr = self.rates(step - 1, self.loader.steps_per_epoch)
+            self.replica.lr = self.rates(step - self.shift - 1, self.loader.steps_per_epoch)
         self.epoch, self.index, self.before = self.epoch + 1, 0, NOTHING
         self.sums.zero_()
         if self.comm.rank == 0:

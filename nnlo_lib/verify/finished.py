@@ -61,6 +61,17 @@ class Finished:
         """Epochs that were trained."""
         return int(self.summary["epochs"])
 
+    @property
+    def legs(self) -> list[dict[str, Any]]:
+        """Which nnlo trained it on how many ranks, from which step on; nothing where an older one wrote it."""
+        return list(self.summary.get("legs", []))
+
+    @property
+    def resized(self) -> bool:
+        """Whether it went on with another number of ranks."""
+        older = {each.ranks for each in self.tally.attempts} if self.tally and not self.legs else set()
+        return len({leg["ranks"] for leg in self.legs} | older) > 1
+
     @cached_property
     def tally(self) -> Tally | None:
         """What its attempts come to, where they were recorded."""

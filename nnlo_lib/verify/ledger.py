@@ -63,5 +63,4 @@ def _walk(run: Finished) -> tuple[Sampling, int]:
 
 def _is_out_of_scope(run: Finished) -> bool:
     """Say whether an epoch may have begun with some number of workers, and ended with another."""
-    ranks = {each.ranks for each in run.tally.attempts} if run.tally else set()
-    return run.run.train.steps_per_epoch is not None and len(ranks) > 1
+    return run.run.train.steps_per_epoch is not None and run.resized

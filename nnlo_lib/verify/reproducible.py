@@ -17,7 +17,7 @@ def reproducible(run: Finished) -> Iterator[Finding]:
         yield failed(
             "the configuration in summary.json was changed: it has another hash than config_hash says"
         )
-    reasons = [*_of_code(str(run.summary["code_version"])), *_of_course(run.run)]
+    reasons = [*_of_code(str(run.summary["code_version"])), *_of_course(run.run), *_of_legs(run)]
     yield from (note(f"not reproducible bit for bit: {reason}") for reason in reasons)
     if not reasons:
         yield ok(f"reproducible bit for bit from summary.json, with code {run.summary['code_version']}")
@@ -48,6 +48,16 @@ def _of_course(run: Run) -> Iterator[str]:
         yield _outside("its network is in", run.model.file)
     if run.model.weights:
         yield _outside("its initial weights are in", run.model.weights)
+
+
+def _of_legs(run: Finished) -> Iterator[str]:
+    """Tell how the training changed on its way."""
+    if run.resized:
+        legs = [f"{leg['ranks']} from step {leg['step']:,}" for leg in run.legs]
+        yield f"its number of ranks changed ({', '.join(legs) or 'state/attempts.jsonl says when'})"
+    if len({leg["code"] for leg in run.legs}) > 1:
+        legs = [f"{leg['code']} from step {leg['step']:,}" for leg in run.legs]
+        yield f"its code changed ({', '.join(legs)})"
 
 
 def _outside(what: str, path: str) -> str:

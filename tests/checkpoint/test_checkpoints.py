@@ -1,9 +1,13 @@
 """Which checkpoints are written, kept, found again and refused."""
 
 import errno
+import itertools
 import json
 import pickle
+import re
 import threading
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnlo_lib.checkpoint import part as parts
-from nnlo_lib.checkpoint import rhythm
+from nnlo_lib.checkpoint import publisher, rhythm
 from nnlo_lib.checkpoint.checkpoints import Checkpoints, Moment
-from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.manifest import VERSION, Manifest
 from nnlo_lib.checkpoint.part import Part
 from nnlo_lib.checkpoint.retention import kept
 from nnlo_lib.checkpoint.rhythm import Rhythm
@@ -23,6 +27,7 @@ from nnlo_lib.errors import UserError
 from nnlo_lib.state.journal import Journal
 
 RANKS = 3
+CODE = "0.1.0 (0123456789ab)"
 
 
 def together(folder, work, ranks=RANKS, **wish):
@@ -31,7 +36,7 @@ def together(folder, work, ranks=RANKS, **wish):
     def one(comm):
         journal = Journal(folder, speaks=comm.rank == 0)
         wishes = Checkpoint.model_validate(wish)
-        return work(comm.rank, Checkpoints(folder / "checkpoints", "key", wishes, comm, journal, 20))
+        return work(comm.rank, Checkpoints(folder / "checkpoints", "key", CODE, wishes, comm, journal, 20))
 
     return World(ranks, Simulation(), 0).run(one)
 
@@ -47,6 +52,17 @@ def save(steps):
         checkpoints.load(epochs=9)
         for step in steps:
             checkpoints.save(saved(rank, step), Moment(step, step, {"val_loss": abs(step - 3.0)}))
+        return checkpoints.settle()
+
+    return work
+
+
+def save_unasked(steps):
+    """Return work that saves without having looked for what is there."""
+
+    def work(rank, checkpoints):
+        for step in steps:
+            checkpoints.save(saved(rank, step), Moment(step, step, {}))
         return checkpoints.settle()
 
     return work
@@ -143,13 +159,82 @@ def test_whoever_lost_the_lease_names_no_checkpoint(tmp_path, capsys):
 
 def test_another_version_is_not_thrown_away(tmp_path):
     together(tmp_path, save([1]))
+    folder = tmp_path / "checkpoints/00000001"
+    replace(Manifest.read(folder), version=VERSION + 1).write(folder)
+    told = f"written by nnlo {CODE}: it has format {VERSION + 1}, and this nnlo reads and writes format {VERSION};"
+    for work in (load, save([2])):
+        with pytest.raises(UserError, match=f"{re.escape(told)} .* Go on with nnlo {re.escape(CODE)}, or"):
+            together(tmp_path, work)
+    assert names(tmp_path) == ["00000001"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_versions_that_had_no_checksum_are_not_thrown_away(tmp_path, version):
+    together(tmp_path, save([1]))
     path = tmp_path / "checkpoints/00000001/manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 1}))
+    content = json.loads(path.read_text()) | {"version": version}
+    path.write_text(json.dumps({key: content[key] for key in content if key not in ("checksum", "code")}))
     with pytest.raises(
-        UserError, match="has format 1, this nnlo reads and writes format 3: go on with the nnlo"
+        UserError, match=f"written by an older nnlo, .* has format {version}, .* that wrote it, or"
     ):
         together(tmp_path, load)
     assert names(tmp_path) == ["00000001"]
+
+
+def test_a_new_run_never_removes_what_another_version_wrote(tmp_path):
+    together(tmp_path, save([1]))
+    folder = tmp_path / "checkpoints/00000001"
+    replace(Manifest.read(folder), version=VERSION + 1).write(folder)
+    together(tmp_path, save_unasked([2, 3, 4, 5]))
+    assert names(tmp_path) == ["00000001", "00000004", "00000005"]
+
+
+def test_a_flipped_bit_of_a_manifest_is_told_from_anything_that_is_whole(tmp_path):
+    manifest(3, 0.25).write(tmp_path)
+    path = tmp_path / "manifest.json"
+    whole = path.read_bytes()
+    said = Manifest.read(tmp_path)
+    for place, bit in itertools.product(range(len(whole)), range(8)):
+        content = bytearray(whole)
+        content[place] ^= 1 << bit
+        path.write_bytes(content)
+        with suppress(ValueError):
+            assert Manifest.read(tmp_path) == said  # white space
+
+
+def test_a_manifest_with_a_flipped_bit_is_skipped_for_the_checkpoint_before(tmp_path):
+    together(tmp_path, save([1, 2]))
+    path = tmp_path / "checkpoints/00000002/manifest.json"
+    path.write_text(path.read_text().replace('"ranks": 3', '"ranks": 2'))
+    assert [progress for _, progress in together(tmp_path, load)] == [{"step": 1}] * RANKS
+    assert names(tmp_path) == ["00000001", "damaged-00000002"]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_writer_that_fails_for_any_reason_costs_the_new_checkpoint_only(
+    tmp_path, monkeypatch, capsys, rank
+):
+    write = parts.write
+
+    def fail(folder, own, part):
+        if own == rank:
+            raise MemoryError("no room for the copy")
+        return write(folder, own, part)
+
+    monkeypatch.setattr(parts, "write", fail)
+    assert together(tmp_path, save([1])) == [False] * RANKS
+    assert f"rank {rank}: MemoryError: no room for the copy; training goes on" in capsys.readouterr().err
+    assert names(tmp_path) == []
+
+
+def test_a_publisher_that_fails_for_any_reason_is_no_success(tmp_path, monkeypatch, capsys):
+    def fail(folder, rank):
+        raise ValueError("no receipt")
+
+    monkeypatch.setattr(publisher, "find_receipt", fail)
+    assert together(tmp_path, save([1])) == [False] * RANKS
+    assert "ValueError: no receipt; training goes on" in capsys.readouterr().err
+    assert names(tmp_path) == []
 
 
 class Malice:
@@ -167,16 +252,16 @@ def test_loading_executes_nothing(tmp_path):
     folder = tmp_path / "checkpoints/00000002"
     content = pickle.dumps(Malice(str(tmp_path / "executed")))
     (folder / "rank-0.safetensors").write_bytes(content)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = Manifest.read(folder)
     digest = {"rank-0.safetensors": parts.hashlib.sha256(content).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": manifest["sha256"] | digest}))
+    replace(manifest, sha256=manifest.sha256 | digest).write(folder)
     with pytest.raises(Exception, match="header"):
         together(tmp_path, load)
     assert not (tmp_path / "executed").exists()
 
 
 def manifest(step, loss):
-    return Manifest("key", 1, step, step, {} if loss is None else {"val_loss": loss}, 0.0)
+    return Manifest("key", CODE, 1, step, step, {} if loss is None else {"val_loss": loss}, 0.0)
 
 
 losses = st.lists(st.none() | st.floats(0, 10), min_size=1, max_size=30)
@@ -214,9 +299,11 @@ def test_when_one_is_due(monkeypatch):
     assert not time.due(2)
 
 
-@pytest.mark.parametrize("every", ["5", "0 min", "5 minutes", "1.5 h", "min"])
+@pytest.mark.parametrize("every", ["5", "0 min", "5 minutes", "1.5 h", "min", "5min", "0 steps", 300])
 def test_what_is_no_interval(every):
-    with pytest.raises(ValueError, match="every"):
+    with pytest.raises(
+        ValueError, match=f"every\n.* s, min, h, steps or epochs, such as 5 min.*; not {every}"
+    ):
         Checkpoint(every=every)
 
 

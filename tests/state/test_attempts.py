@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from nnlo_lib.checkpoint.manifest import Manifest
 from nnlo_lib.config import Experiment
 from nnlo_lib.jobs import Plan
 from nnlo_lib.launch.standing import standing
@@ -51,8 +52,7 @@ def test_how_far_an_attempt_has_come(tmp_path):
     checkpoint = tmp_path / "checkpoints/00000002"
     checkpoint.mkdir(parents=True)
     (checkpoint.parent / "00000003").mkdir()  # without a manifest
-    manifest = {"version": 3, "key": "", "ranks": 1, "epoch": 1, "step": 40, "metrics": {}, "seconds": 0.0}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    Manifest("key", "nnlo", ranks=1, epoch=1, step=40, metrics={}, seconds=0.0).write(checkpoint)
     assert standing(tmp_path) == (40, 40, 40)
     (tmp_path / "step").write_bytes(struct.pack("<qq", 20, 47))
     assert standing(tmp_path) == (20, 47, 40)

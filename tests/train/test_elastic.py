@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,18 +10,23 @@ from every_algorithm import manifest
 from safetensors.torch import load_file
 from training import StopAfter
 
-from nnlo_lib.config import Experiment
+from nnlo_lib.config import Experiment, Run, merge
 from nnlo_lib.config.validity import MATRIX
 from nnlo_lib.data.order import Purpose, shuffled
 from nnlo_lib.data.split import Split
 from nnlo_lib.errors import UserError
 from nnlo_lib.jobs import Plan
+from nnlo_lib.launch.standing import standing
 from nnlo_lib.models.build import build
+from nnlo_lib.state.attempts import Attempt
+from nnlo_lib.state.tally import Tally
 from nnlo_lib.train.data import TrainingData
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import simulate
 from nnlo_lib.train.replica.tensors import Tensors
 from nnlo_lib.train.task import Task
+from nnlo_lib.verify.finished import Finished
+from nnlo_lib.verify.reproducible import reproducible
 
 __all__ = ["manifest"]
 BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5
@@ -116,3 +122,52 @@ def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
     with pytest.raises(UserError, match="was written by 4 ranks and cannot go on with 5: each rank of"):
         simulate(task(tmp_path, manifest, 5, name), StopFlag())
     assert simulate(task(tmp_path, manifest, 4, name), StopFlag())
+
+
+def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
+    """Train on one number of ranks after the other; return the last task and the attempts a launcher would record."""
+    attempts = []
+    for number, (ranks, left) in enumerate(zip(sizes, calls, strict=True), 1):
+        job = task(folder, manifest, ranks, name)
+        job = replace(job, run=Run.model_validate(merge(job.run.settings, {"train": train})))
+        finished = simulate(job, StopAfter(left))
+        attempts.append(ended(number, "finished" if finished else "preempted", ranks, standing(job.state)))
+    assert finished
+    return job, attempts
+
+
+def ended(number, reason, ranks, steps):
+    now = "2026-01-01T00:00:00+00:00"
+    return Attempt(number, now, now, 1.0, "here", None, reason, None, *steps, ranks)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "downpour"])
+def test_steps_go_on_counting_and_none_is_done_again(tmp_path, manifest, name):
+    job, attempts = went_through(tmp_path, manifest, (3, 5, 2), (100, 60, 10**9), name)
+    steps = [row["step"] for row in lines(job, "history")]
+    assert steps == sorted(set(steps))
+    if name == "allreduce":  # where the ranks do not wait for each other, a worker may be behind the first
+        assert [each.start for each in attempts] == [0, *(each.saved for each in attempts[:-1])]
+        assert Tally(attempts, None).lost_steps == 0
+    assert attempts[-1].saved == steps[-1] == json.loads((tmp_path / "summary.json").read_text())["steps"]
+
+
+def test_what_was_measured_of_the_published_weights_is_told_after_ranks_have_come(tmp_path, manifest):
+    train = {"restore_best": "val_loss", "optimizer": {"name": "sgd", "lr": 2.0, "momentum": 0.9}}
+    job, _ = went_through(tmp_path, manifest, (2, 5), (80, 10**9), **train)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    best = min(lines(job, "history"), key=lambda row: row["val_loss"])
+    assert summary["published_step"] == best["step"]
+    assert summary["final"]["val_loss"] == best["val_loss"]
+
+
+def test_the_summary_tells_the_legs_and_nobody_calls_them_one_training(tmp_path, manifest):
+    job, attempts = went_through(tmp_path, manifest, (2, 2, 3), (40, 40, 10**9))
+    legs = json.loads((tmp_path / "summary.json").read_text())["legs"]
+    assert [(leg["step"], leg["ranks"]) for leg in legs] == [(0, 2), (attempts[-1].start, 3)]
+    told = [str(finding) for finding in reproducible(Finished.load(job.folder))]
+    assert any(
+        f"its number of ranks changed (2 from step 0, 3 from step {attempts[-1].start})" in line
+        for line in told
+    )
+    assert not any("ok" in line for line in told)

@@ -1,8 +1,10 @@
 """What a checkpoint must agree with to be continued."""
 
+import json
+
 import pytest
 
-from nnlo_lib.config import Run
+from nnlo_lib.config import Run, Train
 from nnlo_lib.train.task import Task
 
 
@@ -27,3 +29,51 @@ def test_another_learning_rate_starts_afresh(tmp_path):
     rates = ({"name": "sgd", "lr": rate} for rate in (0.1, 0.2))
     one, other = (key(tmp_path, optimizer=optimizer) for optimizer in rates)
     assert one != other
+
+
+def test_a_key_that_is_new_and_has_its_default_changes_nothing(tmp_path):
+    class Later(Train):
+        foresight: int = 0
+
+    before = key(tmp_path, epochs=2, batch_size=7)
+
+    def later(**train):
+        run = Run().model_copy(
+            update={"train": Later.model_validate({"epochs": 2, "batch_size": 7, **train})}
+        )
+        return Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).key
+
+    assert later() == later(foresight=0) == before
+    assert later(foresight=1) != before
+
+
+def test_a_default_that_is_written_out_is_the_default(tmp_path):
+    written = json.loads(Run().model_dump_json())
+    tasks = (
+        Task("t", "t", Run.model_validate(run), 0, None, 1, tmp_path / "manifest.json", tmp_path)
+        for run in ({}, written)
+    )
+    key(tmp_path)
+    one, other = (task.key for task in tasks)
+    assert one == other
+
+
+def test_names_that_are_told_apart_by_nothing_else_have_keys_of_their_own(tmp_path):
+    key(tmp_path)
+    runs = [
+        Run.model_validate({"algorithm": {"name": name}})
+        for name in ("allreduce", "average", "diloco", "dsgd")
+    ]
+    keys = {Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).key for run in runs}
+    assert len(keys) == len(runs)
+
+
+def test_ranks_and_where_they_are_change_nothing(tmp_path):
+    key(tmp_path)
+    runs = [
+        Run.model_validate({"parallel": parallel})
+        for parallel in ({}, {"ranks": 5}, {"transport": "simulated"})
+    ]
+    assert (
+        len({Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).key for run in runs}) == 1
+    )
