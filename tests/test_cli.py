@@ -186,3 +186,11 @@ def test_wrong_usage(arguments):
 def test_docs_check():
     done = nnlo("docs", "--check")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_change_that_the_run_overrides_is_refused(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text("runs: {one: {parallel: {ranks: 1}}, two: {}}\n")
+    told = refused(nnlo("run", str(path), "--run", "one", "--set", "parallel.ranks=8", folder=tmp_path))
+    assert "runs.one.parallel.ranks says 1; use --set runs.one.parallel.ranks=8" in told
+    assert nnlo("check", str(path), "--set", "parallel.ranks=8", folder=tmp_path).returncode == 0

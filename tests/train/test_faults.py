@@ -1,11 +1,14 @@
 """Killed ranks, damaged checkpoints and bad input: a sentence, nothing left running, nothing half-written."""
 
+import json
 import os
 import signal
 import time
 
 import pytest
 from training import processes_of, training, under_way, wait
+
+from nnlo_lib.train.faults import Fault, Orders, Saboteur
 
 LONG = {"train": {"epochs": 60}}
 DECLARED = ("model.safetensors", "history.csv", "summary.json", "trace.json", "log.txt", "evaluation.json")
@@ -49,11 +52,17 @@ def damage_byte(folder):
     path.write_bytes(content)
 
 
+def damage_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"ranks": 2', '"ranks": 0'))
+
+
 DAMAGE = {
     "a flipped bit": damage_byte,
     "a truncated file": lambda folder: os.truncate(folder / "rank-0.safetensors", 100),
     "a missing file": lambda folder: (folder / "rank-1.safetensors").unlink(),
     "a missing manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "a flipped bit in a manifest": damage_manifest,
     "half a manifest": lambda folder: os.truncate(folder / "manifest.json", 20),
 }
 
@@ -124,3 +133,35 @@ def test_an_unreadable_shard(tmp_path):
     said = training(tmp_path, train={"epochs": 2}).finish(expect=2)
     assert shard.name in said
     assert "convert the data set again" in said
+
+
+@pytest.mark.parametrize("action", ["torn", "flipped"])
+def test_what_is_struck_is_what_a_rank_wrote_last_and_rank_0_writes_manifests(tmp_path, monkeypatch, action):
+    folder = tmp_path / "checkpoints/00000001"
+    folder.mkdir(parents=True)
+    for age, name in enumerate(("manifest.json", "rank-1.safetensors", "rank-0.safetensors")):
+        (folder / name).write_bytes(bytes(100))
+        os.utime(folder / name, (1000 - age, 1000 - age))
+    monkeypatch.setattr(Saboteur, "_kill", lambda self: None)
+    for rank, name in ((0, "manifest.json"), (1, "rank-1.safetensors")):
+        fault = Fault(7, "checkpoint.published", rank, 1, action)
+        Saboteur(Orders(tmp_path, 0, [fault]), rank, tmp_path).reached("checkpoint.published")
+        assert [path.name for path in folder.iterdir() if path.read_bytes() != bytes(100)] == [name]
+        (folder / name).write_bytes(bytes(100))
+
+
+def test_an_unfinished_training_is_set_aside_when_the_experiment_changes(tmp_path):
+    small = {
+        "model": {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}},
+        "parallel": {"transport": "simulated"},
+    }
+    run = training(tmp_path, train={"epochs": 2}, **small)
+    run.finish()
+    record = run.job / "state/attempts.jsonl"
+    record.write_text(record.read_text().replace('"finished"', '"killed"'))
+    before = run.rows
+    said = training(tmp_path, train={"epochs": 2, "batch_size": 32}, **small).finish()
+    assert "what was trained before is in results/t/allreduce/seed-0/state/former-1" in said
+    assert len(list((run.job / "state/former-1/checkpoints").glob("[0-9]*/manifest.json"))) == 2
+    former = (run.job / "state/former-1/history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in former] == before
