@@ -110,7 +110,7 @@ def suspend(process: "subprocess.Popen[str]", folder: Path, stopped: tuple[int, 
 def test_a_stop_longer_than_the_timeout_is_waited_out(stopped: tuple[int, ...], tmp_path: Path) -> None:
     with started("add", 2, tmp_path) as process:
         suspend(process, tmp_path, stopped)
-        said, complaints = process.communicate(timeout=30)
+        said, complaints = process.communicate(timeout=100)
     assert process.returncode == 0, complaints
     (first, waited), (second, _) = json.loads(said.splitlines()[-1])
     assert (first, second) == (3.0, 3.0)
@@ -121,17 +121,17 @@ def test_a_stop_longer_than_the_timeout_is_waited_out(stopped: tuple[int, ...], 
 def test_a_peer_is_excused_that_waits_for_a_stopped_rank_of_another_part(tmp_path: Path) -> None:
     with started("relay", 3, tmp_path) as process:
         suspend(process, tmp_path, (2,))
-        said, complaints = process.communicate(timeout=30)
+        said, complaints = process.communicate(timeout=100)
     assert process.returncode == 0, complaints
     assert [value for value, _ in json.loads(said.splitlines()[-1])] == [7.0, 7.0, 7.0]
 
 
 def test_a_peer_that_is_alive_but_silent_is_named(tmp_path: Path) -> None:
     with started("add", 2, tmp_path) as process:
-        _, complaints = process.communicate(timeout=30)
+        _, complaints = process.communicate(timeout=100)
     assert process.returncode
     pid = (tmp_path / "1").read_text()
     assert re.search(
-        rf"rank 0 waited for an all-reduce, but rank 1 \(process {pid} on \S+\) stayed silent for [34] s",
+        rf"rank 0 waited for an all-reduce, but rank 1 \(process {pid} on \S+\) stayed silent for \d+ s",
         complaints,
     )
