@@ -25,7 +25,7 @@ from nnlo_lib.config.model import Model
 from nnlo_lib.config.observe import Observe
 from nnlo_lib.config.parallel import Parallel, Resources
 from nnlo_lib.config.problem import Classification, Problem, or_its_name
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.strict import Strict, refuse, wishes
 from nnlo_lib.config.topology import Complete, Topology
 from nnlo_lib.config.train import Train
 from nnlo_lib.config.validity import fault
@@ -139,8 +139,11 @@ class Run(Strict):
 
     @property
     def hash(self) -> str:
-        """Fingerprint of everything that determines the result (resources, checkpoints and observers do not)."""
-        text = json.dumps(self.model_dump(exclude={"resources", "checkpoint", "observe"}), sort_keys=True)
+        """Fingerprint of everything that determines the result (resources, checkpoints and observers do not).
+
+        Of that what is not the default, so that keys which a later nnlo adds change nothing.
+        """
+        text = json.dumps(wishes(self.without("resources", "checkpoint", "observe")), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
