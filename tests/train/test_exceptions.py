@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+import yaml
 from training import processes_of, training, wait
 
 from nnlo_lib.config.validity import MATRIX
@@ -28,13 +29,22 @@ GRAPHS = {"d2": {"name": "cycle", "weights": "lazy_metropolis"}}
 SECONDS = 30
 
 
+def failing(folder, algorithm):
+    """Return a training that fails; what its algorithm does not use is left out."""
+    (folder / "failing.py").write_text(FAILING)
+    row = MATRIX[algorithm]
+    graph = {"topology": GRAPHS.get(algorithm, {"name": "cycle"})} if row.graph else {}
+    run = training(folder, algorithm, ranks=4, model={"name": "failing.py:failing"}, **graph)
+    if row.step == "algorithm's":
+        settings = yaml.safe_load((folder / "t.yaml").read_text())
+        del settings["train"]["optimizer"]
+        (folder / "t.yaml").write_text(yaml.safe_dump(settings))
+    return run
+
+
 @pytest.mark.parametrize("algorithm", MATRIX)
 def test_an_exception_ends_all(tmp_path, algorithm):
-    (tmp_path / "failing.py").write_text(FAILING)
-    run = training(
-        tmp_path, algorithm, ranks=4, model={"name": "failing.py:failing"},
-        topology=GRAPHS.get(algorithm, {"name": "cycle"}),
-    )  # fmt: skip
+    run = failing(tmp_path, algorithm)
     said = run.finish(expect=1)
     report = json.loads((run.job / "state/failures/2").read_text())
     assert time.time() - report["time"] < SECONDS
