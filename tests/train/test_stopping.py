@@ -152,14 +152,14 @@ def summary_of(run):
 
 
 def test_with_more_ranks_later_validations_are_still_the_later_ones(tmp_path):
-    """An epoch has fewer steps then, and its numbers of steps begin again lower."""
+    """An epoch has fewer steps then; their numbers go on from those that were done."""
     train = {"epochs": 4, "batch_size": 32, "restore_best": "val_loss"}
     training(tmp_path, train=train, ranks=1, parallel=virtual(1)).finish()
     more = training(tmp_path, train=train | {"epochs": 8}, ranks=4, parallel=virtual(4))
     more.finish()
     losses = [row["val_loss"] for row in more.rows]
     steps = [row["step"] for row in more.rows]
-    assert steps != sorted(steps)
+    assert steps == sorted(set(steps))
     assert min(losses[4:]) < min(losses[:4])
     assert summary_of(more)["final"]["val_loss"] == min(losses)
 
