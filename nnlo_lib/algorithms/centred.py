@@ -32,9 +32,8 @@ class Centred(Server):
     ) -> None:
         super().__init__(comm, synchronous, sync_every, masters, feedback)
         self._own: tuple[Tensor, Tensor] | None = None
-        self._ledger = torch.empty(
-            0
-        )  # root: where the centre was; others: what they gave since, and owed then
+        # root: where the centre was; others: what they gave since, and owed then
+        self._ledger = torch.empty(0)
 
     def start(self, replica: Model) -> None:
         super().start(replica)

@@ -9,9 +9,8 @@ from typing import Any
 
 from nnlo_lib.errors import UserError
 
-VERSION = (
-    3  # raised with what checkpoints hold and what defaults mean; tests/checkpoint/test_version.py has both
-)
+# raised with what checkpoints hold and what defaults mean; tests/checkpoint/test_version.py has both
+VERSION = 3
 MANIFEST = "manifest.json"
 
 

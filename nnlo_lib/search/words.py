@@ -8,9 +8,8 @@ from nnlo_lib.search.knowledge import Knowledge
 from nnlo_lib.search.row import Row
 from nnlo_lib.search.trial import Point
 
-OF_ONE = re.compile(
-    r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*"
-)  # settings, and figures: not the line of a file
+# settings, and figures: not the line of a file
+OF_ONE = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
 
 
 def cause(reason: str) -> str:

@@ -16,10 +16,8 @@ def take_share(world: World, experiment: Experiment) -> str:
     if not _wanted(experiment):
         return ""
     shown = granted()
-    if (
-        len(shown) == 1
-    ):  # a scheduler may show each rank its own; else all share it, as the ranks of a training do
-        return ""
+    if len(shown) == 1:
+        return ""  # a scheduler may show each rank its own; else all share it, as the ranks of a training do
     try:
         mine = share(world, experiment, shown)
     except UserError as error:
