@@ -5,16 +5,30 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test check setup docs clean
+.PHONY: run test test-fast test-slow check setup docs clean
+
+SLOW := slow or slurm or browser or snakemake
+STARTS := mpi or processes
+TWO := -n 2 --dist loadfile
+# what waits for Slurm runs beside two others
+THREE := -n 3 --dist loadfile
+# a test leaves the other cores to those beside it
+test test-fast test-slow: export OMP_NUM_THREADS := 1
 
 run: $(READY)  ## the default experiment, to results/quickstart/report.html
 	@snakemake --profile profiles/local
 	@echo "results/quickstart/report.html"
 
-test: $(READY)  ## every test that this machine can run
-	@pytest
+test: $(READY)  ## every test but those of test-slow, on real MPI ranks, too
+	@pytest $(TWO) -m "not ($(SLOW))"
 
-check: $(READY)  ## style, types, layers, workflow
+test-fast: $(READY)  ## those that start no processes and are quick
+	@pytest $(TWO) --no-starts -m "not ($(SLOW) or $(STARTS) or long)"
+
+test-slow: $(READY)  ## what `test` leaves out: crash matrix, Slurm, browser, workflows; where they can run
+	@pytest $(THREE) -m "$(SLOW)"
+
+check: $(READY)  ## style, types, layers, workflow, names
 	ruff check .
 	ruff format --check .
 	mypy
@@ -22,6 +36,7 @@ check: $(READY)  ## style, types, layers, workflow
 	snakefmt --check workflow
 	snakemake --lint
 	nnlo docs --check
+	python -m pytest --quiet tests/conventions tests/docs/test_paths_in_docs.py
 
 docs: $(READY)  ## regenerate what is generated from the configuration's types
 	@nnlo docs

@@ -1,4 +1,4 @@
-"""What checkpoints cost, for 100 million parameters: `python benchmarks/checkpoint.py [--pairs N]`.
+"""What checkpoints cost, for 100 million parameters: `python benchmarks/checkpoint.py [--pairs N] [--quick]`.
 
 Overhead: a rank trains a perceptron with SGD and momentum, one thread, in blocks of 30 s; every other block begins with
 a checkpoint, which a thread writes while the training goes on. Compared are the mean seconds of a step in neighbouring
@@ -19,14 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-BLOCK = 30.0  # seconds
-HIDDEN, BATCH = 9_900, 16
+BLOCK_SECONDS = 30.0
+HIDDEN, BATCH = 9_900, 16  # 100 million parameters
 NNLO = Path(sys.executable).with_name("nnlo")
 
 
-def overhead(ranks: int, pairs: int) -> dict[str, Any]:
+def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, Any]:
     """Start ranks that train, and return what rank 0 measured."""
     command = [sys.executable, "-m", "mpi4py", __file__, "--rank", "--pairs", str(pairs)]
+    command += ["--hidden", str(hidden), "--seconds", str(seconds)]
     launcher = [Path(sys.executable).with_name("mpiexec"), "-n", str(ranks)]
     environment = {"UCX_TLS": "self,sm,tcp", **os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -35,47 +36,48 @@ def overhead(ranks: int, pairs: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def rank(pairs: int) -> None:
-    """Be one rank; rank 0 prints what was measured."""
+def rank(pairs: int, hidden: int, seconds: float) -> None:
+    """Train as one rank; rank 0 prints what was measured."""
     import torch
 
-    from nnlo_lib.checkpoint.checkpoints import Checkpoints, Moment
-    from nnlo_lib.checkpoint.part import Part
-    from nnlo_lib.comm.mpi import MPICommunicator
-    from nnlo_lib.config import Checkpoint
-    from nnlo_lib.state.journal import Journal
+    from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
+    from nnlo_lib.checkpoint.rank_file import RankState
+    from nnlo_lib.comm.mpi.communicator import MPICommunicator
+    from nnlo_lib.config.checkpoint import CheckpointConfig
+    from nnlo_lib.state.run_log import RunLog
 
     torch.set_num_threads(1)
-    comm, (step, state) = MPICommunicator(timeout=300), _training()
+    comm, (step, state) = MPICommunicator(timeout=300), _training(hidden)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(comm.gather(name)[0])
-        checkpoints = Checkpoints(folder, "", Checkpoint(), comm, Journal(folder, comm.rank == 0), 300)
+        log = RunLog(folder, comm.rank == 0)
+        checkpoints = Checkpointer(folder, "", "", CheckpointConfig(), comm, log, 300)
 
         def save() -> None:
-            checkpoints.save(Part(state(), {}), Moment(0, 0, {}))
+            checkpoints.save(RankState(state(), {}), CheckpointPosition(0, 0, {}))
 
         for _ in range(2):  # touch all memory first
             save()
-            _block(step, 5.0)
-        blocks = [(_block(step, BLOCK, save), _block(step, BLOCK)) for _ in range(pairs)]
-        checkpoints.settle()
+            _block(step, seconds / 6)
+        blocks = [(_block(step, seconds, save), _block(step, seconds)) for _ in range(pairs)]
+        checkpoints.wait_until_saved()
         size = sum(path.stat().st_size for path in max(folder.glob("0*")).iterdir())
         comm.barrier()
     ratios = [saving / plain - 1 for saving, plain in blocks]
     means = statistics.mean(each[0] for each in blocks), statistics.mean(each[1] for each in blocks)
     if comm.rank == 0:
         print(json.dumps({"overheads": ratios, "step": means[1], "mean": means[0] / means[1] - 1,
-                          "took": checkpoints.took, "bytes": size}))  # fmt: skip
+                          "took": checkpoints.last_save_seconds, "bytes": size}))  # fmt: skip
 
 
-def _training() -> tuple[Callable[[], None], Callable[[], dict[str, Any]]]:
+def _training(hidden: int) -> tuple[Callable[[], None], Callable[[], dict[str, Any]]]:
     import torch
 
     from nnlo_lib.train.replica.replica import Replica
 
-    layers = [torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.ReLU()]
-    replica = Replica(torch.nn.Sequential(*layers, torch.nn.Linear(HIDDEN, 10)))
-    replica.use(torch.optim.SGD, lr=1e-4, momentum=0.9)
+    layers = [torch.nn.Linear(64, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, hidden), torch.nn.ReLU()]
+    replica = Replica(torch.nn.Sequential(*layers, torch.nn.Linear(hidden, 10)))
+    replica.set_optimizer(torch.optim.SGD, lr=1e-4, momentum=0.9)
     inputs, labels = torch.randn(BATCH, 64), torch.randint(10, (BATCH,))
 
     def step() -> None:
@@ -96,8 +98,8 @@ def _block(step: Callable[[], None], seconds: float, begin: Callable[[], None] =
     return (time.perf_counter() - started) / steps
 
 
-def stop_and_resume(ranks: int, hidden: int) -> dict[str, float]:
-    """Time `nnlo run`: from start to the first step, from SIGTERM to saved and ended, from start to the first new step."""
+def stop_and_resume(ranks: int, hidden: int, resumes: int) -> dict[str, float]:
+    """Time `nnlo run`: from SIGTERM to saved and ended, and from start to the first new step; the best of some."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         model = {"name": "simplemlp", "args": {"hidden": hidden, "layers": 2}}
@@ -107,13 +109,12 @@ def stop_and_resume(ranks: int, hidden: int) -> dict[str, float]:
         )
         state = folder / "results/t/allreduce/seed-0/state"
         _start_and_stop(folder, state)  # converts the data
-        first = _start_and_stop(folder, state)
-        again = _start_and_stop(folder, state)
+        resumed = [_start_and_stop(folder, state) for _ in range(resumes)]
         newest = max((state / "checkpoints").glob("0*"))
         size = json.loads((newest / "manifest.json").read_text())["bytes"]
     return {
-        "to first resumed step": min(first[0], again[0]),
-        "SIGTERM to saved and ended": min(first[1], again[1]),
+        "to first resumed step": min(start for start, _ in resumed),
+        "SIGTERM to saved and ended": min(stop for _, stop in resumed),
         "bytes": size,
     }
 
@@ -143,22 +144,34 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument(
+        "--hidden", type=int, default=HIDDEN, help="width of the perceptron; default: %(default)s"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=BLOCK_SECONDS, help="of a block; default: %(default)s"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one rank, one small model, one pair of short blocks"
+    )
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        rank(options.pairs)
+        rank(options.pairs, options.hidden, options.seconds)
         return
-    for ranks in (1, 2):
-        found = overhead(ranks, options.pairs)
+    if options.quick:
+        options.pairs, options.hidden, options.seconds = 1, 128, 0.3
+    rank_counts, resumes = ((1,), 1) if options.quick else ((1, 2), 2)
+    for ranks in rank_counts:
+        found = overhead(ranks, options.pairs, options.hidden, options.seconds)
         each = ", ".join(f"{100 * ratio:+.2f}" for ratio in found["overheads"])
         print(
-            f"{ranks} ranks: a step {found['step']:.3f} s; with a checkpoint each 30 s {100 * found['mean']:+.2f} % "
+            f"{ranks} ranks: a step {found['step']:.3f} s; with a checkpoint each {options.seconds:g} s {100 * found['mean']:+.2f} % "
             f"(block by block {each}); {found['bytes'] / 1e6:.0f} MB, on disk after {found['took']:.1f} s", flush=True
         )  # fmt: skip
-    for hidden in (128, HIDDEN):
-        for ranks in (1, 2):
+    for hidden in sorted({128, options.hidden}):
+        for ranks in rank_counts:
             times = "; ".join(
-                f"{name} {value:,.2f}" for name, value in stop_and_resume(ranks, hidden).items()
+                f"{name} {value:,.2f}" for name, value in stop_and_resume(ranks, hidden, resumes).items()
             )
             print(f"hidden {hidden}, {ranks} ranks: {times}", flush=True)
 

@@ -41,13 +41,13 @@ def in_turns(comm: Any, ways: dict[str, Way], turns: int, calls: int) -> Seconds
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def exchanges(comm: Any, fastest: Any, turns: int) -> dict[str, Seconds]:
+def exchanges(comm: Any, fastest: Any, turns: int, sizes: list[int]) -> dict[str, Seconds]:
     """Time the all-reduce of vectors of float32."""
     import torch
     import torch.distributed as dist
 
     results = {}
-    for size in SIZES:
+    for size in sizes:
         vector = torch.zeros(size // 4)
         ways: dict[str, Way] = {
             "reproducible": lambda vector=vector: comm.allreduce(vector),
@@ -63,16 +63,16 @@ def steps(comm: Any, turns: int) -> Seconds:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    from nnlo_lib.algorithms.algorithm import Share
-    from nnlo_lib.algorithms.allreduce import AllReduce
+    from nnlo_lib.algorithms.base import SampleShare
+    from nnlo_lib.algorithms.collective.allreduce import AllReduce
     from nnlo_lib.train.replica.replica import Replica
 
     inputs, labels = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
-    loss_of, share = torch.nn.CrossEntropyLoss(), Share(BATCH, BATCH * comm.size)
+    loss_of, share = torch.nn.CrossEntropyLoss(), SampleShare(BATCH, BATCH * comm.size)
 
     def ours(bucket: float) -> Way:
         replica, algorithm = Replica(_perceptron()), AllReduce(comm, int(bucket * 1e6))
-        replica.use(torch.optim.SGD, lr=0.01)
+        replica.set_optimizer(torch.optim.SGD, lr=0.01)
 
         def step() -> None:
             algorithm.on_batch(replica, share)
@@ -105,28 +105,28 @@ def _perceptron() -> Any:
     return torch.nn.Sequential(*(layer for pair in layers for layer in pair))
 
 
-def rank(turns: int, meeting: str) -> None:
-    """Be one rank; rank 0 prints what was measured."""
+def rank(turns: int, sizes: list[int], meeting: str) -> None:
+    """Measure as one rank; rank 0 prints what was measured."""
     import torch
     import torch.distributed as dist
 
-    from nnlo_lib.comm.mpi import MPICommunicator
+    from nnlo_lib.comm.mpi.communicator import MPICommunicator
 
     torch.set_num_threads(1)
     comm, fastest = MPICommunicator(timeout=60), MPICommunicator(reduction="fastest", timeout=60)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
-    results = {"exchanges": exchanges(comm, fastest, turns), "steps": steps(comm, turns)}
+    results = {"exchanges": exchanges(comm, fastest, turns, sizes), "steps": steps(comm, turns)}
     if comm.rank == 0:
         print(json.dumps(results))
     dist.destroy_process_group()
 
 
-def measure(ranks: int, turns: int) -> dict[str, Any]:
+def measure(ranks: int, turns: int, sizes: list[int]) -> dict[str, Any]:
     """Start `ranks` processes and return what they measured."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             Path(sys.executable).with_name("mpiexec"), "-n", str(ranks), sys.executable, "-m", "mpi4py", __file__,
-            "--rank", f"{folder}/meeting", "--turns", str(turns),
+            "--rank", f"{folder}/meeting", "--turns", str(turns), "--sizes", *map(str, sizes),
         ]  # fmt: skip
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         environment.setdefault("UCX_TLS", "self,sm,tcp")
@@ -158,16 +158,18 @@ def _bytes(size: int) -> str:
 def main() -> None:
     """Measure on 2 and on 4 ranks, or be one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="under a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer turns, two ranks, small vectors")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--turns", type=int)
+    parser.add_argument("--turns", type=int, default=11)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes; default: %(default)s")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    turns = options.turns or (3 if options.quick else 11)
+    if options.quick:
+        options.ranks, options.turns, options.sizes = [2], 1, SIZES[:4]
     if options.rank:
-        rank(turns, options.rank)
+        rank(options.turns, options.sizes, options.rank)
     else:
-        report({ranks: measure(ranks, turns) for ranks in options.ranks})
+        report({ranks: measure(ranks, options.turns, options.sizes) for ranks in options.ranks})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Conversion and loading beside torch's DataLoader over the same store, in one run: `python benchmarks/data.py`.
+"""Conversion and loading beside torch's DataLoader over the same store, in one run: `python benchmarks/data.py [--quick]`.
 
 Every measurement is a process of its own; the loaders take turns, medians over the repetitions are compared. All
 deliver shuffled batches of 64 as torch tensors: bytes and labels. Memory is that of the process at its end, anonymous
@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from nnlo_lib.data.catalog import find, own
-from nnlo_lib.data.conversion import Conversion
-from nnlo_lib.data.fetch import fetch
-from nnlo_lib.data.loader import Loader
-from nnlo_lib.data.manifest import Manifest
-from nnlo_lib.data.readers import Block, Contents, Unit
-from nnlo_lib.data.sampler import SharedOrder
-from nnlo_lib.data.split import Split
-from nnlo_lib.data.store import convert
+from nnlo_lib.data.catalog import find_dataset, user_dataset
+from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.loading.loader import BatchLoader
+from nnlo_lib.data.loading.sampler import SharedOrderSampler
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
 
 BATCH = 64
-EPOCHS = 5  # measured, after one to warm up: a single one may be an odd one
+EPOCHS = 5  # measured, after one to warm up: a single one may be an outlier
 Figures = dict[str, float]
 
 
@@ -66,7 +66,7 @@ Epoch = Callable[[int], Iterable[tuple[Any, Any]]]
 def _ours(split: Split) -> Epoch:
     import torch
 
-    loader = Loader(split, SharedOrder(np.arange(len(split)), BATCH, 1, 0, 1))
+    loader = BatchLoader(split, SharedOrderSampler(np.arange(len(split)), BATCH, 1, 0, 1))
     return lambda epoch: (
         (torch.from_numpy(batch.inputs[0]), torch.from_numpy(batch.labels)) for batch in loader.epoch(epoch)
     )
@@ -94,16 +94,17 @@ LOADERS: dict[str, Callable[[Split], Epoch]] = {
     "DataLoader, 2 workers": lambda split: _torchs(split, 2),
     "DataLoader, 0 workers, our take()": _torchs_batched,
 }
+QUICK = ("nnlo", "DataLoader, 2 workers")
 
 
-def load(manifest: Path, loader: str) -> Figures:
+def load(manifest: Path, loader: str, epochs: int) -> Figures:
     """Walk through an epoch to warm up and measure the next ones: the median of their samples a second."""
     import torch
 
     torch.set_num_threads(1)
-    split = Split(Manifest.load(manifest), "train")
+    split = Split(DataManifest.load(manifest), "train")
     epoch, speeds = LOADERS[loader](split), []
-    for number in range(1 + EPOCHS):
+    for number in range(1 + epochs):
         started, samples, total = time.perf_counter(), 0, 0
         for features, labels in epoch(number):
             samples += len(labels)
@@ -114,7 +115,7 @@ def load(manifest: Path, loader: str) -> Figures:
 
 def conversion(source: Path, target: Path) -> Figures:
     """Convert TFRecords in one process."""
-    converting = Conversion(own("imagenet", "tfrecord"), source, target, "npz", 1)
+    converting = Conversion(user_dataset("imagenet", "tfrecord"), source, target, "npz", 1)
     started = time.perf_counter()
     manifest = convert(converting)
     seconds = time.perf_counter() - started
@@ -132,28 +133,33 @@ def _memory() -> Figures:
 
 
 def _mnist(folder: Path, source: str) -> Path:
-    fetch(find("mnist"), folder / "raw", source)
-    convert(Conversion(find("mnist"), folder / "raw", folder / "mnist", "hdf5", 10_000))
+    fetch(find_dataset("mnist"), folder / "raw", source)
+    convert(Conversion(find_dataset("mnist"), folder / "raw", folder / "mnist", "hdf5", 10_000))
     return folder / "mnist"
 
 
 def _imagenet_sized(folder: Path, images: int) -> Path:
     """A store of random images, 3 x 227 x 227, in shards of 1,024."""
-    import nnlo_lib.data.conversion as module
+    import nnlo_lib.data.store.conversion as module
 
-    def block(seed: int) -> Block:
+    def block(seed: int) -> SampleBlock:
         pixels = np.random.default_rng(seed).integers(0, 256, (1024, 3, 227, 227), dtype=np.uint8)
-        return Block((pixels,), np.arange(1024) % 1000)
+        return SampleBlock((pixels,), np.arange(1024) % 1000)
 
     count = images // 1024
     units = [
-        Unit("train", f"train-{n:05d}-of-{count:05d}", folder, lambda seed=n: block(seed))
+        ConversionUnit("train", f"train-{n:05d}-of-{count:05d}", folder, lambda seed=n: block(seed))
         for n in range(count)
     ]
-    original, module.read = module.read, lambda *_: Contents(tuple(units))
-    convert(Conversion(own("imagenet-sized", "folder"), folder, folder / "imagenet", "hdf5", 1024))
+    original, module.read = module.read, lambda *_: DatasetContents(tuple(units))
+    convert(Conversion(user_dataset("imagenet-sized", "folder"), folder, folder / "imagenet", "hdf5", 1024))
     module.read = original
     return folder / "imagenet"
+
+
+def _measured(kind: str, first: str, second: str, epochs: str = "0") -> Figures:
+    """Measure one thing in this process."""
+    return load(Path(first), second, int(epochs)) if kind == "load" else conversion(Path(first), Path(second))
 
 
 def _child(*arguments: str) -> Figures:
@@ -161,11 +167,11 @@ def _child(*arguments: str) -> Figures:
     return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
-def _compare(name: str, manifest: Path, repeat: int) -> None:
-    runs: dict[str, list[Figures]] = {loader: [] for loader in LOADERS}
+def _compare(name: str, manifest: Path, repeat: int, epochs: int, loaders: Iterable[str]) -> None:
+    runs: dict[str, list[Figures]] = {loader: [] for loader in loaders}
     for _ in range(repeat):
-        for loader in LOADERS:
-            runs[loader].append(_child("load", str(manifest), loader))
+        for loader in loaders:
+            runs[loader].append(_child("load", str(manifest), loader, str(epochs)))
     speed = {
         loader: statistics.median(run["samples_per_second"] for run in each) for loader, each in runs.items()
     }
@@ -185,20 +191,22 @@ def main() -> None:
     )
     parser.add_argument("--images", type=int, default=8192, help="of ImageNet's size, 155 kB each")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="measured ones; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="one small store, two loaders, one epoch, once")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        kind, first, second = options.child
-        print(
-            json.dumps(load(Path(first), second) if kind == "load" else conversion(Path(first), Path(second)))
-        )
+        print(json.dumps(_measured(*options.child)))
         return
+    if options.quick:
+        options.images, options.repeat, options.epochs = 1024, 1, 1
     folder = Path(tempfile.mkdtemp())
     try:
-        _compare("MNIST, 60,000 of 784 bytes", _mnist(folder, f"{options.source}/mnist"), options.repeat)
-        _compare(
-            f"{options.images:,} of 154,587 bytes", _imagenet_sized(folder, options.images), options.repeat
-        )
+        turns = options.repeat, options.epochs, QUICK if options.quick else LOADERS
+        if not options.quick:
+            _compare("MNIST, 60,000 of 784 bytes", _mnist(folder, f"{options.source}/mnist"), *turns)
+        large = _imagenet_sized(folder, options.images)
+        _compare(f"{options.images:,} of 154,587 bytes", large, *turns)
         runs = [
             _child("convert", f"{options.source}/imagenet_tfrecord", str(folder / f"npz{number}"))
             for number in range(options.repeat)

@@ -1,4 +1,4 @@
-"""Seconds per round of decentralized training, all nodes in one process: `python benchmarks/decentralized.py`.
+"""Seconds per round of decentralized training, all nodes in one process: `python benchmarks/decentralized.py [--quick]`.
 
 DiNNO's study of digits: MNIST, one convolution and two dense layers (28,440 parameters), batch 64, a cycle of nodes.
 Beside ours, in the same run and taking turns: plain PyTorch, node after node, in float64 as DiNNO's code does it and in
@@ -19,25 +19,27 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
-from nnlo_lib.data.manifest import Manifest
-from nnlo_lib.data.split import Split
-from nnlo_lib.models.dinno import conv
-from nnlo_lib.single import prepare
-from nnlo_lib.train import training
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.models.zoo.dinno import conv
+from nnlo_lib.train import trainer as training
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.process import tune_malloc_and_timers
+from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.tuning import tune_process
 
 ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients of a round
 BATCH = 64
-METHODS = {"round": "_train_epoch", "evaluation": "_validated"}  # of Training
+METHODS = {"round": "_train_epoch", "evaluation": "_validation_metrics"}  # of Training
 Spans = defaultdict[str, list[tuple[float, float]]]
 
 
-def ours(manifest: Path, algorithm: str, nodes: int, validation: float | str) -> dict[str, float]:
+def ours(
+    manifest: Path, algorithm: str, nodes: int, validation: float | str, most_steps: int
+) -> dict[str, float]:
     """Return seconds per round and per evaluation of the batched simulator."""
-    steps = min(40, 60_000 // nodes // BATCH)
+    steps = min(most_steps, 60_000 // nodes // BATCH)
     epochs = 2 if steps > 5 else 5  # the first is not counted
     settings = {
         "data": {"dataset": "mnist", "validation": validation},
@@ -53,7 +55,7 @@ def ours(manifest: Path, algorithm: str, nodes: int, validation: float | str) ->
     spans: Spans = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, Clocked(spans):
         task = Task("d", algorithm, Run.model_validate(settings), 1, None, 1, manifest, Path(folder, "run"))
-        simulate(task, StopFlag())
+        train_simulated(task, StopFlag())
     rounds = steps / ALGORITHMS[algorithm]
     return {
         name: median(list(_epochs(spans[name], nodes))[1:]) / (rounds if name == "round" else 1)
@@ -66,15 +68,15 @@ class Clocked:
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        self._originals = {name: getattr(training.Training, name) for name in METHODS.values()}
+        self._originals = {name: getattr(training.Trainer, name) for name in METHODS.values()}
 
     def __enter__(self) -> None:
         for what, name in METHODS.items():
-            setattr(training.Training, name, self._timed(what, self._originals[name]))
+            setattr(training.Trainer, name, self._timed(what, self._originals[name]))
 
     def __exit__(self, *_: object) -> None:
         for name, method in self._originals.items():
-            setattr(training.Training, name, method)
+            setattr(training.Trainer, name, method)
 
     def _timed(self, what: str, method: Callable[..., object]) -> Callable[..., object]:
         def timed(*arguments: object) -> object:
@@ -176,7 +178,7 @@ def median(values: list[float]) -> float:
 
 
 def _in_memory(manifest: Path, split: str, samples: int) -> tuple[Tensor, Tensor]:
-    (images,), labels = Split(Manifest.load(manifest), split).take(np.arange(samples))
+    (images,), labels = Split(DataManifest.load(manifest), split).take(np.arange(samples))
     return torch.from_numpy(images).double() / 255, torch.from_numpy(labels)
 
 
@@ -187,11 +189,16 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 500])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40, help="at most, of an epoch; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="three nodes, few steps, once")
     options = parser.parse_args()
-    tune_process()
+    if options.quick:
+        options.nodes, options.threads, options.repetitions = [3], [1], 1
+        options.steps = 2
+    tune_malloc_and_timers()
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder, "hdf5", "manifest.json")
-        prepare(
+        prepare_dataset(
             Run.model_validate({"data": {"dataset": "mnist", "source": options.source}}).data, manifest.parent
         )
         images, labels = _in_memory(manifest, "train", 8_000)
@@ -204,8 +211,10 @@ def main() -> None:
                 figures: defaultdict[str, list[tuple[float, float, float]]] = defaultdict(list)
                 for _ in range(options.repetitions):
                     for algorithm in ALGORITHMS:
-                        rounds = max(3, 100 // nodes)
-                        mine = ours(manifest, algorithm, nodes, "test" if algorithm == "dsgd" else 0.0)
+                        rounds = max(3, min(options.steps, 100 // nodes))
+                        mine = ours(
+                            manifest, algorithm, nodes, "test" if algorithm == "dsgd" else 0.0, options.steps
+                        )
                         figures[f"{algorithm}, a round"].append((
                             mine["round"],
                             plain(images.float(), labels, algorithm, nodes, rounds),

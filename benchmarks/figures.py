@@ -4,9 +4,11 @@ nnlo simulate config/experiments/dinno-mnist.yaml --set data.source=FOLDER
 nnlo simulate config/experiments/stragglers.yaml --set data.source=FOLDER
 python benchmarks/figures.py dinno-mnist results/dinno-mnist-simulated
 python benchmarks/figures.py stragglers results/stragglers-simulated
+python benchmarks/figures.py --quick    # of synthetic histories, to a temporary folder
 """
 
 import argparse
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def histories(folder: Path) -> dict[str, pd.DataFrame]:
     return {file.parents[1].name: pd.read_csv(file) for file in files}
 
 
-def dinno_mnist(folder: Path) -> None:
+def dinno_mnist(folder: Path, target: Path) -> None:
     """Draw the mean accuracy of the nodes against rounds, a panel for each graph."""
     runs = histories(folder)
     figure, panels = plt.subplots(1, len(GRAPHS), figsize=(13, 3.4), sharey=True)
@@ -43,7 +45,7 @@ def dinno_mnist(folder: Path) -> None:
         panel.set(title=graph, xlabel="round", ylim=(0, 1))
     panels[0].set_ylabel("top-1 accuracy: mean, worst and best node")
     panels[0].legend()
-    _save(figure, "dinno-mnist.svg")
+    _save(figure, target / "dinno-mnist.svg")
     print(
         "| run | 100 | 400 | 1,000 | 2,000 (worst, best node) | rounds to 90 / 95 / 97 % |\n|" + " --- |" * 6
     )
@@ -64,7 +66,7 @@ def _cells(run: pd.DataFrame) -> Iterator[str]:
     yield " / ".join(f"{where[0]:,}" if len(where) else "-" for where in reached)
 
 
-def stragglers(folder: Path) -> None:
+def stragglers(folder: Path, target: Path) -> None:
     """Draw the validation accuracy against virtual time."""
     figure, panel = plt.subplots(figsize=(7, 4))
     for number, (name, run) in enumerate(histories(folder).items()):
@@ -72,23 +74,46 @@ def stragglers(folder: Path) -> None:
     panel.axhline(0.95, color="grey", lw=0.5)
     panel.set(xlabel="virtual seconds", ylabel="validation accuracy", ylim=(0.6, 1), xscale="log")
     panel.legend()
-    _save(figure, "stragglers.svg")
+    _save(figure, target / "stragglers.svg")
 
 
-def _save(figure: plt.Figure, name: str) -> None:
+def _save(figure: plt.Figure, path: Path) -> None:
     figure.tight_layout()
-    figure.savefig(DOCS / name, metadata={"Date": None})
-    print(f"wrote {DOCS / name}")
+    figure.savefig(path, metadata={"Date": None})
+    print(f"wrote {path}")
 
 
 def main() -> None:
     """Draw one figure."""
     drawings = {"dinno-mnist": dinno_mnist, "stragglers": stragglers}
     parser = argparse.ArgumentParser()
-    parser.add_argument("which", choices=drawings)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("which", choices=drawings, nargs="?")
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--quick", action="store_true", help="draw both, of synthetic histories, for a test")
     options = parser.parse_args()
-    drawings[options.which](options.folder)
+    if options.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            _write_synthetic_histories(Path(folder))
+            for draw in drawings.values():
+                draw(Path(folder), Path(folder))
+    elif options.which is None or options.folder is None:
+        parser.error("name a figure and the folder of its runs")
+    else:
+        drawings[options.which](options.folder, DOCS)
+
+
+def _write_synthetic_histories(folder: Path) -> None:
+    """Write a history for every curve: the accuracy rises from 0.5 to 0.98."""
+    accuracy = pd.Series([0.5 + 0.024 * number for number in range(21)])
+    columns = {
+        "val_accuracy": accuracy,
+        "val_accuracy_min": accuracy - 0.01,
+        "val_accuracy_max": accuracy + 0.01,
+    }
+    history = pd.DataFrame({"epoch": range(21), "seconds": range(1, 22), **columns})
+    for name in [f"{method}-{graph}" for method in METHODS for graph in GRAPHS]:
+        (folder / name / "seed-0").mkdir(parents=True)
+        history.to_csv(folder / name / "seed-0" / "history.csv", index=False)
 
 
 if __name__ == "__main__":

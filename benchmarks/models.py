@@ -1,4 +1,4 @@
-"""Images/s of models of the zoo beside plain PyTorch and DDP, in one run: `python benchmarks/models.py`.
+"""Images/s of models of the zoo beside plain PyTorch and DDP, in one run: `python benchmarks/models.py [--quick]`.
 
 simplecnn on MNIST and vgg11 on CIFAR-10, one thread per rank, SGD with momentum; start-up, loading and validation are
 excluded. The peers run twice: as users write them, and with images laid out channels last as ours are.
@@ -13,12 +13,13 @@ from pathlib import Path
 
 from throughput import Figures, ours, peer
 
-from nnlo_lib.data.catalog import find, own
-from nnlo_lib.data.conversion import Conversion
-from nnlo_lib.data.fetch import fetch
-from nnlo_lib.data.store import convert
+from nnlo_lib.data.catalog import find_dataset, user_dataset
+from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
 
 CASES = {"simplecnn": ("mnist", 64, 400), "vgg11": ("cifar10", 64, 20)}  # data set, batch, steps of an epoch
+QUICK = ("plain torch", "DDP gloo", "nnlo, 2 ranks")
 Measure = Callable[[], Figures]
 
 
@@ -60,21 +61,30 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(CASES))
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--quick", action="store_true", help="two steps of the smallest model, three configurations, once"
+    )
     options = parser.parse_args()
+    if options.quick:
+        options.models, options.epochs, options.repeat = ["simplecnn"], 1, 1
     for model in options.models:
         dataset, _, steps = CASES[model]
+        steps = 2 if options.quick else steps
         folder = Path(tempfile.mkdtemp())
         try:
             manifest = _prepared(dataset, folder, f"{options.sources}/{dataset}")
-            _compare(model, configurations(manifest, model, steps, options.epochs), options.repeat)
+            measures = configurations(manifest, model, steps, options.epochs)
+            if options.quick:
+                measures = {name: measures[name] for name in QUICK}
+            _compare(model, measures, options.repeat)
         finally:
             shutil.rmtree(folder)
 
 
 def _prepared(dataset: str, folder: Path, source: str) -> Path:
-    known = find(dataset)
+    known = find_dataset(dataset)
     if dataset == "cifar10":  # some of its images, in an archive, will do
-        known, source = own("cifar10", "cifar"), f"{source}/cifar-10-binary.tar.gz"
+        known, source = user_dataset("cifar10", "cifar"), f"{source}/cifar-10-binary.tar.gz"
     fetch(known, folder / "raw", source)
     convert(Conversion(known, folder / "raw", folder / "hdf5", "hdf5", 10_000))
     return folder / "hdf5" / "manifest.json"

@@ -1,4 +1,4 @@
-"""Time of one optimizer step on a flat vector beside one on every tensor: `python benchmarks/optimizers.py`.
+"""Time of one optimizer step on a flat vector beside one on every tensor: `python benchmarks/optimizers.py [--quick]`.
 
 The vectors are those of resnet20 and vgg11 for CIFAR-10, float32, on one thread; flat and per-tensor steps take turns,
 medians are compared. Per tensor is torch's optimizer as its users have it (a loop over tensors on CPUs), and with `fused`
@@ -13,24 +13,36 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from nnlo_lib import config
-from nnlo_lib.models.build import build
-from nnlo_lib.train.optimizers.rules import equip
+from nnlo_lib.config.optimizer import (
+    AdadeltaConfig,
+    AdagradConfig,
+    AdamaxConfig,
+    AdamConfig,
+    AdamWConfig,
+    LAMBConfig,
+    LARSConfig,
+    NAdamConfig,
+    OptimizerConfig,
+    RMSpropConfig,
+    SGDConfig,
+)
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.train.optimizers.factory import attach_optimizer
 from nnlo_lib.train.replica.replica import Replica
 
 Step = Callable[[], object]
 CIFAR = (3, 32, 32), 10
-RULES: dict[str, tuple[config.Optimizer, type[torch.optim.Optimizer] | None, dict[str, float]]] = {
-    "sgd": (config.SGD(momentum=0.9), torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
-    "adam": (config.Adam(), torch.optim.Adam, {}),
-    "adamw": (config.AdamW(), torch.optim.AdamW, {}),
-    "nadam": (config.NAdam(), torch.optim.NAdam, {}),
-    "adamax": (config.Adamax(), torch.optim.Adamax, {}),
-    "rmsprop": (config.RMSprop(), torch.optim.RMSprop, {}),
-    "adadelta": (config.Adadelta(), torch.optim.Adadelta, {}),
-    "adagrad": (config.Adagrad(), torch.optim.Adagrad, {}),
-    "lars": (config.LARS(weight_decay=0.0001), None, {}),
-    "lamb": (config.LAMB(), None, {}),
+RULES: dict[str, tuple[OptimizerConfig, type[torch.optim.Optimizer] | None, dict[str, float]]] = {
+    "sgd": (SGDConfig(momentum=0.9), torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
+    "adam": (AdamConfig(), torch.optim.Adam, {}),
+    "adamw": (AdamWConfig(), torch.optim.AdamW, {}),
+    "nadam": (NAdamConfig(), torch.optim.NAdam, {}),
+    "adamax": (AdamaxConfig(), torch.optim.Adamax, {}),
+    "rmsprop": (RMSpropConfig(), torch.optim.RMSprop, {}),
+    "adadelta": (AdadeltaConfig(), torch.optim.Adadelta, {}),
+    "adagrad": (AdagradConfig(), torch.optim.Adagrad, {}),
+    "lars": (LARSConfig(weight_decay=0.0001), None, {}),
+    "lamb": (LAMBConfig(), None, {}),
 }
 FUSED = ("sgd", "adam", "adamw", "adagrad")
 
@@ -39,10 +51,12 @@ def main() -> None:
     """Print the medians for each model and rule."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=50)
-    steps = parser.parse_args().steps
+    parser.add_argument("--quick", action="store_true", help="one step, the smaller model")
+    options = parser.parse_args()
+    steps = 1 if options.quick else options.steps
     torch.set_num_threads(1)
-    for model in ("resnet20", "vgg11"):
-        parameters = sum(each.numel() for each in build(model, {}, *CIFAR, 0).parameters())
+    for model in ("resnet20",) if options.quick else ("resnet20", "vgg11"):
+        parameters = sum(each.numel() for each in build_model(model, {}, *CIFAR, 0).parameters())
         print(
             f"\n{model}: {parameters:,} parameters\n{'ms a step':12}{'flat':>9}{'per tensor':>12}{'fused':>9}"
         )
@@ -63,8 +77,8 @@ def _medians(calls: list[Step], steps: int) -> list[float]:
 
 
 def _flat(model: str, name: str) -> Step:
-    replica = Replica(build(model, {}, *CIFAR, 0))
-    equip(replica, RULES[name][0])
+    replica = Replica(build_model(model, {}, *CIFAR, 0))
+    attach_optimizer(replica, RULES[name][0])
     replica.grad.normal_(std=0.01)
     return replica.step
 
@@ -80,7 +94,7 @@ def _per_tensor(model: str, name: str) -> list[Step]:
 
 
 def _ready(model: str) -> list[nn.Parameter]:
-    parameters = list(build(model, {}, *CIFAR, 0).parameters())
+    parameters = list(build_model(model, {}, *CIFAR, 0).parameters())
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter) * 0.01
     return parameters

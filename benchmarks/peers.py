@@ -17,18 +17,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from nnlo_lib.data.manifest import Manifest
-from nnlo_lib.data.partition import partition
-from nnlo_lib.data.split import Split
-from nnlo_lib.models.build import build
+from nnlo_lib.data.partition.validation_split import split_train_validation
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.models.factory import build_model
 
 
 def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return training images and labels, validation images and labels."""
-    data = Manifest.load(manifest)
+    data = DataManifest.load(manifest)
     split = Split(data, "train")
     tensors = []
-    for indices in partition(len(split), split.labels, 0.1, 1, None, seed):
+    for indices in split_train_validation(len(split), split.labels, 0.1, 1, None, seed):
         (features,), labels = split.take(indices)
         tensors += [torch.from_numpy(features).float() * data.scale, torch.from_numpy(labels)]
     return tuple(tensors)  # type: ignore[return-value]
@@ -74,7 +74,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     data = load(options.manifest, seed=1)
-    model = build(options.model, {}, tuple(data[0].shape[1:]), int(data[1].max()) + 1, seed=1)
+    model = build_model(options.model, {}, tuple(data[0].shape[1:]), int(data[1].max()) + 1, seed=1)
     if options.tuned:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         data = (data[0].contiguous(memory_format=torch.channels_last), *data[1:])

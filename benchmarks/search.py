@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,10 +19,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from search_functions import FUNCTIONS, Function, Point
 
-from nnlo_lib.config.search import Search
-from nnlo_lib.search.knowledge import Knowledge
-from nnlo_lib.search.proposers.build import proposer
-from nnlo_lib.search.trial import Decision, Leaf, Result, Trial
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial
 
 OURS = ("random", "sobol", "genetic", "forest", "gp")
 OPTUNA = {"tpe": {}, "tpe+": {"multivariate": True, "group": True}}
@@ -30,15 +31,15 @@ OPTUNA = {"tpe": {}, "tpe+": {"multivariate": True, "group": True}}
 def ours(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:
     """Yield proposals of one of our methods; send what they are worth."""
     settings = {"space": function.space, "method": {"name": method}, "trials": evaluations, "seed": seed}
-    search = Search.model_validate(settings)
-    propose, trials, results = proposer(search), [], {}
+    search = SearchConfig.model_validate(settings)
+    propose, trials, results = build_sampler(search), [], {}
     for number in range(evaluations):
         known = dict(list(results.items())[: max(0, number - pending)])
-        point = propose(number, Knowledge(search, 1, trials, known))
+        point = propose(number, StudySnapshot(search, 1, trials, known))
         assert point is not None
         value = yield point
-        leaf = Leaf(number, 0, 1)
-        trials.append(Trial(number, point, (Decision(number, leaf, ()),)))
+        leaf = FoldTask(number, 0, 1)
+        trials.append(Trial(number, point, (SchedulingDecision(number, leaf, ()),)))
         results[leaf] = Result(leaf, "finished", ({"val_loss": value, "seconds": 1.0},))
 
 
@@ -112,7 +113,8 @@ def main() -> None:
     parser.add_argument("--functions", nargs="+", default=[each.name for each in FUNCTIONS])
     options = parser.parse_args()
     if options.quick:
-        options.seeds, options.evaluations = 3, 20
+        options.seeds, options.evaluations = 2, 8
+        options.methods = [*OURS, *(OPTUNA if find_spec("optuna") else ())]
     functions = [each for each in FUNCTIONS if each.name in options.functions]
     seeds = range(options.first, options.first + options.seeds)
     print(f"| median regret (quartiles) | {' | '.join(each.name for each in functions)} | s per proposal |")

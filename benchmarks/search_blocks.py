@@ -1,6 +1,6 @@
 """How well the blocks of one allocation are used: trainings of unequal length, which here only sleep.
 
-python benchmarks/search_blocks.py [--ranks 7] [--size 3] [--trials 40] [--seconds 3]
+python benchmarks/search_blocks.py [--ranks 7] [--size 3] [--trials 40] [--seconds 3] [--quick]
 """
 
 import argparse
@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.launch.launch import relay
-from nnlo_lib.search.trial import Leaf, Result
+from nnlo_lib.launch.launcher import relay_output
+from nnlo_lib.search.study.trial import FoldTask, Result
 
 FOLDER = Path("results/sleeping/search")
 
@@ -27,12 +27,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=40, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=3.0, help="mean length; default: %(default)s")
     parser.add_argument("--method", default="forest", help="who proposes; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="four short trials on two ranks")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.quick:
+        options.ranks, options.size, options.trials, options.seconds = 2, 1, 4, 0.1
+        options.method = "random"
     if options.rank:
         be_a_rank(options.size, options.seconds)
-    from nnlo_lib.tune.blocks.launcher import start
-    from nnlo_lib.tune.config_file import write_config
+    from nnlo_lib.executors.mpi_pool.pool_launcher import start_ranks
+    from nnlo_lib.search.study.storage import write_config
 
     path = Path(__file__).resolve()
     with tempfile.TemporaryDirectory() as folder:
@@ -41,8 +45,8 @@ def main() -> None:
         write_config(experiment)
         arguments = ["--rank", "--size", str(options.size), "--seconds", str(options.seconds)]
         started = time.time()
-        process = start(experiment, "mpiexec", options.ranks, [str(path), *arguments])
-        relay(process)
+        process = start_ranks(experiment, "mpiexec", options.ranks, [str(path), *arguments])
+        relay_output(process)
         process.wait()
         told = json.loads((FOLDER / "state/blocks.jsonl").read_text())
         whole = told["trained"] / (told["blocks"] * (time.time() - started))
@@ -51,20 +55,24 @@ def main() -> None:
 
 def be_a_rank(size: int, seconds: float) -> None:
     """Take part as a rank whose trainings take between a fifth and nine fifths of `seconds`."""
-    from nnlo_lib.launch.limit import Limit
-    from nnlo_lib.tune.blocks.block import follow, lead
-    from nnlo_lib.tune.blocks.rank import take_part
-    from nnlo_lib.tune.blocks.wish import Wish
-    from nnlo_lib.tune.blocks.world import World
+    from nnlo_lib.executors.mpi_pool.rank import run_pool_rank
+    from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
+    from nnlo_lib.executors.mpi_pool.worker import run_group_leader, run_group_member
+    from nnlo_lib.executors.mpi_pool.world import PoolWorld
+    from nnlo_lib.launch.time_limit import TimeLimit
 
-    def part(world: World, _: Wish) -> bool:
+    def part(world: PoolWorld, _: PoolStopFlag) -> bool:
         leads = world.rank == world.members(world.block)[0]
-        return lead(world, lambda leaf: _sleep(leaf, seconds)) if leads else follow(world, print)
+        return (
+            run_group_leader(world, lambda leaf: _sleep(leaf, seconds))
+            if leads
+            else run_group_member(world, print)
+        )
 
-    take_part(FOLDER, size, part, Limit(None, None))
+    run_pool_rank(FOLDER, size, part, TimeLimit(None, None))
 
 
-def _sleep(leaf: Leaf, seconds: float) -> int:
+def _sleep(leaf: FoldTask, seconds: float) -> int:
     started, lot = time.time(), random.Random(leaf.trial)
     time.sleep(seconds * lot.uniform(0.2, 1.8))
     rows = ({"epoch": 1, "val_loss": lot.random(), "seconds": time.time() - started},)

@@ -1,17 +1,20 @@
-"""Kill a search 20 times with SIGKILL, and compare it with the undisturbed one: `python benchmarks/search_kills.py`.
+"""Kill a search 20 times with SIGKILL, and compare it with the undisturbed one: `python benchmarks/search_kills.py`
+(`--quick`: one kill, one executor).
 
 Digits, five trials of eight epochs, two at a time, proposed by a forest in fixed order. Each kill comes while drivers or
 trainings start, or at a random epoch; seven of ten take everything that the driver has started with it.
 """
 
 import argparse
+import copy
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from kills import COMMANDS, Search, kills
+from helpers.killed_searches import COMMANDS, SETTINGS, Kill, Search, kills
 
 COLUMNS = "{:<12}{:>7}{:>22}{:>14}{:>10}{:>16}{:>9}"
 
@@ -22,9 +25,14 @@ def main() -> int:
     parser.add_argument("executor", nargs="*", help=f"of {', '.join(COMMANDS)}; default: all")
     parser.add_argument("--kills", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the kills; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="one kill of a small search of one executor")
     options = parser.parse_args()
+    if options.quick:
+        options.executor = ["local"]
+    planned = [Kill(1, 0.0, whole=True)] if options.quick else kills(options.kills, options.seed)
+    settings = _small_search() if options.quick else SETTINGS
     with tempfile.TemporaryDirectory(prefix="search-kills-") as folder:
-        undisturbed = Search(Path(folder), "undisturbed", "local").prepare()
+        undisturbed = Search(Path(folder), "undisturbed", "local", settings).prepare()
         undisturbed.run()
         print(
             COLUMNS.format(
@@ -37,16 +45,25 @@ def main() -> int:
                 "seconds",
             )
         )
-        equal = [
-            compare(each, undisturbed, options.kills, options.seed) for each in options.executor or COMMANDS
-        ]
+        equal = [compare(each, undisturbed, planned) for each in options.executor or COMMANDS]
     return 0 if all(equal) else 1
 
 
-def compare(executor: str, undisturbed: Search, count: int, seed: int) -> bool:
+def _small_search() -> dict[str, Any]:
+    """Return the settings of one trial of two epochs, drawn at random."""
+    settings = copy.deepcopy(SETTINGS)
+    settings["train"]["epochs"], settings["search"]["trials"] = 2, 1
+    settings["search"]["method"] = {"name": "random"}
+    return settings
+
+
+def compare(executor: str, undisturbed: Search, planned: list[Kill]) -> bool:
     """Kill one search, and print what came of it."""
-    search, begun = Search(undisturbed.folder, executor, executor).prepare(), time.monotonic()
-    done = search.run(*kills(count, seed))
+    search, begun = (
+        Search(undisturbed.folder, executor, executor, undisturbed.settings).prepare(),
+        time.monotonic(),
+    )
+    done = search.run(*planned)
     trials, results = search.trials == undisturbed.trials, search.results == undisturbed.results
     twice, seconds = search.trained_twice, time.monotonic() - begun
     words = ["no", "equal"]

@@ -1,4 +1,4 @@
-"""Training throughput of nnlo beside plain PyTorch and PyTorch DDP, in one run: `python benchmarks/throughput.py`.
+"""Training throughput of nnlo beside plain PyTorch and PyTorch DDP, in one run: `python benchmarks/throughput.py [--quick]`.
 
 simplecnn on MNIST, batch 64 per rank, one thread per rank, SGD with momentum; whole training time with start-up,
 loading and validation excluded. The configurations take turns; medians over the repetitions are compared.
@@ -14,12 +14,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from nnlo_lib.data.catalog import find
-from nnlo_lib.data.conversion import Conversion
-from nnlo_lib.data.fetch import fetch
-from nnlo_lib.data.store import convert
+from nnlo_lib.data.catalog import find_dataset
+from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
 
 HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
+QUICK = ("plain torch, 1 process", "nnlo, 1 rank")
 Figures = dict[str, float]
 
 
@@ -48,15 +49,18 @@ def ours(manifest: Path, run: dict[str, object]) -> Figures:
     }
 
 
-def _run(epochs: int, ranks: int, algorithm: str) -> dict[str, object]:
+def _run(options: argparse.Namespace, ranks: int, algorithm: str) -> dict[str, object]:
     optimizer = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
     return {
         "data": {"dataset": "mnist"},
         "model": {"name": "simplecnn"},
-        "train": {"epochs": epochs, "batch_size": 64, "optimizer": optimizer},
+        "train": {
+            "epochs": options.epochs, "batch_size": 64, "optimizer": optimizer,
+            **({"steps_per_epoch": options.steps} if options.steps else {}),
+        },
         "algorithm": {"name": algorithm},
         "parallel": {"ranks": ranks},
-    }
+    }  # fmt: skip
 
 
 def _one_thread() -> dict[str, str]:
@@ -72,7 +76,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="configurations to measure")
+    parser.add_argument("--steps", type=int, help="of an epoch; default: all")
+    parser.add_argument("--quick", action="store_true", help="two steps, two configurations, once")
     options = parser.parse_args()
+    if options.quick:
+        options.epochs, options.repeat, options.steps, options.only = 1, 1, 2, QUICK
     folder = Path(tempfile.mkdtemp())
     try:
         manifest = _prepare(folder, options.source)
@@ -82,18 +90,19 @@ def main() -> None:
 
 
 def _prepare(folder: Path, source: str) -> Path:
-    fetch(find("mnist"), folder / "raw", source)
-    convert(Conversion(find("mnist"), folder / "raw", folder / "hdf5", "hdf5", 10_000))
+    fetch(find_dataset("mnist"), folder / "raw", source)
+    convert(Conversion(find_dataset("mnist"), folder / "raw", folder / "hdf5", "hdf5", 10_000))
     return folder / "hdf5" / "manifest.json"
 
 
 def _measure(manifest: Path, options: argparse.Namespace) -> dict[str, list[Figures]]:
+    steps = ("--steps", str(options.steps)) if options.steps else ()
     configurations: dict[str, Callable[[], Figures]] = {
-        "plain torch, 1 process": lambda: peer(manifest, options.epochs, 1),
-        "nnlo, 1 rank": lambda: ours(manifest, _run(options.epochs, 1, "allreduce")),
-        "DDP gloo, 2 ranks": lambda: peer(manifest, options.epochs, 2),
-        "nnlo allreduce, 2 ranks": lambda: ours(manifest, _run(options.epochs, 2, "allreduce")),
-        "nnlo downpour, 1 server + 2 workers": lambda: ours(manifest, _run(options.epochs, 3, "downpour")),
+        "plain torch, 1 process": lambda: peer(manifest, options.epochs, 1, *steps),
+        "nnlo, 1 rank": lambda: ours(manifest, _run(options, 1, "allreduce")),
+        "DDP gloo, 2 ranks": lambda: peer(manifest, options.epochs, 2, *steps),
+        "nnlo allreduce, 2 ranks": lambda: ours(manifest, _run(options, 2, "allreduce")),
+        "nnlo downpour, 1 server + 2 workers": lambda: ours(manifest, _run(options, 3, "downpour")),
     }
     chosen = {name: run for name, run in configurations.items() if not options.only or name in options.only}
     results: dict[str, list[Figures]] = {name: [] for name in chosen}

@@ -1,0 +1,1 @@
+"""Neural network learning and optimization: distributed training as one reproducible workflow."""

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
-from absent import absent
-from checkout import Checkout, copy_checkout
+from helpers.repository_copy import Checkout, copy_checkout
+from helpers.requires import absent
+
+pytest_plugins = ["helpers.lanes"]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""Communicators between ranks: MPI, GPUs, simulation; compression and accounting of their messages."""

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from nnlo_lib.comm.spent import Spent
-from nnlo_lib.comm.traffic import Traffic
+from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
+from nnlo_lib.comm.midpass import PassCollectives
 
 ANY = -1
 
@@ -38,12 +38,15 @@ class Communicator(ABC):
 
     Every wait is bounded and raises PeerLostError naming the ranks it waited for. `purpose` says what the bytes are
     for, in `traffic`. `seconds` splits the time of this rank into `communication` and `wait` (idle polling).
+    is_virtual: whether the ranks share one process and a clock that is computed.
     """
+
+    is_virtual = False
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.traffic = Traffic()
-        self.seconds = Spent()
+        self.seconds = PhaseSeconds()
         self._world_ranks: Sequence[int] = range(size)
 
     @property
@@ -71,7 +74,7 @@ class Communicator(ABC):
 
     def _count(self, vector: Tensor, to: int, purpose: str) -> int:
         """Count a message to `to`; return its number on that edge."""
-        return self.traffic.letter(vector.nbytes, self._world_ranks[to], purpose)
+        return self.traffic.count_message(vector.nbytes, self._world_ranks[to], purpose)
 
     @abstractmethod
     def barrier(self) -> None:
@@ -112,15 +115,15 @@ class Communicator(ABC):
         """Wait for a message and say whose it is, without receiving it."""
 
     @abstractmethod
-    def arrived(self, source: int = ANY, tag: int = ANY) -> Message | None:
+    def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
         """Say whose message has arrived, without receiving it; None at once if there is none."""
 
     @abstractmethod
-    def deal(self, start: int) -> None:
+    def reset_counter(self, start: int) -> None:
         """Let `ticket` count from `start`; all ranks call it."""
 
     @abstractmethod
-    def ticket(self) -> int:
+    def next_index(self) -> int:
         """Return the next number: each goes to one rank only, in the order in which ranks ask."""
 
     @abstractmethod
@@ -131,5 +134,20 @@ class Communicator(ABC):
     def now(self) -> float:
         """Return the seconds on this rank's clock."""
 
-    def computed(self, samples: int) -> None:
+    def advance_clock(self, samples: int) -> None:
         """Tell a virtual clock that a mini-batch of `samples` was computed; real clocks run by themselves."""
+
+    def advance_clock_and_yield(self, samples: int) -> None:
+        """Advance a virtual clock as `advance_clock` does, and let every rank with an earlier clock go first."""
+
+    def pass_collectives(self) -> PassCollectives:
+        """Return the sums over ranks that a forward or backward pass may ask for on its way."""
+        return PassCollectives(self.allreduce)
+
+    def use_gpu_reduction(self, way: str, timeout: float, fastest: bool) -> None:
+        """Sum vectors on GPUs by `nccl`, by `cuda_aware` MPI or through the `host`; all ranks call it.
+
+        timeout: seconds that NCCL waits for a peer; fastest: whether NCCL chooses the order of adding.
+        """
+        if way != "host":
+            raise TypeError(f"{type(self).__name__} sums vectors on GPUs through host memory only")

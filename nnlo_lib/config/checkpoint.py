@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 INTERVAL = r"^[1-9]\d* (s|min|h|steps?|epochs?)$"
@@ -18,7 +18,7 @@ Interval = Annotated[
 ]
 
 
-class Checkpoint(Strict):
+class CheckpointConfig(ConfigModel):
     """When a run is saved, and which checkpoints are kept. A signal and the end of the run save in any case."""
 
     every: Interval = Field(
@@ -40,7 +40,7 @@ class Checkpoint(Strict):
     @classmethod
     def _is_interval(cls, every: Any) -> Any:
         if not re.match(INTERVAL, str(every)):
-            refuse(
+            raise_config_error(
                 "must be a whole number above 0, a space, and s, min, h, steps or epochs, such as 5 min, 100 steps or "
                 f"1 epoch; not {every}"
             )

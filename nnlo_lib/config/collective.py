@@ -1,16 +1,23 @@
 """Algorithms in which all replicas agree together, and the baseline in which none does."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field
 
-from nnlo_lib.config.strict import Strict
+from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
+from nnlo_lib.config.base import ConfigFault
+from nnlo_lib.config.compression import NoCompressionConfig
 
 
-class AllReduce(Strict):
+class AllReduceConfig(BaseAlgorithmConfig):
     """Synchronous data parallel: every step averages the gradients of all ranks (Theano-MPI's BSP)."""
 
     name: Literal["allreduce"] = "allreduce"
+    implementation = "nnlo_lib.algorithms.collective.allreduce:AllReduce"
+    capabilities = Capabilities(
+        compression="any", supports_worker_groups=False, one_model=True, elastic=True, shares_gradient=True
+    )
     reduction: Literal["reproducible", "fastest"] = Field(
         "reproducible", description="Add in rank order (same bits on every transport), or as MPI likes best."
     )
@@ -21,24 +28,46 @@ class AllReduce(Strict):
         "message after it, which is faster where ranks share a machine. Reproducible sums are the same to the bit.",
     )
 
+    @property
+    def sums_in_rank_order(self) -> bool:
+        """Whether sums have the same bits every time."""
+        return self.reduction == "reproducible"
 
-class Average(Strict):
+    def faults(self, run: Any) -> Iterator[ConfigFault]:
+        """Yield why a run (config.Run) cannot be: compressed gradients are never added as MPI likes."""
+        if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):
+            yield ConfigFault(
+                "compressed gradients are always added in rank order; leave it out",
+                ("algorithm", "reduction"),
+            )
+
+
+class AverageConfig(BaseAlgorithmConfig):
     """Local SGD: every replica learns alone and every few steps all average their parameters (Stich 2019)."""
 
     name: Literal["average"] = "average"
+    implementation = "nnlo_lib.algorithms.collective.average:Average"
+    capabilities = Capabilities(compression="any", one_model=True, elastic=True)
     sync_every: int = Field(10, ge=1, description="Local steps between two averages.")
 
 
-class DiLoCo(Strict):
+class DiLoCoConfig(BaseAlgorithmConfig):
     """Local steps, whose mean change is the gradient of an outer Nesterov momentum (Douillard et al. 2023)."""
 
     name: Literal["diloco"] = "diloco"
+    implementation = "nnlo_lib.algorithms.collective.diloco:DiLoCo"
+    capabilities = Capabilities(compression="any", one_model=True, elastic=True)
     sync_every: int = Field(50, ge=1, description="Local steps between two outer steps.")
     outer_lr: float = Field(0.7, gt=0, description="Learning rate of the outer step.")
     outer_momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of the outer step.")
 
 
-class Individual(Strict):
+class IndividualConfig(BaseAlgorithmConfig):
     """Every replica learns alone from its own samples: the baseline that agreement must beat."""
 
     name: Literal["individual"] = "individual"
+    implementation = "nnlo_lib.algorithms.collective.individual:Individual"
+    capabilities = Capabilities()
+
+
+CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualConfig

@@ -1,48 +1,62 @@
 """How an exchanged vector is written in fewer bytes; what is lost is kept and sent later (error feedback)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from nnlo_lib.config.strict import Strict
+from nnlo_lib.config.base import ImplementedConfig
 
 
-class NoCompression(Strict):
+class BaseCompressionConfig(ImplementedConfig):
+    """Settings of a compressor."""
+
+    is_cast: ClassVar[bool] = False  # to a shorter floating-point type, value by value
+
+
+class NoCompressionConfig(BaseCompressionConfig):
     """Send every value as it is."""
 
     name: Literal["none"] = "none"
+    implementation = "nnlo_lib.comm.compression.identity:Identity"
 
 
-class FP16(Strict):
+class FP16Config(BaseCompressionConfig):
     """Round to half precision: 2 bytes a value, 11 bits of precision, at most 65504 at a time."""
 
     name: Literal["fp16"] = "fp16"
+    implementation = "nnlo_lib.comm.compression.cast:Cast"
+    is_cast = True
 
 
-class BF16(Strict):
+class BF16Config(BaseCompressionConfig):
     """Round to bfloat16: 2 bytes a value, the range of float32 and 8 bits of precision."""
 
     name: Literal["bf16"] = "bf16"
+    implementation = "nnlo_lib.comm.compression.cast:Cast"
+    is_cast = True
 
 
-class TopK(Strict):
+class TopKConfig(BaseCompressionConfig):
     """Send the values of largest magnitude and where they are (Aji and Heafield 2017; Stich et al. 2018)."""
 
     name: Literal["top_k"] = "top_k"
+    implementation = "nnlo_lib.comm.compression.sparse:TopK"
     fraction: float = Field(0.01, gt=0, le=1, description="Part of the values that is sent, at least one.")
 
 
-class RandomK(Strict):
+class RandomKConfig(BaseCompressionConfig):
     """Send randomly chosen values; the receiver draws the same places again (Stich et al. 2018)."""
 
     name: Literal["random_k"] = "random_k"
+    implementation = "nnlo_lib.comm.compression.sparse:RandomK"
     fraction: float = Field(0.01, gt=0, le=1, description="Part of the values that is sent, at least one.")
 
 
-class QSGD(Strict):
+class QSGDConfig(BaseCompressionConfig):
     """Round each value at random to a level between 0 and its bucket's norm (Alistarh et al. 2017)."""
 
     name: Literal["qsgd"] = "qsgd"
+    implementation = "nnlo_lib.comm.compression.qsgd:QSGD"
     bits: int = Field(
         8, ge=2, le=8, description="Bits of a value, sign included: 2^(bits - 1) - 1 levels above zero."
     )
@@ -51,21 +65,31 @@ class QSGD(Strict):
     )
 
 
-class Sign(Strict):
+class SignConfig(BaseCompressionConfig):
     """Send one bit a value, its sign, and one scale, the mean magnitude (Karimireddy et al. 2019)."""
 
     name: Literal["sign"] = "sign"
+    implementation = "nnlo_lib.comm.compression.sign:Sign"
 
 
-class PowerSGD(Strict):
+class PowerSGDConfig(BaseCompressionConfig):
     """Send the vector, as one near-square matrix, in two thin factors (Vogels et al. 2019)."""
 
     name: Literal["powersgd"] = "powersgd"
+    implementation = "nnlo_lib.comm.compression.powersgd:PowerSGD"
     rank: int = Field(
         4, ge=1, description="Columns of both factors: about 2 rank sqrt(P) of P values are sent."
     )
 
 
-Compression = Annotated[
-    NoCompression | FP16 | BF16 | TopK | RandomK | QSGD | Sign | PowerSGD, Field(discriminator="name")
+CompressionConfig = Annotated[
+    NoCompressionConfig
+    | FP16Config
+    | BF16Config
+    | TopKConfig
+    | RandomKConfig
+    | QSGDConfig
+    | SignConfig
+    | PowerSGDConfig,
+    Field(discriminator="name"),
 ]

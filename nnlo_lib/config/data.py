@@ -4,30 +4,30 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from nnlo_lib.config.reader import Folder, Reader
-from nnlo_lib.config.strict import NAME, Strict, nearest, refuse
+from nnlo_lib.config.base import NAME_PATTERN, ConfigModel, raise_config_error, suggest_name
+from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
 from nnlo_lib.data.catalog import CATALOG
 
 
-class Iid(Strict):
+class IidPartitionConfig(ConfigModel):
     """Every worker draws from all samples: one common shuffle each epoch, cut among the workers."""
 
     name: Literal["iid"] = "iid"
 
 
-class ByClass(Strict):
+class ByClassPartitionConfig(ConfigModel):
     """Every worker has its own classes (DiNNO's hetero), divided so that no class is lost."""
 
     name: Literal["by_class"] = "by_class"
 
 
-class Sorted(Strict):
+class SortedPartitionConfig(ConfigModel):
     """Every worker has a contiguous piece of the samples sorted by class."""
 
     name: Literal["sorted"] = "sorted"
 
 
-class Dirichlet(Strict):
+class DirichletPartitionConfig(ConfigModel):
     """Every class is divided among the workers in proportions drawn from a Dirichlet distribution.
 
     Yurochkin et al. 2019, arXiv:1905.12022.
@@ -37,10 +37,13 @@ class Dirichlet(Strict):
     alpha: float = Field(0.5, gt=0, description="Concentration: large is even, small gives few classes each.")
 
 
-Partition = Annotated[Iid | ByClass | Sorted | Dirichlet, Field(discriminator="name")]
+PartitionConfig = Annotated[
+    IidPartitionConfig | ByClassPartitionConfig | SortedPartitionConfig | DirichletPartitionConfig,
+    Field(discriminator="name"),
+]
 
 
-class Normalization(Strict):
+class NormalizationConfig(ConfigModel):
     """Subtract `mean` and divide by `std`, per channel, after bytes became 0..1."""
 
     mean: tuple[float, ...] = Field(description="One number a channel.")
@@ -49,11 +52,11 @@ class Normalization(Strict):
     @model_validator(mode="after")
     def _as_many(self) -> Self:
         if len(self.mean) != len(self.std):
-            refuse(f"{len(self.mean)} means but {len(self.std)} deviations", "std")
+            raise_config_error(f"{len(self.mean)} means but {len(self.std)} deviations", "std")
         return self
 
 
-class Augment(Strict):
+class AugmentConfig(ConfigModel):
     """What is done to training images at random, with a stream of its own."""
 
     flip: float = Field(0.0, ge=0, le=1, description="Probability of a horizontal mirror.")
@@ -68,19 +71,21 @@ class Augment(Strict):
     window_probability: float = Field(0.5, ge=0, le=1, description="Probability of the window.")
 
 
-class Data(Strict):
+class DataConfig(ConfigModel):
     """What is learned from: a data set, converted once to the common store."""
 
     dataset: str = Field(
         "digits",
-        pattern=NAME,
+        pattern=NAME_PATTERN,
         description="Name in the catalog, or a name of your own for files that `source` and `reader` describe.",
-        json_schema_extra={"anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME, "description": "your own"}]},
+        json_schema_extra={
+            "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "your own"}]
+        },
     )
     source: str | None = Field(
         None, description="Folder, archive or URL of the original files; null: the documented mirrors."
     )
-    reader: Reader | None = Field(
+    reader: ReaderConfig | None = Field(
         None,
         description="How the files are read: idx, cifar, tfrecord, folder or arrays; null: as the catalog says.",
     )
@@ -97,10 +102,11 @@ class Data(Strict):
         "the data set that serves: test, validation.",
     )
     stratify: bool = Field(True, description="Validation samples and folds have each class in proportion.")
-    partition: Partition = Field(
-        Iid(), description="How workers share the training samples: iid, by_class, sorted or dirichlet."
+    partition: PartitionConfig = Field(
+        IidPartitionConfig(),
+        description="How workers share the training samples: iid, by_class, sorted or dirichlet.",
     )
-    normalize: Literal["unit", "standard"] | Normalization = Field(
+    normalize: Literal["unit", "standard"] | NormalizationConfig = Field(
         "unit",
         description="unit: bytes become 0..1; standard: also mean 0 and deviation 1 per channel over the training "
         "set; or your own mean and std.",
@@ -108,7 +114,7 @@ class Data(Strict):
     crop: int | None = Field(
         None, ge=1, description="Side of the square the model sees: at random in training, central otherwise."
     )
-    augment: Augment = Field(Augment(), description="Random changes to training images.")
+    augment: AugmentConfig = Field(AugmentConfig(), description="Random changes to training images.")
     stage_to: str | None = Field(
         None, description="Node-local folder, like $TMPDIR, that the store is copied to before training."
     )
@@ -116,13 +122,13 @@ class Data(Strict):
     @property
     def samples_per_shard(self) -> int:
         """Return `shard_size`, or what it is by default."""
-        return self.shard_size or (1000 if isinstance(self.reader, Folder) else 10_000)
+        return self.shard_size or (self.reader or BaseReaderConfig).samples_per_shard
 
     @field_validator("source")
     @classmethod
     def _not_empty(cls, source: str | None) -> str | None:
         if source is not None and not source.strip():
-            refuse("data.source is empty; null means the documented mirrors")
+            raise_config_error("data.source is empty; null means the documented mirrors")
         return source
 
     @model_validator(mode="after")
@@ -130,16 +136,18 @@ class Data(Strict):
         if self.dataset in CATALOG:
             wanted = CATALOG[self.dataset].reader
             if self.reader and self.reader.name != wanted:
-                refuse(
+                raise_config_error(
                     f"{self.dataset} is read by the reader {wanted}; give files of another kind a name of your own",
                     "reader",
                 )
         elif self.reader is None:
-            refuse(
-                f"unknown data set '{self.dataset}'; {nearest(self.dataset, CATALOG)} "
+            raise_config_error(
+                f"unknown data set '{self.dataset}'; {suggest_name(self.dataset, CATALOG)} "
                 f"(files of your own need data.source and data.reader)",
                 "dataset",
             )
         elif self.source is None:
-            refuse("your own data set needs data.source: the folder, archive or URL of its files", "source")
+            raise_config_error(
+                "your own data set needs data.source: the folder, archive or URL of its files", "source"
+            )
         return self

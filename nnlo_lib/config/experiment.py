@@ -1,13 +1,14 @@
 """A whole experiment file."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.run import Job, Run
-from nnlo_lib.config.search import Search
-from nnlo_lib.config.strict import NAME, merge, refuse
+from nnlo_lib.config.base import NAME_PATTERN, merge_settings, raise_config_error
+from nnlo_lib.config.run import JobSpec, Run
+from nnlo_lib.config.search import SearchConfig
 
 
 class Experiment(Run):
@@ -15,7 +16,7 @@ class Experiment(Run):
 
     name: str = Field(
         "experiment",
-        pattern=NAME,
+        pattern=NAME_PATTERN,
         description="Folder of the results, below results/: letters, digits, _, . and -.",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
@@ -24,10 +25,10 @@ class Experiment(Run):
     folds: int = Field(
         1, ge=1, description="k of k-fold cross-validation; 1: one split by `data.validation`."
     )
-    runs: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
+    runs: dict[Annotated[str, Field(pattern=NAME_PATTERN)], dict[str, Any]] = Field(
         {}, description="Named variants: each overrides keys of the base above. Empty: the base itself."
     )
-    search: Search | None = Field(
+    search: SearchConfig | None = Field(
         None,
         description="Hyper-parameter search over the base above, docs/search.md; null: none.",
         examples=[
@@ -41,38 +42,50 @@ class Experiment(Run):
         """Train with as many ranks as a block has, where nothing else is said."""
         size = _within(values, "search", "blocks", "size")
         said = _within(values, "parallel", "ranks") is not None
-        return values if size is None or said else merge(values, {"parallel": {"ranks": size}})
+        return values if size is None or said else merge_settings(values, {"parallel": {"ranks": size}})
 
     @model_validator(mode="after")
     def _vary_sensibly(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
-            refuse("a seed is listed twice", "seeds")
+            raise_config_error("a seed is listed twice", "seeds")
         size, ranks = self.search and self.search.blocks.size, self.parallel.ranks
         if size not in (None, ranks):
-            refuse(
+            raise_config_error(
                 f"a block of {size} cannot train on {ranks} ranks (parallel.ranks)",
                 "search",
                 "blocks",
                 "size",
             )
         if self.search and (taken := {"best", "search"} & self.runs.keys()):
-            refuse("is the name of a folder of the search; give the run another", "runs", min(taken))
+            raise_config_error(
+                "is the name of a folder of the search; give the run another", "runs", min(taken)
+            )
         return self
 
     @property
     def variants(self) -> dict[str, Run]:
         """Every run by name, the overrides merged into the base."""
+        return self._variants
+
+    @cached_property
+    def _variants(self) -> dict[str, Run]:  # the underscore keeps it out of dict(experiment)
         base = self.settings
         named = self.runs or {self.algorithm.name: {}}
-        return {name: Run.model_validate(merge(base, changes)) for name, changes in named.items()}
+        return {name: Run.model_validate(merge_settings(base, changes)) for name, changes in named.items()}
 
-    def jobs(self) -> Iterator[Job]:
+    def __copy__(self) -> Self:
+        """Return a shallow copy that merges its own variants: model_copy changes what they are made of."""
+        copy = super().__copy__()
+        copy.__dict__.pop("_variants", None)
+        return copy
+
+    def jobs(self) -> Iterator[JobSpec]:
         """Yield every training of the experiment."""
         folds = [None] if self.folds == 1 else range(self.folds)
         for run in self.variants:
             for seed in self.seeds:
                 for fold in folds:
-                    yield Job(run=run, seed=seed, fold=fold)
+                    yield JobSpec(run=run, seed=seed, fold=fold)
 
 
 def _within(values: Any, *path: str) -> Any:

@@ -4,27 +4,54 @@ from typing import Literal
 
 from pydantic import Field
 
-from nnlo_lib.config.strict import Strict
+from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
 
 
-class GoSGD(Strict):
+class GoSGDConfig(BaseAlgorithmConfig):
     """Now and then a node pushes its parameters, with half of its weight, to a random other (Blot et al. 2016)."""
 
     name: Literal["gosgd"] = "gosgd"
+    implementation = "nnlo_lib.algorithms.gossip.gosgd:GoSGD"
+    capabilities = Capabilities(
+        compression="cast", asynchronous=True, min_ranks=2, supports_worker_groups=False
+    )
     probability: float = Field(0.01, gt=0, le=1, description="Chance of a push after a step.")
     synchronous: bool = Field(
         False,
         description="Wait for the pushes of this very step: slower with stragglers, the same bits always.",
     )
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether no worker waits for another."""
+        return not self.synchronous
 
-class SGP(Strict):
+
+class SGPConfig(BaseAlgorithmConfig):
     """Stochastic gradient push: weighted averages over directed graphs (Assran et al. 2019)."""
 
     name: Literal["sgp"] = "sgp"
+    implementation = "nnlo_lib.algorithms.gossip.sgp:SGP"
+    capabilities = Capabilities(
+        graph_properties=("connected",),
+        compression="cast",
+        compresses_changes=False,
+        supports_worker_groups=False,
+    )
 
 
-class ADPSGD(Strict):
+class ADPSGDConfig(BaseAlgorithmConfig):
     """Asynchronous pairs: every active node averages with a random passive neighbour (Lian et al. 2018)."""
 
     name: Literal["adpsgd"] = "adpsgd"
+    implementation = "nnlo_lib.algorithms.gossip.adpsgd:ADPSGD"
+    capabilities = Capabilities(
+        graph_properties=("connected", "symmetric", "static", "bipartite"),
+        compression="cast",
+        asynchronous=True,
+        supports_worker_groups=False,
+        min_ranks=2,
+    )
+
+
+GossipConfig = GoSGDConfig | SGPConfig | ADPSGDConfig

@@ -5,15 +5,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from nnlo_lib.config.strict import Strict
+from nnlo_lib.config.base import ConfigModel
 
-Tool = Literal["torch", "cprofile"]
+ProfilerTool = Literal["torch", "cprofile"]
 
 
-class Profile(Strict):
+class ProfileConfig(ConfigModel):
     """A profiler over some steps of one rank."""
 
-    tool: Tool = Field(
+    tool: ProfilerTool = Field(
         "torch", description="torch: operators, as a table and a Chrome trace; cprofile: Python's functions."
     )
     rank: int = Field(0, ge=0, description="Which rank; a server is profiled until it first pauses.")
@@ -25,7 +25,7 @@ def _by_name(value: Any) -> Any:
     return {"tool": value} if isinstance(value, str) else value
 
 
-class Observe(Strict):
+class ObserveConfig(ConfigModel):
     """What is looked at while a run goes on; nothing of it changes the result. docs/observe.md says more."""
 
     trace: bool = Field(
@@ -38,7 +38,8 @@ class Observe(Strict):
         description="Seconds between two looks at processors, memory and GPUs, kept in monitor.csv; null: none.",
     )
     profile: Annotated[
-        Profile | None, BeforeValidator(_by_name, json_schema_input_type=Profile | Tool | None)
+        ProfileConfig | None,
+        BeforeValidator(_by_name, json_schema_input_type=ProfileConfig | ProfilerTool | None),
     ] = Field(
         None,
         description="Profiler over some steps: torch or cprofile, or a block that says which; null: none.",
@@ -49,7 +50,7 @@ class Observe(Strict):
     )
 
     @property
-    def lacking(self) -> str | None:
+    def missing_package(self) -> str | None:
         """What is not installed but asked for, as a sentence with the remedy; None if all is there."""
         if self.tensorboard and find_spec("tensorboardX") is None:
             return (

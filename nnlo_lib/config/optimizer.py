@@ -1,10 +1,10 @@
 """The update rules of a replica."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ImplementedConfig, raise_config_error
 
 Decay = Annotated[float, Field(ge=0, description="L2 penalty added to the gradient.")]
 Decoupled = Annotated[float, Field(ge=0, description="Decay of the parameters, apart from the gradient.")]
@@ -21,10 +21,37 @@ ExcludeVectors = Annotated[
 ]
 
 
-class SGD(Strict):
+class BaseOptimizerConfig(ImplementedConfig):
+    """Settings of an update rule, a torch.optim.Optimizer."""
+
+    # how a flat vector is stepped: by one fused kernel, in chunks that fit a CPU's cache, or layer by layer
+    kernel: ClassVar[Literal["fused", "fused on cpu", "chunked on cpu", "layerwise"]]
+    renamed: ClassVar[dict[str, str]] = {}  # key -> the optimizer's name for it; epsilon is always eps
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer."""
+        names = {"epsilon": "eps", **self.renamed}
+        return {names.get(key, key): value for key, value in super().arguments.items()}
+
+
+class TwoMomentsConfig(BaseOptimizerConfig):
+    """Settings of Adam and its kin."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer, which takes the decays of both moments as one."""
+        options = super().arguments
+        betas = options.pop("beta1"), options.pop("beta2")
+        return options | {"betas": betas}
+
+
+class SGDConfig(BaseOptimizerConfig):
     """Stochastic gradient descent, with momentum (Sutskever et al. 2013)."""
 
     name: Literal["sgd"] = "sgd"
+    implementation = "torch.optim:SGD"
+    kernel = "fused"
     lr: Lr = 0.01
     momentum: Momentum = 0.0
     nesterov: bool = Field(False, description="Nesterov's momentum.")
@@ -33,14 +60,16 @@ class SGD(Strict):
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            refuse("nesterov needs momentum > 0", "nesterov")
+            raise_config_error("nesterov needs momentum > 0", "nesterov")
         return self
 
 
-class Adam(Strict):
+class AdamConfig(TwoMomentsConfig):
     """Adam (Kingma and Ba 2015)."""
 
     name: Literal["adam"] = "adam"
+    implementation = "torch.optim:Adam"
+    kernel = "fused"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -49,10 +78,12 @@ class Adam(Strict):
     weight_decay: Decay = 0.0
 
 
-class AdamW(Strict):
+class AdamWConfig(TwoMomentsConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
+    implementation = "torch.optim:AdamW"
+    kernel = "fused"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -61,10 +92,13 @@ class AdamW(Strict):
     weight_decay: Decoupled = 0.01
 
 
-class NAdam(Strict):
+class NAdamConfig(TwoMomentsConfig):
     """Adam with Nesterov's momentum (Dozat 2016)."""
 
     name: Literal["nadam"] = "nadam"
+    implementation = "torch.optim:NAdam"
+    kernel = "chunked on cpu"
+    renamed: ClassVar[dict[str, str]] = {"decoupled": "decoupled_weight_decay"}
     lr: Lr = 0.002
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -74,10 +108,12 @@ class NAdam(Strict):
     weight_decay: Decay = 0.0
 
 
-class Adamax(Strict):
+class AdamaxConfig(TwoMomentsConfig):
     """Adam with the largest gradient in place of the second moment (Kingma and Ba 2015)."""
 
     name: Literal["adamax"] = "adamax"
+    implementation = "torch.optim:Adamax"
+    kernel = "chunked on cpu"
     lr: Lr = 0.002
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -85,10 +121,13 @@ class Adamax(Strict):
     weight_decay: Decay = 0.0
 
 
-class RMSprop(Strict):
+class RMSpropConfig(BaseOptimizerConfig):
     """RMSprop (Tieleman and Hinton 2012)."""
 
     name: Literal["rmsprop"] = "rmsprop"
+    implementation = "torch.optim:RMSprop"
+    kernel = "chunked on cpu"
+    renamed: ClassVar[dict[str, str]] = {"rho": "alpha"}
     lr: Lr = 0.001
     rho: float = Field(0.9, ge=0, lt=1, description="Decay of the squared gradient.")
     momentum: Momentum = 0.0
@@ -97,20 +136,25 @@ class RMSprop(Strict):
     weight_decay: Decay = 0.0
 
 
-class Adadelta(Strict):
+class AdadeltaConfig(BaseOptimizerConfig):
     """Adadelta (Zeiler 2012)."""
 
     name: Literal["adadelta"] = "adadelta"
+    implementation = "torch.optim:Adadelta"
+    kernel = "chunked on cpu"
     lr: float = Field(1.0, gt=0, description="Factor on the update.")
     rho: float = Field(0.95, ge=0, lt=1, description="Decay of the squared gradient and update.")
     epsilon: float = Field(1e-6, gt=0, description="Added under both roots.")
     weight_decay: Decay = 0.0
 
 
-class Adagrad(Strict):
+class AdagradConfig(BaseOptimizerConfig):
     """Adagrad (Duchi, Hazan and Singer 2011)."""
 
     name: Literal["adagrad"] = "adagrad"
+    implementation = "torch.optim:Adagrad"
+    kernel = "fused on cpu"
+    renamed: ClassVar[dict[str, str]] = {"initial": "initial_accumulator_value"}
     lr: Lr = 0.01
     lr_decay: float = Field(0.0, ge=0, description="The rate of step t is lr / (1 + t lr_decay).")
     initial: float = Field(0.0, ge=0, description="What the sum of squared gradients starts from.")
@@ -118,10 +162,12 @@ class Adagrad(Strict):
     weight_decay: Decay = 0.0
 
 
-class LARS(Strict):
+class LARSConfig(BaseOptimizerConfig):
     """SGD whose rate is scaled for each layer, for large batches (You, Gitman and Ginsburg 2017)."""
 
     name: Literal["lars"] = "lars"
+    implementation = "nnlo_lib.train.optimizers.lars:LARS"
+    kernel = "layerwise"
     lr: Lr = 1.0
     momentum: Momentum = 0.9
     trust: float = Field(0.001, gt=0, description="Trust coefficient (eta).")
@@ -130,10 +176,12 @@ class LARS(Strict):
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty (beta).")
 
 
-class LAMB(Strict):
+class LAMBConfig(TwoMomentsConfig):
     """AdamW whose step is scaled for each layer, for large batches (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
+    implementation = "nnlo_lib.train.optimizers.lamb:LAMB"
+    kernel = "layerwise"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -142,7 +190,16 @@ class LAMB(Strict):
     weight_decay: Decoupled = 0.01
 
 
-Optimizer = Annotated[
-    SGD | Adam | AdamW | NAdam | Adamax | RMSprop | Adadelta | Adagrad | LARS | LAMB,
+OptimizerConfig = Annotated[
+    SGDConfig
+    | AdamConfig
+    | AdamWConfig
+    | NAdamConfig
+    | AdamaxConfig
+    | RMSpropConfig
+    | AdadeltaConfig
+    | AdagradConfig
+    | LARSConfig
+    | LAMBConfig,
     Field(discriminator="name"),
 ]

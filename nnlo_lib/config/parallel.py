@@ -4,13 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 Rank = Annotated[int, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
 
 
-class Stragglers(Strict):
+class StragglersConfig(ConfigModel):
     """Ranks that now and then compute more slowly."""
 
     fraction: float = Field(
@@ -23,7 +23,7 @@ class Stragglers(Strict):
     )
 
 
-class Failure(Strict):
+class RankFailureConfig(ConfigModel):
     """A rank that stands still for a while and goes on where it was."""
 
     rank: Rank = Field(description="Which one.")
@@ -31,7 +31,7 @@ class Failure(Strict):
     seconds: float = Field(gt=0, description="Seconds until it is back.")
 
 
-class Simulation(Strict):
+class SimulationConfig(ConfigModel):
     """The virtual machine that `transport: simulated` pretends to have."""
 
     compute: Literal["exact", "batched"] = Field(
@@ -57,11 +57,13 @@ class Simulation(Strict):
     speeds: dict[Rank, Speed] | tuple[Speed, ...] = Field(
         {}, description="Relative speed of ranks, by rank or of all in their order; 1 where nothing is said."
     )
-    stragglers: Stragglers = Field(Stragglers(), description="Ranks that now and then compute more slowly.")
+    stragglers: StragglersConfig = Field(
+        StragglersConfig(), description="Ranks that now and then compute more slowly."
+    )
     jitter: float = Field(
         0.0, ge=0, description="Sigma of a log-normal factor, of mean 1, on the time of each step."
     )
-    failures: tuple[Failure, ...] = Field((), description="When ranks stand still.")
+    failures: tuple[RankFailureConfig, ...] = Field((), description="When ranks stand still.")
     mtbf: float | None = Field(
         None,
         gt=0,
@@ -80,7 +82,7 @@ class Simulation(Strict):
     @model_validator(mode="after")
     def _measured_alone(self) -> Self:
         if self.sample_seconds == "measured" and self.compute == "batched":
-            refuse(
+            raise_config_error(
                 "gradients of several ranks at once cannot be measured; use compute: exact", "sample_seconds"
             )
         return self
@@ -98,7 +100,7 @@ class Simulation(Strict):
         return {"failures": failing, "stragglers": straggling, "speeds": set(speeds)}
 
 
-class Parallel(Strict):
+class ParallelConfig(ConfigModel):
     """How many processes train one model and how they talk."""
 
     ranks: int = Field(2, ge=1, description="MPI processes of one training, servers included.")
@@ -129,13 +131,13 @@ class Parallel(Strict):
     peer_timeout: float = Field(
         600.0, gt=0, description="Seconds a rank waits for a silent peer before it ends the run and names it."
     )
-    simulation: Simulation = Field(Simulation(), description="Used by `transport: simulated`.")
+    simulation: SimulationConfig = Field(SimulationConfig(), description="Used by `transport: simulated`.")
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Self:
         for key, ranks in self.simulation.named_ranks.items():
             if self.transport == "simulated" and max(ranks, default=0) >= self.ranks:
-                refuse(
+                raise_config_error(
                     f"there is no rank {max(ranks)}: ranks are numbered 0 to {self.ranks - 1}",
                     "simulation",
                     key,
@@ -143,7 +145,7 @@ class Parallel(Strict):
         return self
 
 
-class Resources(Strict):
+class ResourcesConfig(ConfigModel):
     """What one training asks of the scheduler."""
 
     runtime: int = Field(60, ge=1, description="Time limit in minutes.")

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.optimizer import Optimizer
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ImplementedConfig, raise_config_error
+from nnlo_lib.config.optimizer import OptimizerConfig
 
 Outputs = Literal["scores", "probabilities"]
 OUTPUTS = (
@@ -13,10 +13,11 @@ OUTPUTS = (
 )
 
 
-class Classification(Strict):
+class ClassificationConfig(ImplementedConfig):
     """Learn which class, or which classes, a sample belongs to."""
 
     name: Literal["classification"] = "classification"
+    implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
     outputs: Outputs = Field("scores", description=OUTPUTS)
     label_smoothing: float = Field(
         0.0,
@@ -26,20 +27,22 @@ class Classification(Strict):
     )
 
 
-class Regression(Strict):
+class RegressionConfig(ImplementedConfig):
     """Learn numbers: a sample's labels are what the model is to answer."""
 
     name: Literal["regression"] = "regression"
+    implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
     outputs: Outputs = Field("scores", description=f"{OUTPUTS} Matters to binary_cross_entropy.")
     huber_delta: float = Field(
         1.0, gt=0, description="Error from which huber grows linearly, in units of the labels."
     )
 
 
-class Gan(Strict):
+class GanConfig(ImplementedConfig):
     """Learn to make samples that a critic cannot tell from the data's (Goodfellow et al. 2014)."""
 
     name: Literal["gan"] = "gan"
+    implementation = "nnlo_lib.problems.gan:GanProblem"
     critic_steps: int = Field(
         1, ge=1, description="Steps of a worker for each one in which its generator learns, too."
     )
@@ -49,7 +52,7 @@ class Gan(Strict):
     gradient_penalty: float = Field(
         0.0, ge=0, description="Weight of (slope of the critic - 1)^2, 10 in the WGAN-GP paper."
     )
-    generator_optimizer: Optimizer | None = Field(
+    generator_optimizer: OptimizerConfig | None = Field(
         None, description="The generator's own update rule; null: that of the critic, train.optimizer."
     )
     energy_weight: float | None = Field(
@@ -62,14 +65,14 @@ class Gan(Strict):
     @model_validator(mode="after")
     def _bound_once(self) -> Self:
         if self.weight_clip and self.gradient_penalty:
-            refuse("gradient_penalty replaces weight_clip; leave one out", "weight_clip")
+            raise_config_error("gradient_penalty replaces weight_clip; leave one out", "weight_clip")
         return self
 
 
-Problem = Annotated[Classification | Regression | Gan, Field(discriminator="name")]
+ProblemConfig = Annotated[ClassificationConfig | RegressionConfig | GanConfig, Field(discriminator="name")]
 
 
-def or_its_name(schema: dict[str, Any]) -> None:
+def allow_name_in_schema(schema: dict[str, Any]) -> None:
     """Let the editor know that a block's name may stand for it."""
     union = {key: schema.pop(key) for key in ("oneOf", "discriminator")}
     schema["anyOf"] = [{"enum": list(union["discriminator"]["mapping"])}, union]

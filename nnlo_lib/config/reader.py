@@ -1,10 +1,10 @@
 """How the user's own files are read; the data sets of the catalog know their reader."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from nnlo_lib.config.strict import Strict
+from nnlo_lib.config.base import ConfigModel
 
 Files = str | tuple[str, ...]
 OnCorrupt = Literal["error", "skip"]
@@ -16,20 +16,26 @@ RESIZE = (
 ON_CORRUPT = "A damaged record or image ends the conversion, or is left out and counted."
 
 
-class Idx(Strict):
+class BaseReaderConfig(ConfigModel):
+    """Options of nnlo_lib/data/readers/<name>.py."""
+
+    samples_per_shard: ClassVar[int] = 10_000  # unless data.shard_size says otherwise
+
+
+class IdxReaderConfig(BaseReaderConfig):
     """The four files of MNIST and its kin, plain or gzipped."""
 
     name: Literal["idx"] = "idx"
 
 
-class Cifar(Strict):
+class CifarReaderConfig(BaseReaderConfig):
     """CIFAR-10 or CIFAR-100 in the binary or the python layout."""
 
     name: Literal["cifar"] = "cifar"
     labels: Literal["fine", "coarse"] = Field("fine", description="Which labels of CIFAR-100.")
 
 
-class TFRecord(Strict):
+class TFRecordReaderConfig(BaseReaderConfig):
     """ImageNet as TFRecords: files like train-00000-of-01024 and validation-00000-of-00128."""
 
     name: Literal["tfrecord"] = "tfrecord"
@@ -38,10 +44,11 @@ class TFRecord(Strict):
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
 
 
-class Folder(Strict):
+class FolderReaderConfig(BaseReaderConfig):
     """An image folder, class = folder: `<split>/<class>/*.jpg`, or `<class>/*.jpg` without splits."""
 
     name: Literal["folder"] = "folder"
+    samples_per_shard = 1000
     resize: Resize = Field("standard", description=RESIZE)
     size: int = Field(224, ge=1, description="Side of the stored square images in pixels.")
     colour: Literal["rgb", "grey"] = Field("rgb", description="Channels that are stored.")
@@ -51,7 +58,7 @@ class Folder(Strict):
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
 
 
-class Arrays(Strict):
+class ArraysReaderConfig(BaseReaderConfig):
     """Lists of HDF5, NPZ or NPY files, as NNLO and mpi_learn read them."""
 
     name: Literal["arrays"] = "arrays"
@@ -77,4 +84,7 @@ class Arrays(Strict):
     )
 
 
-Reader = Annotated[Idx | Cifar | TFRecord | Folder | Arrays, Field(discriminator="name")]
+ReaderConfig = Annotated[
+    IdxReaderConfig | CifarReaderConfig | TFRecordReaderConfig | FolderReaderConfig | ArraysReaderConfig,
+    Field(discriminator="name"),
+]

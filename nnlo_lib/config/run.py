@@ -6,47 +6,47 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from nnlo_lib.config.algorithm import Algorithm
-from nnlo_lib.config.checkpoint import Checkpoint
-from nnlo_lib.config.collective import AllReduce
-from nnlo_lib.config.compression import Compression, NoCompression
-from nnlo_lib.config.data import Data
-from nnlo_lib.config.measures import (
+from nnlo_lib.config.algorithm import AlgorithmConfig
+from nnlo_lib.config.base import ConfigModel, non_defaults, raise_config_error
+from nnlo_lib.config.checkpoint import CheckpointConfig
+from nnlo_lib.config.collective import AllReduceConfig
+from nnlo_lib.config.compression import CompressionConfig, NoCompressionConfig
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.metrics import (
+    DEFAULT_METRICS,
     LOSSES,
-    OWN,
     Loss,
-    column,
+    metric_column,
     metrics_schema,
     names_schema,
     refuse_unknown_loss,
     refuse_unknown_metrics,
 )
-from nnlo_lib.config.model import Model
-from nnlo_lib.config.observe import Observe
-from nnlo_lib.config.parallel import Parallel, Resources
-from nnlo_lib.config.problem import Classification, Problem, or_its_name
-from nnlo_lib.config.strict import Strict, refuse, wishes
-from nnlo_lib.config.topology import Complete, Topology
-from nnlo_lib.config.train import Train
-from nnlo_lib.config.validity import fault
+from nnlo_lib.config.model import ModelConfig
+from nnlo_lib.config.observe import ObserveConfig
+from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
+from nnlo_lib.config.problem import ClassificationConfig, ProblemConfig, allow_name_in_schema
+from nnlo_lib.config.rules.combinations import first_fault
+from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
+from nnlo_lib.config.train import TrainConfig
 
-NONE: Any = None  # the problem's own, filled in when the run is checked
-FILLED = ("loss", "metrics")
+PROBLEM_DEFAULT: Any = None  # the problem's own, filled in when the run is checked
+PROBLEM_DEFAULT_KEYS = ("loss", "metrics")
 
 
-class Run(Strict):
+class Run(ConfigModel):
     """One training, complete: what `runs` may change."""
 
-    data: Data = Field(Data(), description="What is learned from.")
-    model: Model = Field(Model(), description="Which network is trained.")
-    train: Train = Field(Train(), description="How long and how fast.")
-    problem: Problem = Field(
-        Classification(),
+    data: DataConfig = Field(DataConfig(), description="What is learned from.")
+    model: ModelConfig = Field(ModelConfig(), description="Which network is trained.")
+    train: TrainConfig = Field(TrainConfig(), description="How long and how fast.")
+    problem: ProblemConfig = Field(
+        ClassificationConfig(),
         description="What is learned: classification, regression or gan; its name is enough.",
-        json_schema_extra=or_its_name,
+        json_schema_extra=allow_name_in_schema,
     )
     loss: Loss = Field(
-        NONE,
+        PROBLEM_DEFAULT,
         description="What is minimised: a name, or `path.py:function` of (outputs, targets) that returns (samples,); of "
         "a model with several outputs also a mapping by their names or places. null: the problem's own "
         "(cross_entropy, mse, wasserstein).",
@@ -57,26 +57,28 @@ class Run(Strict):
         description="What the losses of several outputs are multiplied by before they are added; 1 where not given.",
     )
     metrics: tuple[str, ...] = Field(
-        NONE,
+        PROBLEM_DEFAULT,
         description="What is measured besides the loss: names (any loss too, and topK_accuracy for any K), or "
         "`path.py:function`; `name@output` measures another output than the first. null: [accuracy], [mae] or a gan's all.",
         json_schema_extra=metrics_schema,
     )
-    algorithm: Algorithm = Field(
-        AllReduce(), description="How the replicas agree; docs/algorithms.md says what each is and needs."
+    algorithm: AlgorithmConfig = Field(
+        AllReduceConfig(),
+        description="How the replicas agree; docs/algorithms.md says what each is and needs.",
     )
-    topology: Topology = Field(
-        Complete(), description="Who talks to whom, for algorithms whose nodes agree with their neighbours."
+    topology: TopologyConfig = Field(
+        CompleteGraphConfig(),
+        description="Who talks to whom, for algorithms whose nodes agree with their neighbours.",
     )
-    compression: Compression = Field(
-        NoCompression(), description="How exchanged vectors are written in fewer bytes."
+    compression: CompressionConfig = Field(
+        NoCompressionConfig(), description="How exchanged vectors are written in fewer bytes."
     )
-    parallel: Parallel = Field(Parallel(), description="How many processes and how they talk.")
-    checkpoint: Checkpoint = Field(
-        Checkpoint(), description="When the run is saved, and which checkpoints are kept."
+    parallel: ParallelConfig = Field(ParallelConfig(), description="How many processes and how they talk.")
+    checkpoint: CheckpointConfig = Field(
+        CheckpointConfig(), description="When the run is saved, and which checkpoints are kept."
     )
-    observe: Observe = Field(Observe(), description="What is looked at while it goes on.")
-    resources: Resources = Field(Resources(), description="What the scheduler is asked for.")
+    observe: ObserveConfig = Field(ObserveConfig(), description="What is looked at while it goes on.")
+    resources: ResourcesConfig = Field(ResourcesConfig(), description="What the scheduler is asked for.")
 
     @model_validator(mode="before")
     @classmethod
@@ -84,7 +86,11 @@ class Run(Strict):
         """Read `problem: regression`, and null for what the problem chooses."""
         if not isinstance(values, dict):
             return values
-        values = {key: value for key, value in values.items() if key not in FILLED or value is not None}
+        values = {
+            key: value
+            for key, value in values.items()
+            if key not in PROBLEM_DEFAULT_KEYS or value is not None
+        }
         named = values.get("problem")
         return values | {"problem": {"name": named}} if isinstance(named, str) else values
 
@@ -92,7 +98,7 @@ class Run(Strict):
     def _measures_of_the_problem(self, info: ValidationInfo) -> Self:
         """Fill in the loss and the metrics that nobody wrote; they do not count as set."""
         problem = self.problem.name
-        own = {"loss": LOSSES[problem][0], "metrics": OWN[problem]}
+        own = {"loss": LOSSES[problem][0], "metrics": DEFAULT_METRICS[problem]}
         self.__dict__.update({key: value for key, value in own.items() if self.__dict__[key] is None})
         refuse_unknown_loss(problem, self.loss, self.loss_weights, info)
         refuse_unknown_metrics(problem, self.metrics, info)
@@ -101,32 +107,36 @@ class Run(Strict):
     @model_validator(mode="after")
     def _combination_makes_sense(self) -> Self:
         ranks = self.parallel.ranks
-        if found := fault(self):
-            refuse(found.reason, *found.at)
+        if found := first_fault(self):
+            raise_config_error(found.reason, *found.at)
         if self.resources.nodes > ranks:
-            refuse(f"{self.resources.nodes} nodes for {ranks} ranks leaves nodes idle", "resources", "nodes")
-        if unprofiled := self._unprofiled():
-            refuse(unprofiled, "observe", "profile")
+            raise_config_error(
+                f"{self.resources.nodes} nodes for {ranks} ranks leaves nodes idle", "resources", "nodes"
+            )
+        if unprofiled := self._profile_error():
+            raise_config_error(unprofiled, "observe", "profile")
         if self.checkpoint.best not in (None, *self.measured):
-            refuse(f"{self.checkpoint.best} is not measured; add it to metrics", "checkpoint", "best")
+            raise_config_error(
+                f"{self.checkpoint.best} is not measured; add it to metrics", "checkpoint", "best"
+            )
         return self
 
     @property
     def measured(self) -> tuple[str, ...]:
         """What is measured, as tables call it."""
-        return ("loss", *map(column, self.metrics))
+        return ("loss", *map(metric_column, self.metrics))
 
     @property
     def settings(self) -> dict[str, Any]:
         """What a run with changes is made of: all its keys, without what its problem filled in."""
-        return self.model_dump(include=set(Run.model_fields) - self.filled)
+        return self.model_dump(include=set(Run.model_fields) - self.problem_default_keys)
 
     @property
-    def filled(self) -> set[str]:
+    def problem_default_keys(self) -> set[str]:
         """Keys whose values the problem chose."""
-        return {key for key in FILLED if key not in self.model_fields_set}
+        return {key for key in PROBLEM_DEFAULT_KEYS if key not in self.model_fields_set}
 
-    def _unprofiled(self) -> str | None:
+    def _profile_error(self) -> str | None:
         """Return why the rank that is to be profiled cannot be."""
         wish, ranks = self.observe.profile, self.parallel.ranks
         if wish and wish.rank >= ranks:
@@ -143,11 +153,13 @@ class Run(Strict):
 
         Of that what is not the default, so that keys which a later nnlo adds change nothing.
         """
-        text = json.dumps(wishes(self.without("resources", "checkpoint", "observe")), sort_keys=True)
+        text = json.dumps(
+            non_defaults(self.with_defaults_for("resources", "checkpoint", "observe")), sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Job(Strict):
+class JobSpec(ConfigModel):
     """One leaf of the DAG: a run with a seed and, in cross-validation, a fold."""
 
     run: str

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.stopping import Better, Metric, better_of
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.stopping import BetterDirection, Metric, better_direction
 
 Unit = Annotated[
     Literal["epochs", "steps"],
@@ -17,52 +17,52 @@ Factor = Annotated[float, Field(gt=0, le=1, description="What the rate is multip
 Final = Annotated[float, Field(ge=0, description="Learning rate of the last round.")]
 
 
-class Rule(Strict):
+class BaseScheduleConfig(ConfigModel):
     """What all schedules say of themselves."""
 
     @property
-    def ends(self) -> bool:
+    def depends_on_epochs(self) -> bool:
         """Whether it runs to its end within `epochs`, so that more epochs are another schedule."""
         return False
 
 
-class Ending(Rule):
+class FixedLengthScheduleConfig(BaseScheduleConfig):
     """A schedule that runs from the first round to the last."""
 
     @property
-    def ends(self) -> bool:
+    def depends_on_epochs(self) -> bool:
         """Always."""
         return True
 
 
-class Constant(Rule):
+class ConstantScheduleConfig(BaseScheduleConfig):
     """The same in every round."""
 
     name: Literal["constant"] = "constant"
 
 
-class Linear(Ending):
+class LinearScheduleConfig(FixedLengthScheduleConfig):
     """In equal steps from the optimizer's `lr` in the first round to `final` in the last."""
 
     name: Literal["linear"] = "linear"
     final: float = Field(gt=0, examples=[0.0001], description="Learning rate of the last round.")
 
 
-class Log(Ending):
+class LogScheduleConfig(FixedLengthScheduleConfig):
     """In equal factors from the optimizer's `lr` in the first round to `final` in the last."""
 
     name: Literal["log"] = "log"
     final: float = Field(gt=0, examples=[0.0001], description="Learning rate of the last round.")
 
 
-class Diminishing(Rule):
+class DiminishingScheduleConfig(BaseScheduleConfig):
     """lr <- lr (1 - mu lr) from round to round (Di Lorenzo and Scutari 2016; DiNNO's DSGD)."""
 
     name: Literal["diminishing"] = "diminishing"
     mu: float = Field(gt=0, examples=[0.001], description="How fast it diminishes.")
 
 
-class Step(Rule):
+class StepScheduleConfig(BaseScheduleConfig):
     """lr <- factor lr after every so many epochs or steps."""
 
     name: Literal["step"] = "step"
@@ -71,7 +71,7 @@ class Step(Rule):
     unit: Unit = "epochs"
 
 
-class MultiStep(Rule):
+class MultiStepScheduleConfig(BaseScheduleConfig):
     """lr <- factor lr at each milestone (He et al. 2016)."""
 
     name: Literal["multi_step"] = "multi_step"
@@ -84,11 +84,11 @@ class MultiStep(Rule):
     @model_validator(mode="after")
     def _milestones_rise(self) -> Self:
         if any(one >= other for one, other in zip(self.milestones, self.milestones[1:], strict=False)):
-            refuse("milestones must rise", "milestones")
+            raise_config_error("milestones must rise", "milestones")
         return self
 
 
-class ExponentialDecay(Rule):
+class ExponentialScheduleConfig(BaseScheduleConfig):
     """lr <- factor lr after every epoch or step."""
 
     name: Literal["exponential"] = "exponential"
@@ -96,7 +96,7 @@ class ExponentialDecay(Rule):
     unit: Unit = "epochs"
 
 
-class Cosine(Rule):
+class CosineScheduleConfig(BaseScheduleConfig):
     """Along half a cosine from `lr` to `final`: over the training, or over each period (Loshchilov and Hutter 2017)."""
 
     name: Literal["cosine"] = "cosine"
@@ -112,16 +112,16 @@ class Cosine(Rule):
     @model_validator(mode="after")
     def _stretch_needs_restart(self) -> Self:
         if self.stretch > 1 and self.restart is None:
-            refuse("stretch needs restart, the length of the first period", "stretch")
+            raise_config_error("stretch needs restart, the length of the first period", "stretch")
         return self
 
     @property
-    def ends(self) -> bool:
+    def depends_on_epochs(self) -> bool:
         """Whether it never restarts."""
         return self.restart is None
 
 
-class Polynomial(Ending):
+class PolynomialScheduleConfig(FixedLengthScheduleConfig):
     """final + (lr - final) (1 - t)^power, t from 0 in the first round to 1 in the last."""
 
     name: Literal["polynomial"] = "polynomial"
@@ -129,7 +129,7 @@ class Polynomial(Ending):
     final: Final = 0.0
 
 
-class OneCycle(Ending):
+class OneCycleScheduleConfig(FixedLengthScheduleConfig):
     """Up from a fraction of `lr` to `lr` and down to next to nothing, along cosines (Smith 2018); momentum stays."""
 
     name: Literal["one_cycle"] = "one_cycle"
@@ -138,7 +138,7 @@ class OneCycle(Ending):
     final: float = Field(4e-6, ge=0, le=1, description="Rate of the last round, as a fraction of `lr`.")
 
 
-class Plateau(Rule):
+class PlateauScheduleConfig(BaseScheduleConfig):
     """lr <- factor lr when a metric has got no better for `patience` epochs (Keras's and PyDTNN's ReduceLROnPlateau)."""
 
     name: Literal["plateau"] = "plateau"
@@ -150,25 +150,43 @@ class Plateau(Rule):
     )
     cooldown: int = Field(0, ge=0, description="Epochs after a fall that do not count as waiting.")
     min_lr: float = Field(0.0, ge=0, description="The rate falls no further.")
-    better: Better | None = Field(None, description="Which values are better; null: by the metric's name.")
+    better: BetterDirection | None = Field(
+        None, description="Which values are better; null: by the metric's name."
+    )
 
     @property
-    def wants_larger(self) -> bool:
+    def larger_is_better(self) -> bool:
         """Whether larger values are better."""
-        return (self.better or better_of(self.metric)) == "larger"
+        return (self.better or better_direction(self.metric)) == "larger"
 
 
-Schedule = Annotated[
-    Constant
-    | Linear
-    | Log
-    | Diminishing
-    | Step
-    | MultiStep
-    | ExponentialDecay
-    | Cosine
-    | Polynomial
-    | OneCycle
-    | Plateau,
+ScheduleConfig = Annotated[
+    ConstantScheduleConfig
+    | LinearScheduleConfig
+    | LogScheduleConfig
+    | DiminishingScheduleConfig
+    | StepScheduleConfig
+    | MultiStepScheduleConfig
+    | ExponentialScheduleConfig
+    | CosineScheduleConfig
+    | PolynomialScheduleConfig
+    | OneCycleScheduleConfig
+    | PlateauScheduleConfig,
     Field(discriminator="name"),
 ]
+
+
+class WarmUpConfig(ConfigModel):
+    """From a fraction of the schedule's rate to all of it, in equal steps (Goyal et al. 2017, arXiv:1706.02677)."""
+
+    steps: int | None = Field(None, ge=1, examples=[500], description="How many steps of a worker.")
+    epochs: float | None = Field(None, gt=0, description="Or how many epochs.")
+    start: float = Field(
+        0.1, ge=0, le=1, description="Fraction in the first step (Goyal et al. and PyDTNN: 1 / workers)."
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise_config_error("say either steps or epochs", "steps")
+        return self

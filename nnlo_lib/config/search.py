@@ -4,92 +4,112 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.space import Space
-from nnlo_lib.config.stopping import better_of
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
+from nnlo_lib.config.space import SpaceConfig
+from nnlo_lib.config.stopping import better_direction
 
 
-class Forest(Strict):
+class ForestSamplerConfig(ImplementedConfig):
     """Extremely randomized trees predict what was not tried; expected improvement decides."""
 
     name: Literal["forest"] = "forest"
+    implementation = "nnlo_lib.search.samplers.forest:ForestSampler"
     initial: int = Field(10, ge=1, description="First so many trials are a Sobol sequence.")
     trees: int = Field(100, ge=1, description="Trees of the forest.")
 
 
-class GaussianProcess(Strict):
+class GaussianProcessSamplerConfig(ImplementedConfig):
     """A Gaussian process predicts what was not tried; expected improvement decides."""
 
     name: Literal["gp"] = "gp"
+    implementation = "nnlo_lib.search.samplers.gp:GaussianProcessSampler"
     initial: int = Field(10, ge=1, description="First so many trials are a Sobol sequence.")
 
 
-class Genetic(Strict):
+class GeneticSamplerConfig(ImplementedConfig):
     """Parents by tournament among the best, heuristic crossover, mutation that shrinks (NNLO's)."""
 
     name: Literal["genetic"] = "genetic"
+    implementation = "nnlo_lib.search.samplers.genetic:GeneticSearch"
     population: int = Field(
         10, ge=2, description="So many of the best are parents; the first so many, random."
     )
 
 
-class Random(Strict):
+class RandomSamplerConfig(ImplementedConfig):
     """Independent draws."""
 
     name: Literal["random"] = "random"
+    implementation = "nnlo_lib.search.samplers.model_free:RandomDraws"
 
 
-class Sobol(Strict):
+class SobolSamplerConfig(ImplementedConfig):
     """A scrambled Sobol sequence, which leaves smaller gaps than random draws."""
 
     name: Literal["sobol"] = "sobol"
+    implementation = "nnlo_lib.search.samplers.model_free:SobolSequence"
 
 
-class Grid(Strict):
+class GridSamplerConfig(ImplementedConfig):
     """Every combination; ranges are cut into levels."""
 
     name: Literal["grid"] = "grid"
+    implementation = "nnlo_lib.search.samplers.model_free:GridPoints"
     levels: int = Field(5, ge=2, description="Values of each range.")
 
 
-Method = Annotated[Forest | GaussianProcess | Genetic | Random | Sobol | Grid, Field(discriminator="name")]
+SamplerConfig = Annotated[
+    ForestSamplerConfig
+    | GaussianProcessSamplerConfig
+    | GeneticSamplerConfig
+    | RandomSamplerConfig
+    | SobolSamplerConfig
+    | GridSamplerConfig,
+    Field(discriminator="name"),
+]
 
 
-class Full(Strict):
+class FullFidelityConfig(ImplementedConfig):
     """Every trial is trained for train.epochs."""
 
     name: Literal["full"] = "full"
+    implementation = "nnlo_lib.search.pruners.base:NoPruner"
 
 
-class Halving(Strict):
+class AshaConfig(ImplementedConfig):
     """Asynchronous successive halving, ASHA (Li et al. 2018, algorithm 2)."""
 
     name: Literal["asha"] = "asha"
+    implementation = "nnlo_lib.search.pruners.asha:AshaPruner"
     first: int = Field(1, ge=1, description="Epochs of the first rung.")
     factor: int = Field(3, ge=2, description="The best 1/factor of a rung go on, to factor times the epochs.")
 
 
-class Hyperband(Strict):
+class HyperbandConfig(ImplementedConfig):
     """Asynchronous Hyperband: trials take turns in brackets of ASHA that start on higher and higher rungs."""
 
     name: Literal["hyperband"] = "hyperband"
+    implementation = "nnlo_lib.search.pruners.hyperband:HyperbandPruner"
     first: int = Field(1, ge=1, description="Epochs of the lowest rung.")
     factor: int = Field(3, ge=2, description="The best 1/factor of a rung go on, to factor times the epochs.")
 
 
-class MedianStopping(Strict):
+class MedianStoppingConfig(ImplementedConfig):
     """A trial pauses while its best value is worse than the median of the others' means (Golovin et al. 2017)."""
 
     name: Literal["median"] = "median"
+    implementation = "nnlo_lib.search.pruners.median:MedianPruner"
     every: int = Field(1, ge=1, description="Epochs between two looks.")
     grace: int = Field(1, ge=1, description="Epochs that every trial gets.")
     trials: int = Field(5, ge=1, description="Others that must have come as far before one is ended.")
 
 
-Fidelity = Annotated[Full | Halving | Hyperband | MedianStopping, Field(discriminator="name")]
+FidelityConfig = Annotated[
+    FullFidelityConfig | AshaConfig | HyperbandConfig | MedianStoppingConfig, Field(discriminator="name")
+]
 
 
-class Objective(Strict):
+class ObjectiveConfig(ConfigModel):
     """What a trial is judged by: mean over its folds of one metric."""
 
     metric: str = Field(
@@ -108,11 +128,13 @@ class Objective(Strict):
     @property
     def sign(self) -> int:
         """+1 where smaller is better, -1 where larger is."""
-        smaller = self.direction == "minimize" if self.direction else better_of(self.metric) == "smaller"
+        smaller = (
+            self.direction == "minimize" if self.direction else better_direction(self.metric) == "smaller"
+        )
         return 1 if smaller else -1
 
 
-class Folds(Strict):
+class FoldsConfig(ConfigModel):
     """k-fold cross-validation of each trial."""
 
     k: int = Field(1, ge=1, description="Folds of a trial; 1: one split by data.validation.")
@@ -125,11 +147,13 @@ class Folds(Strict):
     @model_validator(mode="after")
     def _pruned_in_turn(self) -> Self:
         if self.prune is not None and not (self.in_turn and self.k > 2):
-            refuse("folds are pruned where there are 3 or more (k), in turn (in_turn: true)", "prune")
+            raise_config_error(
+                "folds are pruned where there are 3 or more (k), in turn (in_turn: true)", "prune"
+            )
         return self
 
 
-class Budget(Strict):
+class BudgetConfig(ConfigModel):
     """When nothing more is begun; null: no limit."""
 
     hours: float | None = Field(None, gt=0, description="Hours since the search began, pauses not counted.")
@@ -137,7 +161,7 @@ class Budget(Strict):
     gpu_hours: float | None = Field(None, gt=0, description="GPUs times hours of all trainings.")
 
 
-class Blocks(Strict):
+class MpiPoolConfig(ConfigModel):
     """How one MPI allocation is cut up by `nnlo search --executor mpi`: rank 0 coordinates, blocks of ranks train."""
 
     size: int | None = Field(
@@ -159,16 +183,18 @@ class Blocks(Strict):
     )
 
 
-class Search(Strict):
+class SearchConfig(ConfigModel):
     """A hyper-parameter search over the experiment around it."""
 
-    space: Space = Field(
+    space: SpaceConfig = Field(
         {},
         description="Keys of the experiment by their path, and what they may be: "
         "`train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`; also what the function of the model has as its "
         "`parameter_range`.",
     )
-    method: Method = Field(Forest(), description="Who proposes: forest, gp, genetic, random, sobol or grid.")
+    method: SamplerConfig = Field(
+        ForestSamplerConfig(), description="Who proposes: forest, gp, genetic, random, sobol or grid."
+    )
     trials: int = Field(20, ge=1, description="Candidates; may be raised later, and all trials are kept.")
     parallel: int = Field(4, ge=1, description="Trainings at a time.")
     order: Literal["as_finished", "fixed"] = Field(
@@ -177,10 +203,10 @@ class Search(Strict):
         "the results of all but the last `parallel` - 1 trainings before it, so that two searches are equal.",
     )
     seed: int = Field(0, ge=0, description="Of the proposals; trainings take the first of `seeds`.")
-    folds: Folds = Field(Folds(), description="Cross-validation of each trial.")
-    objective: Objective = Field(Objective(), description="What a trial is judged by.")
-    fidelity: Fidelity = Field(
-        Full(), description="How long a trial is trained: full, asha, hyperband or median."
+    folds: FoldsConfig = Field(FoldsConfig(), description="Cross-validation of each trial.")
+    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="What a trial is judged by.")
+    fidelity: FidelityConfig = Field(
+        FullFidelityConfig(), description="How long a trial is trained: full, asha, hyperband or median."
     )
-    budget: Budget = Field(Budget(), description="When nothing more is begun.")
-    blocks: Blocks = Field(Blocks(), description="How one MPI allocation is cut up.")
+    budget: BudgetConfig = Field(BudgetConfig(), description="When nothing more is begun.")
+    blocks: MpiPoolConfig = Field(MpiPoolConfig(), description="How one MPI allocation is cut up.")

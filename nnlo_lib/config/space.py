@@ -4,7 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema, model_serializer, model_validator
 
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 Scalar = bool | int | float | str | None
 JSON = ("boolean", "integer", "number", "string", "array", "object", "null")
@@ -14,7 +14,7 @@ Wanted = Annotated[tuple[Scalar, ...], Field(min_length=1)]
 KINDS = ("uniform", "log_uniform", "integer", "log_integer", "choice", "constant")
 
 
-class Dimension(Strict):
+class DimensionConfig(ConfigModel):
     """The values that one key may take: exactly one of the kinds, and when it matters."""
 
     uniform: tuple[float, float] | None = Field(None, description="Real numbers, from and to.")
@@ -40,7 +40,7 @@ class Dimension(Strict):
         return next(kind for kind in KINDS if kind in self.model_fields_set)
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         """Lower and upper end of a range."""
         ends: tuple[float, float] = getattr(self, self.kind)
         return ends
@@ -53,26 +53,31 @@ class Dimension(Strict):
     def _one_kind(self) -> Self:
         kinds = [kind for kind in KINDS if kind in self.model_fields_set]
         if len(kinds) != 1:
-            refuse(f"give one of {', '.join(KINDS)}" + (f", not {' and '.join(kinds)}" if kinds else ""))
+            raise_config_error(
+                f"give one of {', '.join(KINDS)}" + (f", not {' and '.join(kinds)}" if kinds else "")
+            )
         if self.choice and len({repr(value) for value in self.choice}) < len(self.choice):
-            refuse("a value is listed twice", "choice")
+            raise_config_error("a value is listed twice", "choice")
         if self.kind not in ("choice", "constant"):
-            low, high = self.ends
+            low, high = self.bounds
             if not low < high:
-                refuse(f"from {low:g} to {high:g} leaves nothing to search", self.kind)
+                raise_config_error(f"from {low:g} to {high:g} leaves nothing to search", self.kind)
             if self.kind.startswith("log") and low <= 0:
-                refuse(f"a logarithmic scale starts above 0, not at {low:g}", self.kind)
+                raise_config_error(f"a logarithmic scale starts above 0, not at {low:g}", self.kind)
         return self
 
 
-def _spelled_out(value: Any) -> Any:
+def _expand_shorthand(value: Any) -> Any:
     """Read a plain list as a choice, a plain value as a constant."""
     if isinstance(value, list | tuple):
         return {"choice": value}
-    return value if isinstance(value, dict | Dimension) else {"constant": value}
+    return value if isinstance(value, dict | DimensionConfig) else {"constant": value}
 
 
-Space = dict[
+SpaceConfig = dict[
     str,
-    Annotated[Dimension, BeforeValidator(_spelled_out, json_schema_input_type=Dimension | Choices | Scalar)],
+    Annotated[
+        DimensionConfig,
+        BeforeValidator(_expand_shorthand, json_schema_input_type=DimensionConfig | Choices | Scalar),
+    ],
 ]

@@ -4,17 +4,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.strict import Strict, refuse
+from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 Node = Annotated[int, Field(ge=0)]
-Link = tuple[Node, Node]
-Weights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"]
+Edge = tuple[Node, Node]
+MixingWeights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"]
 
 
-class Undirected(Strict):
+class UndirectedGraphConfig(ConfigModel):
     """What every graph has whose links carry both ways."""
 
-    weights: Weights = Field(
+    weights: MixingWeights = Field(
         "metropolis",
         description="How received parameters are weighted: metropolis 1 / (1 + larger degree of the two), "
         "lazy_metropolis half of that and half the node itself, max_degree 1 / (1 + largest degree of all), "
@@ -28,7 +28,7 @@ class Undirected(Strict):
     )
 
 
-class Drawn(Undirected):
+class DrawnGraphConfig(UndirectedGraphConfig):
     """What every random graph has."""
 
     redraw_every: int | None = Field(
@@ -41,108 +41,110 @@ class Drawn(Undirected):
     )
 
 
-class Irregular(Drawn):
+class IrregularGraphConfig(DrawnGraphConfig):
     """A random graph whose nodes differ in degree, so that uniform weights would not average."""
 
     @model_validator(mode="after")
     def _weights_average(self) -> Self:
         if self.weights == "uniform":
-            refuse("uniform needs equal degrees, which this graph does not have; use metropolis", "weights")
+            raise_config_error(
+                "uniform needs equal degrees, which this graph does not have; use metropolis", "weights"
+            )
         return self
 
 
-class Wheel(Undirected):
+class WheelGraphConfig(UndirectedGraphConfig):
     """A cycle and a hub, node 0, linked with all."""
 
     name: Literal["wheel"] = "wheel"
 
 
-class Cycle(Undirected):
+class CycleGraphConfig(UndirectedGraphConfig):
     """Every node is linked with the one before and the one after."""
 
     name: Literal["cycle"] = "cycle"
 
 
-class Star(Undirected):
+class StarGraphConfig(UndirectedGraphConfig):
     """Node 0 is linked with all others, and they with nobody else."""
 
     name: Literal["star"] = "star"
 
 
-class Path(Undirected):
+class PathGraphConfig(UndirectedGraphConfig):
     """A cycle without the link between the last node and the first."""
 
     name: Literal["path"] = "path"
 
 
-class Complete(Undirected):
+class CompleteGraphConfig(UndirectedGraphConfig):
     """Every node is linked with every other."""
 
     name: Literal["complete"] = "complete"
 
 
-class Rectangle(Undirected):
+class RectangularGraphConfig(UndirectedGraphConfig):
     """Nodes numbered row by row."""
 
     rows: int | None = Field(None, ge=1, description="Rows; null: the most square rectangle of all nodes.")
     columns: int | None = Field(None, ge=1, description="Columns; null: nodes / rows.")
 
 
-class Grid(Rectangle):
+class GridGraphConfig(RectangularGraphConfig):
     """Nodes in rows and columns, each linked with up to four neighbours."""
 
     name: Literal["grid"] = "grid"
 
 
-class Torus(Rectangle):
+class TorusGraphConfig(RectangularGraphConfig):
     """A grid whose opposite sides are linked."""
 
     name: Literal["torus"] = "torus"
 
 
-class Hypercube(Undirected):
+class HypercubeGraphConfig(UndirectedGraphConfig):
     """Nodes whose numbers differ in one bit are linked; needs a power of two."""
 
     name: Literal["hypercube"] = "hypercube"
 
 
-class Exponential(Strict):
+class ExponentialGraphConfig(ConfigModel):
     """Node i sends to i + 1, i + 2, i + 4, ... every round (Ying et al. 2021, arXiv:2110.13363); directed."""
 
     name: Literal["exponential"] = "exponential"
 
 
-class OnePeerExponential(Strict):
+class OnePeerExponentialGraphConfig(ConfigModel):
     """Node i sends to i + 2^(round mod ceil(log2 nodes)) only (Assran et al. 2019, arXiv:1811.10792); directed."""
 
     name: Literal["one_peer_exponential"] = "one_peer_exponential"
 
 
-class CompleteBipartite(Undirected):
+class CompleteBipartiteGraphConfig(UndirectedGraphConfig):
     """Every even node is linked with every odd node."""
 
     name: Literal["complete_bipartite"] = "complete_bipartite"
 
 
-class Gnp(Irregular):
+class GnpGraphConfig(IrregularGraphConfig):
     """Every pair of nodes is linked with the same probability."""
 
     p: float = Field(gt=0, le=1, examples=[0.3], description="Probability that two nodes are linked.")
 
 
-class ErdosRenyi(Gnp):
+class ErdosRenyiGraphConfig(GnpGraphConfig):
     """Every pair of nodes is linked with probability p, drawn until connected (Gilbert 1959)."""
 
     name: Literal["erdos_renyi"] = "erdos_renyi"
 
 
-class Random(Gnp):
+class RandomGraphConfig(GnpGraphConfig):
     """Another name of erdos_renyi."""
 
     name: Literal["random"] = "random"
 
 
-class WattsStrogatz(Irregular):
+class WattsStrogatzGraphConfig(IrregularGraphConfig):
     """A small world: a ring with k neighbours each, some links moved at random (Watts, Strogatz 1998)."""
 
     name: Literal["watts_strogatz"] = "watts_strogatz"
@@ -150,14 +152,14 @@ class WattsStrogatz(Irregular):
     p: float = Field(0.1, ge=0, le=1, description="Probability that a link is moved.")
 
 
-class RandomRegular(Drawn):
+class RandomRegularGraphConfig(DrawnGraphConfig):
     """Every node has `degree` neighbours at random."""
 
     name: Literal["random_regular"] = "random_regular"
     degree: int = Field(3, ge=1, description="Neighbours of each node; degree * nodes must be even.")
 
 
-class Disk(Irregular):
+class DiskGraphConfig(IrregularGraphConfig):
     """Random points in the unit square, linked where close: robots with radios."""
 
     name: Literal["disk"] = "disk"
@@ -174,14 +176,14 @@ class Disk(Irregular):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.radius is None) == (self.connectivity is None):
-            refuse("give either radius or connectivity", "radius")
+            raise_config_error("give either radius or connectivity", "radius")
         return self
 
 
-class Linked(Strict):
+class EdgeListConfig(ConfigModel):
     """What a graph written link by link has."""
 
-    edges: tuple[Link, ...] = Field(
+    edges: tuple[Edge, ...] = Field(
         examples=[[[0, 1]]], description="Pairs of nodes, numbered from 0: [[0, 1], [1, 2]]."
     )
 
@@ -189,34 +191,34 @@ class Linked(Strict):
     def _no_loops(self) -> Self:
         for one, other in self.edges:
             if one == other:
-                refuse(f"[{one}, {other}] links a node with itself", "edges")
+                raise_config_error(f"[{one}, {other}] links a node with itself", "edges")
         return self
 
 
-class Edges(Linked, Undirected):
+class EdgesGraphConfig(EdgeListConfig, UndirectedGraphConfig):
     """A graph of your own, link by link."""
 
     name: Literal["edges"] = "edges"
 
 
-class DirectedEdges(Linked):
+class DirectedEdgesGraphConfig(EdgeListConfig):
     """A directed graph of your own: the first node of each pair sends to the second."""
 
     name: Literal["directed_edges"] = "directed_edges"
 
 
-Graph = Annotated[
-    Wheel | Cycle | Star | Path | Complete | Grid | Torus | Hypercube | Exponential | OnePeerExponential
-    | CompleteBipartite | ErdosRenyi | Random | WattsStrogatz | RandomRegular | Disk | Edges | DirectedEdges,
+GraphConfig = Annotated[
+    WheelGraphConfig | CycleGraphConfig | StarGraphConfig | PathGraphConfig | CompleteGraphConfig | GridGraphConfig | TorusGraphConfig | HypercubeGraphConfig | ExponentialGraphConfig | OnePeerExponentialGraphConfig
+    | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
     Field(discriminator="name"),
 ]  # fmt: skip
 
 
-class Sequence(Strict):
+class GraphSequenceConfig(ConfigModel):
     """Several graphs in turn, over and over."""
 
     name: Literal["sequence"] = "sequence"
-    of: tuple[Graph, ...] = Field(
+    of: tuple[GraphConfig, ...] = Field(
         min_length=1,
         examples=[[{"name": "cycle"}, {"name": "star"}]],
         description="The graphs, in the order they are used.",
@@ -224,4 +226,4 @@ class Sequence(Strict):
     rounds: int = Field(1, ge=1, description="Rounds each graph is used before the next one's turn.")
 
 
-Topology = Annotated[Graph | Sequence, Field(discriminator="name")]
+TopologyConfig = Annotated[GraphConfig | GraphSequenceConfig, Field(discriminator="name")]

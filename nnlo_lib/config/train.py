@@ -4,14 +4,19 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.optimizer import SGD, Optimizer
-from nnlo_lib.config.schedule import Constant, OneCycle, Plateau, Schedule
-from nnlo_lib.config.stopping import EarlyStopping, Metric, Target
-from nnlo_lib.config.strict import Strict, refuse
-from nnlo_lib.config.warm_up import WarmUp
+from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
+from nnlo_lib.config.schedule import (
+    ConstantScheduleConfig,
+    OneCycleScheduleConfig,
+    PlateauScheduleConfig,
+    ScheduleConfig,
+    WarmUpConfig,
+)
+from nnlo_lib.config.stopping import EarlyStoppingConfig, Metric, TargetMetricConfig
 
 
-class Train(Strict):
+class TrainConfig(ConfigModel):
     """How long and how fast one replica learns."""
 
     epochs: int = Field(10, ge=1, description="Passes over the training samples.")
@@ -46,16 +51,16 @@ class Train(Strict):
     channels_last: bool = Field(
         True, description="Lays images out channels last, which convolutions like best."
     )
-    optimizer: Optimizer = Field(
-        SGD(momentum=0.9),
+    optimizer: OptimizerConfig = Field(
+        SGDConfig(momentum=0.9),
         description="Update rule: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars or lamb.",
     )
-    schedule: Schedule = Field(
-        Constant(),
+    schedule: ScheduleConfig = Field(
+        ConstantScheduleConfig(),
         description="Learning rate from round to round (a round is a step, or what the algorithm calls one): "
         "constant, linear, log, diminishing, step, multi_step, exponential, cosine, polynomial, one_cycle or plateau.",
     )
-    warm_up: WarmUp | None = Field(
+    warm_up: WarmUpConfig | None = Field(
         None,
         description="Lets the learning rate rise to the schedule's in the first steps.",
         examples=[{"epochs": 5}],
@@ -65,12 +70,12 @@ class Train(Strict):
         description="Multiplies the optimizer's `lr` by the number of workers (Goyal et al. 2017) or by its root, as each "
         "step learns from so many batches. What a schedule calls its `final` stays.",
     )
-    early_stopping: EarlyStopping | None = Field(
+    early_stopping: EarlyStoppingConfig | None = Field(
         None,
         description='Ends the training when a metric gets no better; also "val_loss,~<,4"; null: never.',
         examples=[{"metric": "val_loss", "patience": 10}],
     )
-    target: Target | None = Field(
+    target: TargetMetricConfig | None = Field(
         None,
         description='Ends the training when a metric is good enough; also "val_acc,>,0.97"; null: never.',
         examples=[{"metric": "val_accuracy", "value": 0.97}],
@@ -92,11 +97,13 @@ class Train(Strict):
         """Metrics that decide how fast it learns, when it ends and what it publishes, by key."""
         rules = {"early_stopping": self.early_stopping, "target": self.target}
         metrics = {key: rule.metric for key, rule in rules.items() if rule}
-        metrics |= {"schedule": self.schedule.metric} if isinstance(self.schedule, Plateau) else {}
+        metrics |= (
+            {"schedule": self.schedule.metric} if isinstance(self.schedule, PlateauScheduleConfig) else {}
+        )
         return metrics | ({"restore_best": self.restore_best} if self.restore_best else {})
 
     @model_validator(mode="after")
     def _one_warm_up(self) -> Self:
-        if self.warm_up and isinstance(self.schedule, OneCycle):
-            refuse("one_cycle warms up by itself (its rise); leave warm_up out", "warm_up")
+        if self.warm_up and isinstance(self.schedule, OneCycleScheduleConfig):
+            raise_config_error("one_cycle warms up by itself (its rise); leave warm_up out", "warm_up")
         return self

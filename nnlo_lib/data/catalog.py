@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
 
 
 @dataclass(frozen=True)
-class File:
+class SourceFile:
     """One original file, known by the SHA-256 of its decompressed content or else by its published MD5.
 
     `md5` is that of the file as it is published; a file compressed anew has another one, but the same content.
@@ -18,7 +18,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class DatasetSpec:
     """A data set and its `reader`; `scale` maps a stored byte to 0..1.
 
     `shape` (channels, height, width) and `classes` are what the files must hold; None: whatever they hold.
@@ -32,8 +32,8 @@ class Dataset:
     shape: tuple[int, ...] | None = None
     classes: int | None = None
     scale: float = 1 / 255
-    files: tuple[File, ...] = ()
-    instead: File | None = None
+    files: tuple[SourceFile, ...] = ()
+    instead: SourceFile | None = None
     homepage: str = ""
     license: str = ""
     mirrors: tuple[str, ...] = ()
@@ -41,54 +41,58 @@ class Dataset:
     hint: str = ""
 
 
-DIGITS = Dataset(
+DIGITS = DatasetSpec(
     name="digits",
     shape=(1, 8, 8),
     classes=10,
     scale=1 / 16,
     reader="digits",
-    files=(File("digits.csv.gz", "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"),),
+    files=(SourceFile("digits.csv.gz", "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"),),
     homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
     license="CC BY 4.0",
     embedded="sklearn/datasets/data",
 )
 
-DIABETES = Dataset(
+DIABETES = DatasetSpec(
     name="diabetes",
     shape=(10,),
     reader="diabetes",
     files=(
-        File("diabetes_data_raw.csv.gz", "86badf50b4f9436ddd1e497dc0ae1b93166f8120221ee7dca4634fe849f3be7c"),
-        File("diabetes_target.csv.gz", "244713a551f62a291a354212d8a048adec6cb1244b2bc44e66a0698f5006d26d"),
+        SourceFile(
+            "diabetes_data_raw.csv.gz", "86badf50b4f9436ddd1e497dc0ae1b93166f8120221ee7dca4634fe849f3be7c"
+        ),
+        SourceFile(
+            "diabetes_target.csv.gz", "244713a551f62a291a354212d8a048adec6cb1244b2bc44e66a0698f5006d26d"
+        ),
     ),
     homepage="https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html",
     license="none stated; cite Efron, Hastie, Johnstone and Tibshirani 2004",
     embedded="sklearn/datasets/data",
 )
 
-MNIST = Dataset(
+MNIST = DatasetSpec(
     name="mnist",
     shape=(1, 28, 28),
     classes=10,
     scale=1 / 255,
     reader="idx",
     files=(
-        File(
+        SourceFile(
             "train-images-idx3-ubyte.gz",
             "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
             "f68b3c2dcbeaaa9fbdd348bbdeb94873",
         ),
-        File(
+        SourceFile(
             "train-labels-idx1-ubyte.gz",
             "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
             "d53e105ee54ea40749a09fcbcd1e9432",
         ),
-        File(
+        SourceFile(
             "t10k-images-idx3-ubyte.gz",
             "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             "9fb629c4189551a2d022fa330f9573f3",
         ),
-        File(
+        SourceFile(
             "t10k-labels-idx1-ubyte.gz",
             "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
             "ec29112dd5afa0611ce80d1b7f02629c",
@@ -106,10 +110,10 @@ FASHION_MNIST = replace(
     MNIST,
     name="fashion-mnist",
     files=(
-        File("train-images-idx3-ubyte.gz", md5="8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-        File("train-labels-idx1-ubyte.gz", md5="25c81989df183df01b3e8a0aad5dffbe"),
-        File("t10k-images-idx3-ubyte.gz", md5="bef4ecab320f06d8554ea6380940ec79"),
-        File("t10k-labels-idx1-ubyte.gz", md5="bb300cfdad3c16e7a12a480ee83cd310"),
+        SourceFile("train-images-idx3-ubyte.gz", md5="8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        SourceFile("train-labels-idx1-ubyte.gz", md5="25c81989df183df01b3e8a0aad5dffbe"),
+        SourceFile("t10k-images-idx3-ubyte.gz", md5="bef4ecab320f06d8554ea6380940ec79"),
+        SourceFile("t10k-labels-idx1-ubyte.gz", md5="bb300cfdad3c16e7a12a480ee83cd310"),
     ),
     homepage="https://github.com/zalandoresearch/fashion-mnist",
     license="MIT",
@@ -119,13 +123,13 @@ FASHION_MNIST = replace(
     ),
 )
 
-CIFAR10 = Dataset(
+CIFAR10 = DatasetSpec(
     name="cifar10",
     shape=(3, 32, 32),
     classes=10,
     reader="cifar",
-    files=(File("cifar-10-binary.tar.gz", md5="c32a1d4ab5d03f1284b67883e8d87530"),),
-    instead=File("cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"),
+    files=(SourceFile("cifar-10-binary.tar.gz", md5="c32a1d4ab5d03f1284b67883e8d87530"),),
+    instead=SourceFile("cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"),
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
     license="none stated; cite Krizhevsky 2009",
     mirrors=("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
@@ -135,11 +139,11 @@ CIFAR100 = replace(
     CIFAR10,
     name="cifar100",
     classes=100,
-    files=(File("cifar-100-binary.tar.gz", md5="03b5dce01913d631647c71ecec9e9cb8"),),
-    instead=File("cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85"),
+    files=(SourceFile("cifar-100-binary.tar.gz", md5="03b5dce01913d631647c71ecec9e9cb8"),),
+    instead=SourceFile("cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85"),
 )
 
-IMAGENET = Dataset(
+IMAGENET = DatasetSpec(
     name="imagenet",
     classes=1000,
     reader="tfrecord",
@@ -151,12 +155,12 @@ IMAGENET = Dataset(
 CATALOG = {each.name: each for each in (DIGITS, DIABETES, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET)}
 
 
-def own(name: str, reader: str) -> Dataset:
+def user_dataset(name: str, reader: str) -> DatasetSpec:
     """Describe the user's own data set, read by `reader`."""
-    return Dataset(name=name, reader=reader)
+    return DatasetSpec(name=name, reader=reader)
 
 
-def find(name: str) -> Dataset:
+def find_dataset(name: str) -> DatasetSpec:
     """Return the data set called `name`, or raise UserError with the nearest known name."""
     if name in CATALOG:
         return CATALOG[name]

@@ -1,121 +1,164 @@
-"""One attempt at a training: alone in its folder, only if there is hope, and on record when it has ended."""
+"""One attempt at a training, from start to end: lease, retry policy, ranks, record, requeue.
 
+train_task -> run_attempt_and_requeue -> run_attempt -> launcher.launch_ranks, which starts the ranks.
+"""
+
+import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event
 
-from nnlo_lib.launch.launch import launch
-from nnlo_lib.launch.limit import Limit
-from nnlo_lib.launch.obituary import obituary
-from nnlo_lib.launch.parting import Policy
-from nnlo_lib.launch.signals import Heard
-from nnlo_lib.launch.standing import standing
-from nnlo_lib.state import attempts
-from nnlo_lib.state.attempts import Attempt
-from nnlo_lib.state.lease import HeldError, Lease
-from nnlo_lib.state.outcome import Outcome
-from nnlo_lib.state.retries import futile
-from nnlo_lib.state.scheduler import Job
-from nnlo_lib.state.speech import say
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.launch.crash_recovery import read_progress, recover_attempt
+from nnlo_lib.launch.launcher import launch_ranks
+from nnlo_lib.launch.preemption_policy import PreemptionPolicy
+from nnlo_lib.launch.requeue import requeue_or_wait
+from nnlo_lib.launch.signals import SignalRecorder, SignalSource
+from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.state.attempts import Attempt, AttemptLog
+from nnlo_lib.state.lease import Lease, LeaseHeldError
+from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.retry_policy import reason_not_to_retry
 from nnlo_lib.train.task import Task
 
-Launch = Callable[[Task, str, Limit, Heard, Event], Outcome]
+logger = get_logger(__name__)
+
+LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOutcome]
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How to train. minutes: the time limit of the scheduler's job; attempt: which one Snakemake makes, if it does.
+class LaunchOptions:
+    """How to train.
 
-    requeue: puts the job back into its queue, or says why not; patient: waits for whoever else is in the folder, as what
+    time_limit_minutes: of the scheduler's job; attempt_number: which one Snakemake makes, if it does; requeue: puts the
+    job back into its queue, or returns why not; wait_for_lease: waits for another launcher in the folder, as what
     Snakemake starts does.
     """
 
     launcher: str = "mpiexec"
-    minutes: float | None = None
-    attempt: int | None = None
-    on_preemption: Policy = "exit"
-    requeue: Callable[[Job], str] = Job.requeue
-    patient: bool = False
+    time_limit_minutes: float | None = None
+    attempt_number: int | None = None
+    on_preemption: PreemptionPolicy = "exit"
+    requeue: Callable[[BatchJob], str] = BatchJob.requeue
+    wait_for_lease: bool = False
 
 
 @dataclass(frozen=True)
-class Place:
-    """What an attempt finds itself in."""
+class JobContext:
+    """The batch job in which an attempt is made, its end, and the signals that this process gets."""
 
-    job: Job | None
-    limit: Limit
-    signals: Heard
+    job: BatchJob | None
+    time_limit: TimeLimit
+    signals: SignalSource
 
 
-def attempt(task: Task, wishes: Wishes, place: Place, launch: Launch = launch) -> Outcome:
+def train_task(task: Task, options: LaunchOptions) -> int:
+    """Run the task; return 0 finished, 75 saved and stopped, 2 the user's mistake, 1 failed. Raises UserError, too."""
+    return run_attempt_and_requeue(task, options).exit_status
+
+
+def run_attempt_and_requeue(task: Task, options: LaunchOptions) -> AttemptOutcome:
+    """Run the task, log how it ended, and have the batch system start it again if it can go on. Raises UserError."""
+    signals, job = SignalRecorder(), BatchJob.current()
+    outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))
+    resumable = outcome.reason in RESUMABLE_REASONS
+    if outcome.error:
+        logger.log(logging.INFO if resumable else logging.ERROR, outcome.error)
+    if job and resumable:
+        requeue_or_wait(options.on_preemption, options.requeue, job, outcome)
+    return outcome
+
+
+def run_attempt(
+    task: Task, options: LaunchOptions, context: JobContext, launch: LaunchFunction = launch_ranks
+) -> AttemptOutcome:
     """Train as the only one in the task's folder; its record is on disk, and the folder free, when this returns.
 
     Raises UserError if somebody else is in the folder or it cannot be written.
     """
-    lease, signals = Lease(task.state), place.signals
-    unwatched = wishes.attempt is not None or (place.job is not None and not sys.stderr.isatty())
-    patient = wishes.patient or unwatched
+    lease, signals = Lease(task.state), context.signals
     try:
-        dead = lease.acquire(patient, lambda: bool(signals.first) or place.limit.is_near)
-    except HeldError as error:
-        return Outcome("preempted", str(error), signals.first)
+        dead = lease.acquire(
+            _waits_for_lease(options, context), lambda: bool(signals.first) or context.time_limit.is_near
+        )
+    except LeaseHeldError as error:
+        return AttemptOutcome("preempted", str(error), signals.first)
     try:
+        log = AttemptLog(task.state)
         if dead:
-            _record(task, obituary(task.state, dead, task.run.parallel.ranks))
-        return _foreseen(task, wishes, place.job) or _try(task, wishes, place, lease, launch)
+            _record(log, recover_attempt(task.state, dead, task.run.parallel.ranks, log.next_number))
+        predicted = _predicted_outcome(task, log.attempts, options, context.job)
+        return predicted or _launch_and_record(task, log, options, context, lease, launch)
     finally:
         lease.release()
 
 
-def _foreseen(task: Task, wishes: Wishes, job: Job | None) -> Outcome | None:
+def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
+    """Tell whether nobody watches who could end the other launcher in the folder."""
+    unwatched_job = context.job is not None and not sys.stderr.isatty()
+    return options.wait_for_lease or options.attempt_number is not None or unwatched_job
+
+
+def _predicted_outcome(
+    task: Task, before: Sequence[Attempt], options: LaunchOptions, job: BatchJob | None
+) -> AttemptOutcome | None:
     """Return how this would end if it is the same again: Snakemake's next attempt, or a requeued job."""
-    before = attempts.read(task.state)
-    if not before or wishes.attempt is None:
+    if not before or options.attempt_number is None:
         return None
-    requeued = job is not None and job.number == before[-1].job
-    if wishes.attempt == 1 and not requeued:
+    requeued = job is not None and job.job_id == before[-1].job
+    if options.attempt_number == 1 and not requeued:
         return None
-    return futile(before, task.run.resources.runtime) or (None if requeued else _cancelled(before[-1], job))
-
-
-def _cancelled(last: Attempt, job: Job | None) -> Outcome | None:
-    """Respect that a person ended the job of the last attempt."""
-    before = Job.of(job.scheduler, last.job) if job else None
-    if before is None or not before.was_cancelled():
-        return None
-    return Outcome(
-        "killed", f"job {before.number} was cancelled: not tried again until somebody starts this again"
+    return reason_not_to_retry(before, task.run.resources.runtime) or (
+        None if requeued else _outcome_if_cancelled(before[-1], job)
     )
 
 
-def _try(task: Task, wishes: Wishes, place: Place, lease: Lease, launch: Launch) -> Outcome:
+def _outcome_if_cancelled(last: Attempt, job: BatchJob | None) -> AttemptOutcome | None:
+    """Respect that a person ended the job of the last attempt."""
+    before = BatchJob.from_id(job.scheduler, last.job) if job else None
+    if before is None or not before.was_cancelled():
+        return None
+    return AttemptOutcome(
+        "killed", f"job {before.job_id} was cancelled: not tried again until somebody starts this again"
+    )
+
+
+def _launch_and_record(
+    task: Task,
+    log: AttemptLog,
+    options: LaunchOptions,
+    context: JobContext,
+    lease: Lease,
+    launch: LaunchFunction,
+) -> AttemptOutcome:
     started, clock = _now(), time.monotonic()
-    outcome = launch(task, wishes.launcher, place.limit, place.signals, lease.lost)
+    outcome = launch(task, options.launcher, context.time_limit, context.signals, lease.lost)
     if lease.lost.is_set():
         text = f"{task.folder} is gone, or another nnlo took it over while this one was away; ended all ranks"
-        return Outcome("killed", text)
-    start, reached, saved = standing(task.state)
+        return AttemptOutcome("killed", text)
+    start, reached, saved = read_progress(task.state)
     seconds = round(time.monotonic() - clock, 3)
     _record(
-        task,
+        log,
         Attempt(
-            len(attempts.read(task.state)) + 1, started, _now(), seconds, socket.gethostname(),
-            place.job.number if place.job else None, outcome.reason, outcome.sentence, start, reached, saved,
-            task.run.parallel.ranks,
+            log.next_number, started, _now(), seconds, socket.gethostname(), context.job.job_id if context.job else None,
+            outcome.reason, outcome.error_summary, start, reached, saved, task.run.parallel.ranks,
         ),
     )  # fmt: skip
     return outcome
 
 
-def _record(task: Task, ended: Attempt) -> None:
+def _record(log: AttemptLog, ended: Attempt) -> None:
     try:
-        attempts.append(task.state, ended)
+        log.append(ended)
     except OSError as error:
-        say(f"warning: attempt {ended.attempt} is not on record: {error}")
+        logger.warning(f"attempt {ended.attempt} is not on record: {error}")
 
 
 def _now() -> str:

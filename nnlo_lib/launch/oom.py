@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-EVERYWHERE = Path("/proc/vmstat")
+HOST_VMSTAT_FILE = Path("/proc/vmstat")
 
 
-def kernel_kills() -> int:
+def kernel_oom_kills() -> int:
     """Count such kills in this process's control group, or on this host where there is no telling."""
-    for path in (_own_group() / "memory.events", EVERYWHERE):
+    for path in (_own_group() / "memory.events", HOST_VMSTAT_FILE):
         if path.exists() and (found := re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)):
             return int(found[1])
     return 0

@@ -4,23 +4,23 @@ import signal
 from types import FrameType
 from typing import Protocol
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 
 
-class Heard(Protocol):
+class SignalSource(Protocol):
     """first: the name of the first signal that came, empty if none did."""
 
     @property
     def first(self) -> str: ...
 
 
-class Signals:
+class SignalRecorder:
     """first: the name of the first one that came, empty if none did."""
 
     def __init__(self) -> None:
         self.first = ""
-        for number in SIGNALS:
-            signal.signal(number, self._hear)
+        for number in LAUNCHER_STOP_SIGNALS:
+            signal.signal(number, self._record)
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
+    def _record(self, number: int, _: FrameType | None) -> None:
         self.first = self.first or signal.Signals(number).name

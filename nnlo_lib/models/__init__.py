@@ -1,0 +1,1 @@
+"""Models by name, from Python files, from Keras and from TorchScript."""

@@ -46,7 +46,7 @@ class PairPool(nn.Module):
         return largest
 
 
-def pools_pairs(layer: nn.Module) -> bool:
+def is_pair_pool(layer: nn.Module) -> bool:
     """Say whether a layer is a plain `MaxPool2d(2)`."""
     if type(layer) is not nn.MaxPool2d:
         return False

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.models.pooling import PairPool, pools_pairs
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.pooling import PairPool, is_pair_pool
 
-Random = nn.modules.dropout._DropoutNd
-FEW = 4  # channels below which convolutions are faster channels first
+DropoutLayer = nn.modules.dropout._DropoutNd
+CHANNELS_LAST_MIN_CHANNELS = 4  # channels below which convolutions are faster channels first
 
 
 @dataclass
-class Nodes:
+class StackContext:
     """What the layers share in a pass.
 
     counts: real samples in each part; tensors: the parameters (n, *shape) by name; buffers: those of each node by
@@ -34,17 +34,17 @@ class Nodes:
     streams: list[Tensor] = field(default_factory=list)
 
 
-class Layer(nn.Module):
+class StackedLayer(nn.Module):
     """A layer called `path` in the original network, for n nodes."""
 
-    def __init__(self, layer: nn.Module, path: str, nodes: Nodes) -> None:
+    def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__()
         self.prefix = f"{path}." if path else ""
         self.original = (layer,)  # in a tuple: its parameters are not this module's
         self.nodes = nodes
 
 
-class StackedLinear(Layer):
+class StackedLinear(StackedLayer):
     """n dense layers as one batched product."""
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class StackedLinear(Layer):
         return outputs.reshape(*inputs.shape[:-1], -1)
 
 
-class StackedConvolution(Layer):
+class StackedConvolution(StackedLayer):
     """n convolutions, one after another: what convolves them as groups is slower."""
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -69,18 +69,18 @@ class StackedConvolution(Layer):
         biases: Sequence[Tensor | None] = [None] * len(weights)
         if layer.bias is not None:
             biases = self.nodes.tensors[f"{self.prefix}bias"].unbind()
-        if weights[0].shape[1] < FEW:
+        if weights[0].shape[1] < CHANNELS_LAST_MIN_CHANNELS:
             weights = tuple(weight.clone(memory_format=torch.contiguous_format) for weight in weights)
         each = zip(parts, weights, biases, strict=True)
         return torch.cat([layer._conv_forward(*arguments) for arguments in each])  # type: ignore[operator]
 
 
-class EachNode(Layer):
+class PerNodeLayer(StackedLayer):
     """n copies of any layer, one after another, each on its node's real samples and with its node's random numbers."""
 
-    def __init__(self, layer: nn.Module, path: str, nodes: Nodes) -> None:
+    def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__(layer, path, nodes)
-        self.draws = any(isinstance(inner, Random) for inner in layer.modules())
+        self.draws_random_numbers = any(isinstance(inner, DropoutLayer) for inner in layer.modules())
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Apply layer i to the real samples of part i of each input; what fills a part up comes out as zeros."""
@@ -94,7 +94,7 @@ class EachNode(Layer):
         return torch.cat(outputs)
 
     def _drawing(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
-        if not (self.draws and self.training):
+        if not (self.draws_random_numbers and self.training):
             return self._apply_one(node, part)
         torch.set_rng_state(self.nodes.streams[node])
         output = self._apply_one(node, tuple(_as_in_a_replica(tensor) for tensor in part))
@@ -105,7 +105,7 @@ class EachNode(Layer):
         stacked = {name: tensor[node] for name, tensor in self.nodes.tensors.items()}
         mine = stacked | self.nodes.buffers[node]
         own = {name.removeprefix(self.prefix): mine[name] for name in mine if name.startswith(self.prefix)}
-        return only(functional_call(self.original[0].train(self.training), own, part))
+        return require_single_output(functional_call(self.original[0].train(self.training), own, part))
 
 
 def _as_in_a_replica(tensor: Tensor) -> Tensor:
@@ -113,14 +113,16 @@ def _as_in_a_replica(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-class Stacked:
+class StackedNetwork:
     """A network for n nodes at once, made of one node's `module`; `random` says whether it draws while training."""
 
     def __init__(self, module: nn.Module, whole: bool = False) -> None:
-        self.nodes = Nodes()
+        self.nodes = StackContext()
         original = copy.deepcopy(module)
-        self.module = EachNode(original, "", self.nodes) if whole else _twin(original, "", self.nodes)
-        self.random = any(isinstance(layer, Random) for layer in module.modules())
+        self.module = (
+            PerNodeLayer(original, "", self.nodes) if whole else _stacked_module(original, "", self.nodes)
+        )
+        self.draws_random_numbers = any(isinstance(layer, DropoutLayer) for layer in module.modules())
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the scores of the samples, n equal parts, with what `nodes` holds."""
@@ -128,17 +130,17 @@ class Stacked:
         return output
 
 
-def stacked(module: nn.Module, example: tuple[Tensor, ...]) -> Stacked:
+def stack_network(module: nn.Module, example: tuple[Tensor, ...]) -> StackedNetwork:
     """Return the network for n nodes; `example` are inputs of at least two samples that try it.
 
     Where parts of the network turn out not to treat samples one by one, the whole is one layer of its own.
     """
-    twin = Stacked(module)
-    return twin if _agrees(twin, module, example) else Stacked(module, whole=True)
+    twin = StackedNetwork(module)
+    return twin if _agrees(twin, module, example) else StackedNetwork(module, whole=True)
 
 
 @torch.no_grad()
-def _agrees(twin: Stacked, module: nn.Module, example: tuple[Tensor, ...]) -> bool:
+def _agrees(twin: StackedNetwork, module: nn.Module, example: tuple[Tensor, ...]) -> bool:
     was_training = module.training
     module.eval()
     twin.module.eval()
@@ -155,14 +157,14 @@ def _agrees(twin: Stacked, module: nn.Module, example: tuple[Tensor, ...]) -> bo
     finally:
         module.train(was_training)
     module.eval()
-    one = only(module(*example))
+    one = require_single_output(module(*example))
     two = functional_call(module, halves, tuple(tensor.flip(0) for tensor in example))
     module.train(was_training)
     wanted = torch.cat([one, two])
     return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def only(output: Any) -> Tensor:
+def require_single_output(output: Any) -> Tensor:
     """Return the output of a model that has one; raises UserError for several."""
     if not isinstance(output, Tensor):
         raise UserError(
@@ -171,18 +173,18 @@ def only(output: Any) -> Tensor:
     return output
 
 
-def _twin(module: nn.Module, path: str, nodes: Nodes) -> nn.Module:
+def _stacked_module(module: nn.Module, path: str, nodes: StackContext) -> nn.Module:
     """Replace what must know of nodes; a module that owns tensors itself is one layer."""
     if type(module) is nn.Linear:
         return StackedLinear(module, path, nodes)
     if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
         return StackedConvolution(module, path, nodes)
-    if pools_pairs(module):
+    if is_pair_pool(module):
         return PairPool()
-    if isinstance(module, Random) or any(True for _ in _own_tensors(module)):
-        return EachNode(module, path, nodes)
+    if isinstance(module, DropoutLayer) or any(True for _ in _own_tensors(module)):
+        return PerNodeLayer(module, path, nodes)
     for name, child in module.named_children():
-        setattr(module, name, _twin(child, f"{path}.{name}" if path else name, nodes))
+        setattr(module, name, _stacked_module(child, f"{path}.{name}" if path else name, nodes))
     return module
 
 

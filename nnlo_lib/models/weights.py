@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
 
-KERAS = (".h5", ".hdf5")
+KERAS_SUFFIXES = (".h5", ".hdf5")
 SHOWN = 5  # names in a message
 
 
@@ -19,7 +19,7 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
 
     Raises UserError that names what the file lacks, what it has besides and what has another shape.
     """
-    if Path(path).suffix in KERAS:
+    if Path(path).suffix in KERAS_SUFFIXES:
         _load_keras(module, path, without)
         return
     wanted = {name: tensor for name, tensor in module.state_dict().items() if not _begins(name, without)}
@@ -28,7 +28,7 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
             raise UserError(
                 f"model.weights_except: no weight of the model begins with '{prefix}'; {_some(wanted)}"
             )
-    found = {name: tensor for name, tensor in read(path).items() if not _begins(name, without)}
+    found = {name: tensor for name, tensor in read_weights(path).items() if not _begins(name, without)}
     faults = [
         *_told("lacks", wanted.keys() - found.keys()),
         *_told("has besides", found.keys() - wanted.keys()),
@@ -40,7 +40,7 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
     module.load_state_dict(found, strict=False)
 
 
-def read(path: str) -> dict[str, Tensor]:
+def read_weights(path: str) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, or of a state_dict that torch.save wrote. Raises UserError."""
     try:
         if Path(path).suffix == ".safetensors":
@@ -60,12 +60,12 @@ def read(path: str) -> dict[str, Tensor]:
 
 
 def _load_keras(module: nn.Module, path: str, without: Sequence[str]) -> None:
-    from nnlo_lib.models.keras_network import KerasNetwork
+    from nnlo_lib.models.keras.module import KerasNetwork
 
     if not isinstance(module, KerasNetwork) or without:
         raise UserError(f"model.weights: {path} is Keras's, for all weights of a Keras model")
     try:
-        module.load(path)
+        module.load_keras_weights(path)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"model.weights: {path} does not fit the model: {error}") from error
 

@@ -1,0 +1,1 @@
+"""Problems: what is minimized and measured, from supervised losses to adversarial ones."""

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from nnlo_lib.config import Gan, Run
-from nnlo_lib.problems.adversarial import Adversarial, gradient_penalty, losses_of
-from nnlo_lib.problems.outputs import Outputs, first
-from nnlo_lib.problems.problem import Objective
-from nnlo_lib.streams import stream
+from nnlo_lib.config import Run
+from nnlo_lib.config.problem import GanConfig
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.problems.base import BatchLoss, Problem
+from nnlo_lib.problems.gan_losses import GanLosses, gan_losses_by_name, gradient_penalty
+from nnlo_lib.problems.multi_output import Outputs, primary_output
 
 
-class GanProblem:
+class GanProblem(Problem):
     """Losses of a module with networks `generator` and `critic` and the length `latent` of the noise.
 
     One gradient serves both: the critic's loss sees made samples as constants, the generator's sees a critic whose
@@ -24,12 +25,21 @@ class GanProblem:
     """
 
     def __init__(
-        self, losses: Adversarial, metrics: Sequence[str] = (), critic_steps: int = 1, penalty: float = 0.0
+        self, losses: GanLosses, metrics: Sequence[str] = (), critic_steps: int = 1, penalty: float = 0.0
     ) -> None:
         self.names = ("loss", *metrics)
         self.losses, self.critic_steps, self.penalty = losses, critic_steps, penalty
 
-    def objective(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor, step: int) -> Objective:
+    @classmethod
+    def from_config(cls, config: GanConfig, run: Run) -> "GanProblem":
+        """Return what a run of a gan learns; of showers, where their energies count."""
+        assert isinstance(run.loss, str), "config refuses others"
+        settings = gan_losses_by_name(run.loss), run.metrics, config.critic_steps, config.gradient_penalty
+        if config.energy_weight is None:
+            return GanProblem(*settings)
+        return CalorimeterGanProblem(*settings, config.energy_weight)
+
+    def compute_loss(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor, step: int) -> BatchLoss:
         """Return the critic's loss, in steps where the generator learns plus the generator's."""
         real, learns = inputs[0], (step + 1) % self.critic_steps == 0
         noise = torch.randn(len(real), module.latent, device=real.device, dtype=real.dtype)
@@ -37,13 +47,18 @@ class GanProblem:
             fake = module.generator(self.conditioned(noise, targets))
         made = fake.detach()
         says = module.critic(real), module.critic(made)
-        critic_loss, generator_loss = self.both(*says, real, targets)
+        critic_loss, generator_loss = self.critic_and_generator_losses(*says, real, targets)
         if self.penalty:
             critic_loss = critic_loss + self.penalty * gradient_penalty(module.critic, real, made)
         loss = critic_loss
         if learns:
-            loss = loss + self.both(_detached(says[0]), frozen(module.critic, fake), real, targets)[1]
-        return Objective(loss, lambda: self._sums(*says, critic_loss, generator_loss))
+            loss = (
+                loss
+                + self.critic_and_generator_losses(
+                    _detached(says[0]), apply_frozen(module.critic, fake), real, targets
+                )[1]
+            )
+        return BatchLoss(loss, lambda: self._sums(*says, critic_loss, generator_loss))
 
     @torch.no_grad()
     def measure(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
@@ -51,28 +66,28 @@ class GanProblem:
         real = inputs[0]
         noise = fixed_noise(len(real), module.latent).to(real)
         says = module.critic(real), module.critic(module.generator(self.conditioned(noise, targets)))
-        return self._sums(*says, *self.both(*says, real, targets))
+        return self._sums(*says, *self.critic_and_generator_losses(*says, real, targets))
 
     def conditioned(self, noise: Tensor, targets: Tensor) -> Tensor:
         """Return what the generator makes samples of."""
         return noise
 
-    def both(
+    def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the losses of critic and generator, of all that the critic says of real and of made samples."""
-        return self.losses(first(of_real), first(of_fake))
+        return self.losses(primary_output(of_real), primary_output(of_fake))
 
     @torch.no_grad()
     def _sums(
         self, of_real: Outputs, of_fake: Outputs, critic_loss: Tensor, generator_loss: Tensor
     ) -> Tensor:
-        samples = len(first(of_real))
+        samples = len(primary_output(of_real))
         known = {
             "loss": critic_loss + generator_loss,
             "critic_loss": critic_loss,
             "generator_loss": generator_loss,
-            "distance": first(of_real).mean() - first(of_fake).mean(),
+            "distance": primary_output(of_real).mean() - primary_output(of_fake).mean(),
         }
         means = [float(known[name]) for name in self.names]
         return samples * torch.tensor([1.0, *means], dtype=torch.float64)
@@ -83,18 +98,7 @@ class GanProblem:
         return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}
 
 
-def gan_problem(run: Run, problem: Gan) -> GanProblem:
-    """Return what a run of a gan learns. Raises UserError if a user's function cannot be read."""
-    from nnlo_lib.problems.showers import Showers
-
-    assert isinstance(run.loss, str), "config refuses others"
-    settings = losses_of(run.loss), run.metrics, problem.critic_steps, problem.gradient_penalty
-    return (
-        GanProblem(*settings) if problem.energy_weight is None else Showers(*settings, problem.energy_weight)
-    )
-
-
-def frozen(network: nn.Module, samples: Tensor) -> Outputs:
+def apply_frozen(network: nn.Module, samples: Tensor) -> Outputs:
     """Apply a network whose parameters get no gradient and whose batch-norm statistics stay as they are."""
     parameters = {name: each.detach() for name, each in network.named_parameters()}
     buffers = {name: each.clone() for name, each in network.named_buffers()}
@@ -107,5 +111,37 @@ def _detached(outputs: Outputs) -> Outputs:
 
 def fixed_noise(samples: int, latent: int) -> Tensor:
     """Return the noise (samples, latent) of which samples are made for measuring and for looking at."""
-    generator = torch.Generator().manual_seed(stream(0, "noise to look at"))
+    generator = torch.Generator().manual_seed(derive_seed(0, "noise to look at"))
     return torch.randn(samples, latent, generator=generator)
+
+
+class CalorimeterGanProblem(GanProblem):
+    """A gan whose labels are energies: they multiply the noise, and the critic tells them.
+
+    The critic returns (real, energy, sum of the cells). To both losses `weight` times the relative errors of energy
+    and sum are added: of real showers, and of made ones against the real shower of that energy.
+    """
+
+    def __init__(
+        self, losses: GanLosses, metrics: tuple[str, ...], critic_steps: int, penalty: float, weight: float
+    ) -> None:
+        super().__init__(losses, metrics, critic_steps, penalty)
+        self._weight = weight
+
+    def conditioned(self, noise: Tensor, targets: Tensor) -> Tensor:
+        """Multiply the noise of each shower by its energy."""
+        return noise * targets.reshape(-1, 1).to(noise)
+
+    def critic_and_generator_losses(
+        self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses of critic and generator."""
+        critic, generator = super().critic_and_generator_losses(of_real, of_fake, real, targets)
+        energies, sums = targets.reshape(-1, 1).to(real), real.flatten(1).sum(1, keepdim=True)
+        errors = [_relative(says[1], energies) + _relative(says[2], sums) for says in (of_real, of_fake)]
+        return critic + self._weight * (errors[0] + errors[1]), generator + self._weight * errors[1]
+
+
+def _relative(told: Tensor, true: Tensor) -> Tensor:
+    """Return the mean absolute relative error, as Keras's MAPE / 100."""
+    return ((told - true) / true.abs().clamp(min=1e-7)).abs().mean()

@@ -7,34 +7,36 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nnlo_lib.config import Classification, Regression
-from nnlo_lib.config.measures import TOP
-from nnlo_lib.errors import UserError
-from nnlo_lib.problems import classes
-from nnlo_lib.problems.elementwise import elementwise
-from nnlo_lib.user_function import last_line, user_function
+from nnlo_lib.config.metrics import TOP_K_ACCURACY_PATTERN
+from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function
+from nnlo_lib.problems import classification_metrics as classes
+from nnlo_lib.problems.regression_losses import elementwise
 
 PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels (samples, ...) -> (samples,)
 
 
-def loss_of(problem: Classification | Regression, name: str) -> PerSample:
+def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) -> PerSample:
     """Return a problem's loss. Raises UserError if a user's function cannot be read."""
-    smoothing = problem.label_smoothing if isinstance(problem, Classification) else 0.0
-    return measure_of(problem, name, smoothing)
+    smoothing = problem.label_smoothing if isinstance(problem, ClassificationConfig) else 0.0
+    return metric_by_name(problem, name, smoothing)
 
 
-def measure_of(problem: Classification | Regression, name: str, smoothing: float = 0.0) -> PerSample:
+def metric_by_name(
+    problem: ClassificationConfig | RegressionConfig, name: str, smoothing: float = 0.0
+) -> PerSample:
     """Return a loss or a metric. Raises UserError if a user's function cannot be read."""
     if ".py:" in name:
         return _from_file(name)
     probabilities = problem.outputs == "probabilities"
-    if isinstance(problem, Regression):
-        return partial(_compared, elementwise(probabilities, problem.huber_delta)[name], aligned)
-    if found := TOP.fullmatch(name):
-        return partial(classes.top, k=int(found[1]))
+    if isinstance(problem, RegressionConfig):
+        return partial(_compared, elementwise(probabilities, problem.huber_delta)[name], labels_like_outputs)
+    if found := TOP_K_ACCURACY_PATTERN.fullmatch(name):
+        return partial(classes.top_k_accuracy, k=int(found[1]))
     if name in ("cross_entropy", "nll", "accuracy"):
         return _of_classes(name, probabilities, smoothing)
-    return partial(_compared, elementwise(probabilities)[name], expected)
+    return partial(_compared, elementwise(probabilities)[name], targets_like_outputs)
 
 
 def _of_classes(name: str, probabilities: bool, smoothing: float) -> PerSample:
@@ -47,7 +49,7 @@ def _of_classes(name: str, probabilities: bool, smoothing: float) -> PerSample:
     return known[name]
 
 
-def aligned(outputs: Tensor, labels: Tensor) -> Tensor:
+def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return labels as numbers (samples, k), like outputs (samples, k); raises UserError if they are not as many."""
     numbers = labels.reshape(len(labels), -1).to(outputs.dtype)
     if numbers.shape != outputs.shape:
@@ -57,10 +59,10 @@ def aligned(outputs: Tensor, labels: Tensor) -> Tensor:
     return numbers
 
 
-def expected(outputs: Tensor, labels: Tensor) -> Tensor:
+def targets_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return what outputs (samples, k) should be: classes are one-hot, or 0 and 1 of a single output."""
     if labels.dtype != torch.int64 or outputs.shape[1] == 1:
-        return aligned(outputs, labels)
+        return labels_like_outputs(outputs, labels)
     return functional.one_hot(labels, outputs.shape[1]).to(outputs.dtype)
 
 
@@ -72,9 +74,9 @@ def _compared(compare: PerSample, wanted: PerSample, outputs: Tensor, labels: Te
 
 def _from_file(name: str) -> PerSample:
     try:
-        function = user_function(name)
+        function = load_user_function(name)
     except Exception as error:
-        raise UserError(f"{name} cannot be used: {last_line(error)}") from error
+        raise UserError(f"{name} cannot be used: {error_with_source_line(error)}") from error
     return partial(_checked, name, function)
 
 
@@ -82,7 +84,7 @@ def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) ->
     try:
         values = function(outputs, labels)
     except Exception as error:
-        raise UserError(f"{name}(outputs, targets) failed: {last_line(error)}") from error
+        raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
     if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
         what = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise UserError(f"{name} returned {what}; it must return a number for each of {len(labels)} samples")

@@ -1,18 +1,24 @@
 """Learn from samples that have answers: classes or numbers."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.problems.outputs import Outputs
-from nnlo_lib.problems.problem import Objective
+from nnlo_lib.config import Run
+from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.problems.base import BatchLoss, Problem
+from nnlo_lib.problems.classification_metrics import predicted
+from nnlo_lib.problems.losses import loss_by_name, metric_by_name
+from nnlo_lib.problems.multi_output import MultiOutputLoss, Outputs, metric_of_output, primary_output
 
 Measure = Callable[[Outputs, Tensor], Tensor]  # what the model returns, labels (samples, ...) -> (samples,)
 Predicted = Callable[[Outputs], Tensor]  # what the model returns -> (samples,) classes
 
 
-class Supervised:
+class SupervisedProblem(Problem):
     """A loss and metrics, a number for each sample, over a model's outputs and labels; of classes the predicted ones."""
 
     def __init__(
@@ -22,20 +28,36 @@ class Supervised:
         self.losses, self.predicted = losses, predicted
         self._metrics = list(metrics.values())
 
-    def objective(
+    @classmethod
+    def from_config(cls, config: ClassificationConfig | RegressionConfig, run: Run) -> "SupervisedProblem":
+        """Return a problem whose samples have answers."""
+        metrics = {
+            metric_column(name): metric_of_output(name, partial(metric_by_name, config))
+            for name in run.metrics
+        }
+        losses = MultiOutputLoss(run.loss, run.loss_weights, partial(loss_by_name, config))
+        if isinstance(config, RegressionConfig):
+            return cls(losses, metrics)
+        return cls(
+            losses,
+            metrics,
+            lambda outputs: predicted(primary_output(outputs), config.outputs == "probabilities"),
+        )
+
+    def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
-    ) -> Objective:
+    ) -> BatchLoss:
         """Return the mean loss of a mini-batch, and its sums."""
         outputs = module(*inputs)
         loss = self.losses(outputs, targets).mean()
-        return Objective(loss, lambda: self.sums(outputs, targets, loss))
+        return BatchLoss(loss, lambda: self.sums(outputs, targets, loss))
 
     @torch.no_grad()
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the sums of what the model makes of some samples."""
-        return self.measured(module(*inputs), targets)
+        return self.sums_of_outputs(module(*inputs), targets)
 
-    def measured(self, outputs: Outputs, labels: Tensor) -> Tensor:
+    def sums_of_outputs(self, outputs: Outputs, labels: Tensor) -> Tensor:
         """Return the sums of what a model answered."""
         return self.sums(outputs, labels, self.losses(outputs, labels).mean())
 

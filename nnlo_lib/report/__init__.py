@@ -1,0 +1,1 @@
+"""The HTML report and the summary tables of finished runs and searches."""

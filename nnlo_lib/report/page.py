@@ -7,28 +7,30 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from nnlo_lib.data.atomic import replacing
-from nnlo_lib.report import (
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.report import formatting
+from nnlo_lib.report.charts import learning_curves
+from nnlo_lib.report.finished_job import group_by_run, load_jobs
+from nnlo_lib.report.search.section import search_section
+from nnlo_lib.report.sections import (
     attempts,
+    communication,
     comparison,
     confusion,
-    costs,
-    exchange,
+    consensus,
+    gan_samples,
     headline,
-    layers,
-    monitor,
-    nodes,
-    plots,
+    model_layers,
     provenance,
-    samples,
-    words,
+    resource_usage,
+    time_and_traffic,
 )
-from nnlo_lib.report.clock import Clock, clock
-from nnlo_lib.report.job import Job, by_run, load_jobs, read_text
-from nnlo_lib.report.search_section import search_section
-from nnlo_lib.report.tables import ranking, read_summary
+from nnlo_lib.report.tables import ranking_metric, read_summary
+from nnlo_lib.report.time_base import TimeBase, time_base_of
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.published_file import read_text
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "templates"
 
 
 def write_page(
@@ -40,7 +42,7 @@ def write_page(
     """
     jobs = load_jobs(folders)
     text = render(jobs, summary, experiment_file, search)
-    with replacing(output) as part:
+    with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
 
@@ -50,35 +52,37 @@ def write_search_page(output: Path, search: Path) -> None:
     text = (
         _environment()
         .get_template("search_page.html")
-        .render(css=_css(), search=found, drawing=plots, words=words)
+        .render(css=_css(), search=found, drawing=learning_curves, words=formatting)
     )
-    with replacing(output) as part:
+    with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
 
-def render(jobs: Sequence[Job], summary: Path, experiment_file: Path, search: Path | None = None) -> str:
+def render(
+    jobs: Sequence[FinishedRun], summary: Path, experiment_file: Path, search: Path | None = None
+) -> str:
     """Return the page; the same inputs give the same bytes."""
-    timed_by = clock(jobs)
-    panels = plots.panels(jobs, timed_by)
+    timed_by = time_base_of(jobs)
+    panels = learning_curves.learning_curve_panels(jobs, timed_by)
     template = _environment().get_template("page.html")
     return template.render(
         css=_css(),
         search=search_section(search) if search else None,
         experiment_file=experiment_file,
         experiment=read_text(experiment_file),
-        runs=list(by_run(jobs)),
+        runs=list(group_by_run(jobs)),
         job_count=len(jobs),
         title=jobs[0].summary.get("experiment") or experiment_file.stem,
-        drawing=plots,
-        words=words,
+        drawing=learning_curves,
+        words=formatting,
         panels=panels,
         banded=any(curve.band for panel in panels for curve in panel.curves),
-        confusions=confusion.confusions(jobs),
-        pictures=samples.pictures(jobs),
+        confusions=confusion.confusion_matrices(jobs),
+        pictures=gan_samples.sample_images(jobs),
         clock=timed_by,
         **_tables(jobs, summary, timed_by),
         **_costs(jobs),
-        **_use(jobs),
+        **_resource_usage(jobs),
         **_attempts(jobs),
         **_provenance(jobs, experiment_file),
     )
@@ -96,58 +100,69 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("percent", "share", "plural", "listing")}
+    environment.filters |= {
+        name: getattr(formatting, name) for name in ("percent", "share", "plural", "listing")
+    }
     return environment
 
 
-def _tables(jobs: Sequence[Job], summary: Path, timed_by: Clock) -> dict[str, Any]:
+def _tables(jobs: Sequence[FinishedRun], summary: Path, timed_by: TimeBase) -> dict[str, Any]:
     table = read_summary(summary, jobs)
-    ranked_by, _ = ranking(table)
+    ranked_by, _ = ranking_metric(table)
     headings, rows = comparison.job_rows(table)
     samples = {job.evaluation["samples"] for job in jobs}
     return {
-        "headline": headline.headline(table, timed_by, attempts.sentence(jobs)),
+        "headline": headline.headline(table, timed_by, attempts.interruptions_sentence(jobs)),
         "repetitions": headline.repetitions(table),
-        "weight": headline.weight(samples.pop()) if ranked_by == "accuracy" and len(samples) == 1 else "",
-        "measured_on": headline.measured_on({job.evaluation.get("split", "test") for job in jobs}),
-        "columns": comparison.columns(table, timed_by),
-        "dots": comparison.dots(table, ranked_by),
+        "weight": headline.sample_weight_sentence(samples.pop())
+        if ranked_by == "accuracy" and len(samples) == 1
+        else "",
+        "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
+        "columns": comparison.comparison_columns(table, timed_by),
+        "dots": comparison.job_positions(table, ranked_by),
         "headings": headings,
         "rows": rows,
-        "own_models": nodes.own_models(jobs),
-        "agreement": nodes.agreement(jobs, nodes.spans(table, ranked_by)),
+        "own_models": consensus.runs_with_node_models(jobs),
+        "agreement": consensus.consensus_table(jobs, consensus.node_metric_ranges(table, ranked_by)),
     }
 
 
-def _costs(jobs: Sequence[Job]) -> dict[str, Any]:
-    times, volumes = costs.times(jobs), costs.volumes(jobs)
+def _costs(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
+    times, volumes = time_and_traffic.seconds_by_phase(jobs), time_and_traffic.bytes_by_purpose(jobs)
     return {
         "times": times,
-        "phases": costs.names(times),
-        "waiting": costs.waiting(times),
+        "phases": time_and_traffic.segment_names(times),
+        "waiting": time_and_traffic.waiting_sentence(times),
         "volumes": volumes,
-        "purposes": costs.names(volumes),
-        "exchange": exchange.exchange(jobs),
-        "stale": bool(exchange.staleness(jobs)),
+        "purposes": time_and_traffic.segment_names(volumes),
+        "exchange": communication.communication_table(jobs),
+        "stale": bool(communication.staleness(jobs)),
     }
 
 
-def _use(jobs: Sequence[Job]) -> dict[str, Any]:
-    watched = monitor.tables(jobs)
-    return {"used": monitor.means(watched), "use_panels": monitor.panels(watched, list(by_run(jobs)))}
-
-
-def _attempts(jobs: Sequence[Job]) -> dict[str, Any]:
-    courses = attempts.courses(jobs)
-    return {"courses": courses, "reasons": attempts.reasons(courses), "course_headings": attempts.HEADINGS}
-
-
-def _provenance(jobs: Sequence[Job], experiment_file: Path) -> dict[str, Any]:
+def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
+    watched = resource_usage.monitor_tables(jobs)
     return {
-        "settings": provenance.settings(jobs),
-        "models": layers.models(jobs),
-        "layer_headings": layers.HEADINGS,
-        "facts": provenance.facts(jobs),
+        "used": resource_usage.usage_table(watched),
+        "use_panels": resource_usage.usage_panels(watched, list(group_by_run(jobs))),
+    }
+
+
+def _attempts(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
+    courses = attempts.attempt_timelines(jobs)
+    return {
+        "courses": courses,
+        "reasons": attempts.end_reasons(courses),
+        "course_headings": attempts.HEADINGS,
+    }
+
+
+def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path) -> dict[str, Any]:
+    return {
+        "settings": provenance.resolved_settings(jobs),
+        "models": model_layers.trained_models(jobs),
+        "layer_headings": model_layers.HEADINGS,
+        "facts": provenance.provenance_facts(jobs),
         "packages": provenance.packages(jobs),
         "commands": provenance.commands(jobs, experiment_file),
     }

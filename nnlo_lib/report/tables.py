@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnlo_lib.config.stopping import better_of
-from nnlo_lib.data.atomic import replacing
-from nnlo_lib.errors import UserError
-from nnlo_lib.report.job import Job, read_table
+from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.published_file import read_table
 
 KEY = ("run", "seed", "fold")
 COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
@@ -32,20 +33,20 @@ class Spread:
         return gain > math.hypot(self.std, other.std)  # false where a spread is unknown (nan)
 
 
-def summarize(jobs: Sequence[Job]) -> pd.DataFrame:
+def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Return one row per job, in the order given; test metrics first, then `val_*`, and LAST."""
     rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
-    extra = pd.DataFrame([_more(job) for job in jobs])
+    extra = pd.DataFrame([_extra_results(job) for job in jobs])
     return pd.concat([rows, extra[[name for name in extra if name not in LAST] + list(LAST)]], axis=1)
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:
     """Write a summary as CSV, by rename."""
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         table.to_csv(part, index=False, lineterminator="\n")
 
 
-def read_summary(path: Path, jobs: Sequence[Job]) -> pd.DataFrame:
+def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Read a summary back. Raises UserError if it is damaged or does not hold exactly `jobs`."""
     table = read_table(path, (*COLUMNS, "epochs", "ranks", "restarts")).astype({"fold": "Int64"})
     keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
@@ -54,7 +55,7 @@ def read_summary(path: Path, jobs: Sequence[Job]) -> pd.DataFrame:
     return table
 
 
-def spreads(table: pd.DataFrame, column: str) -> dict[str, Spread]:
+def spread_by_run(table: pd.DataFrame, column: str) -> dict[str, Spread]:
     """Return the spread of a column for each run that has it, in order of first appearance."""
     groups = table.groupby("run", sort=False)[column].agg(["mean", "std", "count"])
     present = groups[groups["count"] > 0]
@@ -67,7 +68,7 @@ def test_metrics(table: pd.DataFrame) -> list[str]:
     return [name for name in map(str, table) if name not in known and not name.startswith("val_")]
 
 
-def ranking(table: pd.DataFrame) -> tuple[str, bool]:
+def ranking_metric(table: pd.DataFrame) -> tuple[str, bool]:
     """Return the column that runs are ranked by, and whether the highest is best.
 
     Accuracy; else the first metric that all jobs have, for losses may be of several kinds; else the loss.
@@ -75,7 +76,7 @@ def ranking(table: pd.DataFrame) -> tuple[str, bool]:
     if table["accuracy"].notna().any():
         return "accuracy", True
     common = [name for name in test_metrics(table) if table[name].notna().all()]
-    return (common[0], better_of(common[0]) == "larger") if common else ("loss", False)
+    return (common[0], better_direction(common[0]) == "larger") if common else ("loss", False)
 
 
 def spread_of(values: Sequence[float]) -> Spread:
@@ -90,7 +91,7 @@ def leaders(values: dict[str, Spread], highest: bool) -> list[str]:
     return [run for run in ranked if run == ranked[0] or not values[ranked[0]].beats(values[run], highest)]
 
 
-def _test(job: Job) -> dict[str, object]:
+def _test(job: FinishedRun) -> dict[str, object]:
     summary, evaluation = job.summary, job.evaluation
     return {
         **dict(zip(KEY, job.key, strict=True)),
@@ -102,7 +103,7 @@ def _test(job: Job) -> dict[str, object]:
     }
 
 
-def _more(job: Job) -> dict[str, object]:
+def _extra_results(job: FinishedRun) -> dict[str, object]:
     summary = job.summary
     others = {name: value for name, value in job.evaluation.items() if _is_metric(name, value)}
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}

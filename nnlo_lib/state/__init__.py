@@ -1,0 +1,1 @@
+"""Files below `state/` of a run: lease, attempts, tables, sample ledger, log."""

@@ -7,82 +7,93 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.state.claim import Claim
-from nnlo_lib.state.rival import Rival
-from nnlo_lib.state.speech import say
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.state.lease_owner import LeaseOwner, OwnerMonitor
 
-BEAT = 5.0  # seconds
-PATIENCE = 30.0  # seconds without a beat after which an owner counts as dead
-GLANCE = 0.5  # seconds between two looks at another owner
-NAME = "lease.json"
+logger = get_logger(__name__)
+
+HEARTBEAT_INTERVAL_S = 5.0  # seconds
+OWNER_TIMEOUT_S = 30.0  # seconds without a beat after which an owner counts as dead
+LEASE_POLL_INTERVAL_S = 0.5  # seconds between two looks at another owner
 
 
-class HeldError(Exception):
+class LeaseHeldError(Exception):
     """Another owner kept the lease for as long as one could wait."""
 
 
 class Lease:
     """The lease of a run's `state/`. lost: set as soon as it is found to be another's, or gone."""
 
-    def __init__(self, folder: Path, beat: float = BEAT, patience: float = PATIENCE) -> None:
-        self._path, self._beat, self._patience = folder / NAME, beat, patience
-        self._claim = Claim.fresh()
-        self._over = Event()
-        self._heart = Thread(target=self._keep, daemon=True)
+    def __init__(
+        self, folder: Path, beat: float = HEARTBEAT_INTERVAL_S, patience: float = OWNER_TIMEOUT_S
+    ) -> None:
+        self._path = StatePaths(folder).lease
+        self._heartbeat_interval_s, self._owner_timeout_s = beat, patience
+        self._this_owner = LeaseOwner.for_this_process()
+        self._released = Event()
+        self._heartbeat_thread = Thread(target=self._run_heartbeat, daemon=True)
         self.lost = Event()
 
-    def acquire(self, patient: bool, give_up: Callable[[], bool]) -> Rival | None:
+    def acquire(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
         """Become the owner; return the one in whose place this is, if it left its lease behind.
 
-        Raises UserError if another owner lives and one is not `patient`, or the disk refuses; HeldError if it still
+        Raises UserError if another owner lives and one is not `patient`, or the disk refuses; LeaseHeldError if it still
         lives when `give_up` says so.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            evicted = self._contend(patient, give_up)
+            evicted = self._acquire_loop(patient, give_up)
         except OSError as error:
             raise UserError(
                 f"cannot write {self._path}, which keeps others away from this run: {error}"
             ) from error
         if evicted and not evicted.is_dead:  # of a node that the scheduler has lost: it ends itself by then
-            time.sleep(1.4 * self._beat)
+            time.sleep(1.4 * self._heartbeat_interval_s)
         return evicted
 
     def release(self) -> None:
         """Let the next owner in."""
-        self._over.set()
-        self._heart.join()
+        self._released.set()
+        self._heartbeat_thread.join()
         with suppress(OSError):
-            if self._is_ours():
+            if self._is_held():
                 self._path.unlink()
 
-    def _contend(self, patient: bool, give_up: Callable[[], bool]) -> Rival | None:
+    def _acquire_loop(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
         evicted = None
-        while not self._take():
+        while not self._try_create():
             with suppress(FileNotFoundError):  # released between two looks
-                evicted = self._outlast(Rival(self._path, self._patience), patient, give_up) or evicted
+                evicted = (
+                    self._wait_for_owner(OwnerMonitor(self._path, self._owner_timeout_s), patient, give_up)
+                    or evicted
+                )
         return evicted
 
-    def _outlast(self, rival: Rival, patient: bool, give_up: Callable[[], bool]) -> Rival | None:
+    def _wait_for_owner(
+        self, rival: OwnerMonitor, patient: bool, give_up: Callable[[], bool]
+    ) -> OwnerMonitor | None:
         """Wait until the lease is not the rival's any more; return the rival if it was evicted."""
-        requeued, told = patient and rival.claim.is_of_same_job(self._claim), False
-        while rival.look():
+        requeued, told = patient and rival.lease_owner.is_of_same_job(self._this_owner), False
+        while rival.poll():
             if rival.is_dead or requeued:
-                return rival if self._evict(rival) else None
-            if rival.is_alive and not patient:
-                raise UserError(_refusal(self._path, rival.claim))
+                return rival if self._take_over(rival) else None
+            if rival.has_shown_heartbeat and not patient:
+                raise UserError(_held_message(self._path, rival.lease_owner))
             if give_up():
-                raise HeldError(f"{self._path.parents[1]} still belongs to {rival.claim}")
+                raise LeaseHeldError(f"{self._path.parents[1]} still belongs to {rival.lease_owner}")
             if not told:
-                say(f"{self._path.parents[1]} belongs to {rival.claim}: waiting for its end, or its silence")
+                logger.info(
+                    f"{self._path.parents[1]} belongs to {rival.lease_owner}: waiting for its end, or its silence"
+                )
                 told = True
-            time.sleep(GLANCE)
+            time.sleep(LEASE_POLL_INTERVAL_S)
         return None
 
-    def _evict(self, rival: Rival) -> bool:
+    def _take_over(self, rival: OwnerMonitor) -> bool:
         """Take the lease away from the rival, and from nobody who was quicker to do so."""
-        aside = self._path.with_name(f".{NAME}.{self._claim.owner}.evicted")
+        aside = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}.evicted")
         self._path.rename(aside)
         try:
             if aside.read_bytes() != rival.content:
@@ -92,43 +103,43 @@ class Lease:
         finally:
             aside.unlink()
         what = "has ended without a word" if rival.is_dead else "is an earlier run of this job"
-        say(f"warning: took {self._path.parents[1]} over from {rival.claim}, which {what}")
+        logger.warning(f"took {self._path.parents[1]} over from {rival.lease_owner}, which {what}")
         return True
 
-    def _take(self) -> bool:
-        part = self._path.with_name(f".{NAME}.{self._claim.owner}")
+    def _try_create(self) -> bool:
+        part = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}")
         try:
-            self._claim.write(part)
+            self._this_owner.write(part)
             os.link(part, self._path)
         except FileExistsError:
-            if not self._is_ours():  # NFS may repeat a request that it has granted
+            if not self._is_held():  # NFS may repeat a request that it has granted
                 return False
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
-        self._heart.start()
+        self._heartbeat_thread.start()
         return True
 
-    def _is_ours(self) -> bool:
-        return Claim.parse(self._path.read_bytes()) == self._claim
+    def _is_held(self) -> bool:
+        return LeaseOwner.parse(self._path.read_bytes()) == self._this_owner
 
-    def _keep(self) -> None:
+    def _run_heartbeat(self) -> None:
         """Beat until released; find out if the lease was lost."""
         beaten = time.monotonic()
-        while not self._over.wait(self._beat) and not self.lost.is_set():
+        while not self._released.wait(self._heartbeat_interval_s) and not self.lost.is_set():
             try:
-                if not self._is_ours():
+                if not self._is_held():
                     self.lost.set()
                 os.utime(self._path)
                 beaten = time.monotonic()
             except FileNotFoundError:
                 self.lost.set()
             except OSError:  # a disk may be away for a while, but others count
-                if time.monotonic() - beaten > self._patience:
+                if time.monotonic() - beaten > self._owner_timeout_s:
                     self.lost.set()
 
 
-def _refusal(path: Path, claim: Claim) -> str:
+def _held_message(path: Path, claim: LeaseOwner) -> str:
     return (
         f"{path.parents[1]} is being written by {claim}, which lives: wait for it, or end it there "
         f"(kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "") + ") and run this again"

@@ -1,6 +1,6 @@
 """Graphs between nodes and the matrices they mix their parameters with."""
 
-from nnlo_lib.topology.mixing import Mixing
-from nnlo_lib.topology.topology import Topology, topology
+from nnlo_lib.topology.mixing import MixingMatrix
+from nnlo_lib.topology.topology import Topology, build_topology
 
-__all__ = ["Mixing", "Topology", "topology"]
+__all__ = ["MixingMatrix", "Topology", "build_topology"]

@@ -7,63 +7,85 @@ from typing import assert_never
 
 import networkx as nx
 
-from nnlo_lib import config
-from nnlo_lib.errors import UserError
+from nnlo_lib.config.topology import (
+    CompleteBipartiteGraphConfig,
+    CompleteGraphConfig,
+    CycleGraphConfig,
+    DirectedEdgesGraphConfig,
+    DiskGraphConfig,
+    Edge,
+    EdgesGraphConfig,
+    ErdosRenyiGraphConfig,
+    ExponentialGraphConfig,
+    GraphConfig,
+    GridGraphConfig,
+    HypercubeGraphConfig,
+    OnePeerExponentialGraphConfig,
+    PathGraphConfig,
+    RandomGraphConfig,
+    RandomRegularGraphConfig,
+    RectangularGraphConfig,
+    StarGraphConfig,
+    TorusGraphConfig,
+    WattsStrogatzGraphConfig,
+    WheelGraphConfig,
+)
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.topology.random_graphs import random_graph
 
 
-def graph(settings: config.Graph, nodes: int, seed: int, round: int) -> nx.Graph:
+def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.Graph:
     """Return the graph of a round: undirected, or a DiGraph whose edges go from sender to receiver.
 
     A pure function of its arguments. Raises UserError where there is no such graph.
     """
     match settings:
-        case config.Wheel():
+        case WheelGraphConfig():
             return nx.wheel_graph(nodes)
-        case config.Cycle():
+        case CycleGraphConfig():
             return nx.cycle_graph(nodes) if nodes > 2 else nx.path_graph(nodes)
-        case config.Star():
+        case StarGraphConfig():
             return nx.star_graph(nodes - 1)
-        case config.Path():
+        case PathGraphConfig():
             return nx.path_graph(nodes)
-        case config.Complete():
+        case CompleteGraphConfig():
             return nx.complete_graph(nodes)
-        case config.Grid():
+        case GridGraphConfig():
             return grid(settings, nodes, periodic=False)
-        case config.Torus():
+        case TorusGraphConfig():
             return grid(settings, nodes, periodic=True)
-        case config.Hypercube():
+        case HypercubeGraphConfig():
             return hypercube(nodes)
-        case config.Exponential():
-            return shifts(nodes, range(hops(nodes)))
-        case config.OnePeerExponential():
-            return shifts(nodes, [round % hops(nodes)] if nodes > 1 else [])
-        case config.CompleteBipartite():
-            return linked(nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2)))
-        case config.Edges():
-            return linked(nx.Graph(), nodes, known(settings.edges, nodes))
-        case config.DirectedEdges():
-            return linked(nx.DiGraph(), nodes, known(settings.edges, nodes))
+        case ExponentialGraphConfig():
+            return shifts(nodes, range(ceil_log2(nodes)))
+        case OnePeerExponentialGraphConfig():
+            return shifts(nodes, [round % ceil_log2(nodes)] if nodes > 1 else [])
+        case CompleteBipartiteGraphConfig():
+            return add_links(nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2)))
+        case EdgesGraphConfig():
+            return add_links(nx.Graph(), nodes, checked_edges(settings.edges, nodes))
+        case DirectedEdgesGraphConfig():
+            return add_links(nx.DiGraph(), nodes, checked_edges(settings.edges, nodes))
         case (
-            config.ErdosRenyi()
-            | config.Random()
-            | config.WattsStrogatz()
-            | config.RandomRegular()
-            | config.Disk()
+            ErdosRenyiGraphConfig()
+            | RandomGraphConfig()
+            | WattsStrogatzGraphConfig()
+            | RandomRegularGraphConfig()
+            | DiskGraphConfig()
         ):
             return random_graph(settings, nodes, seed, round)
         case _:
             assert_never(settings)
 
 
-def linked(graph: nx.Graph, nodes: int, edges: Iterable[config.Link]) -> nx.Graph:
+def add_links(graph: nx.Graph, nodes: int, edges: Iterable[Edge]) -> nx.Graph:
     """Return `graph` with these nodes and edges."""
     graph.add_nodes_from(range(nodes))
     graph.add_edges_from(edges)
     return graph
 
 
-def hops(nodes: int) -> int:
+def ceil_log2(nodes: int) -> int:
     """Return how many powers of two are below `nodes`: ceil(log2 nodes)."""
     return (nodes - 1).bit_length()
 
@@ -71,7 +93,7 @@ def hops(nodes: int) -> int:
 def shifts(nodes: int, exponents: Iterable[int]) -> nx.DiGraph:
     """Return the directed graph in which i sends to i + 2^k, for each k in `exponents`."""
     pairs = itertools.product(range(nodes), exponents)
-    return linked(nx.DiGraph(), nodes, ((i, (i + 2**k) % nodes) for i, k in pairs))
+    return add_links(nx.DiGraph(), nodes, ((i, (i + 2**k) % nodes) for i, k in pairs))
 
 
 def hypercube(nodes: int) -> nx.Graph:
@@ -79,20 +101,20 @@ def hypercube(nodes: int) -> nx.Graph:
     if nodes & (nodes - 1):
         raise UserError(
             f"topology.name: a hypercube needs a power of two nodes, these are {nodes}; "
-            f"take {2 ** hops(nodes)} or another graph"
+            f"take {2 ** ceil_log2(nodes)} or another graph"
         )
-    pairs = itertools.product(range(nodes), range(hops(nodes)))
-    return linked(nx.Graph(), nodes, ((i, i ^ 2**k) for i, k in pairs))
+    pairs = itertools.product(range(nodes), range(ceil_log2(nodes)))
+    return add_links(nx.Graph(), nodes, ((i, i ^ 2**k) for i, k in pairs))
 
 
-def grid(settings: config.Rectangle, nodes: int, periodic: bool) -> nx.Graph:
+def grid(settings: RectangularGraphConfig, nodes: int, periodic: bool) -> nx.Graph:
     """Return rows and columns of nodes, numbered row by row."""
     rows, columns = rectangle(settings, nodes)
     graph = nx.grid_2d_graph(rows, columns, periodic=periodic)
     return nx.convert_node_labels_to_integers(graph, ordering="sorted")
 
 
-def rectangle(settings: config.Rectangle, nodes: int) -> tuple[int, int]:
+def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
     """Return rows and columns, where not given those of the most square rectangle."""
     square = max(side for side in range(1, math.isqrt(nodes) + 1) if nodes % side == 0)
     rows = settings.rows or (nodes // settings.columns if settings.columns else square)
@@ -107,7 +129,7 @@ def rectangle(settings: config.Rectangle, nodes: int) -> tuple[int, int]:
     return rows, columns
 
 
-def known(edges: tuple[config.Link, ...], nodes: int) -> tuple[config.Link, ...]:
+def checked_edges(edges: tuple[Edge, ...], nodes: int) -> tuple[Edge, ...]:
     """Return `edges`, which must be between nodes that there are."""
     for one, other in edges:
         if max(one, other) >= nodes:

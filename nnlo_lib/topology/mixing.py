@@ -9,7 +9,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Mixing:
+class MixingMatrix:
     """Hold the mixing matrix of one round.
 
     `matrix` has shape (nodes, nodes) and is read-only; row i holds the weights of what node i receives. A weight
@@ -21,7 +21,7 @@ class Mixing:
     def __post_init__(self) -> None:
         self.matrix.setflags(write=False)
 
-    def neighbours(self, rank: int) -> dict[int, float]:
+    def neighbors(self, rank: int) -> dict[int, float]:
         """Return whom `rank` receives from and with which weight, in ascending order, without itself."""
         row = self.matrix[rank]
         others = _others(row, rank)
@@ -32,7 +32,7 @@ class Mixing:
         receivers: list[int] = _others(self.matrix[:, rank], rank).tolist()
         return receivers
 
-    def own(self, rank: int) -> float:
+    def self_weight(self, rank: int) -> float:
         """Return the weight that `rank` keeps for itself."""
         return float(self.matrix[rank, rank])
 

@@ -7,12 +7,24 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from nnlo_lib import config
-from nnlo_lib.errors import UserError
-from nnlo_lib.streams import stream
+from nnlo_lib.config.topology import (
+    DiskGraphConfig,
+    ErdosRenyiGraphConfig,
+    RandomGraphConfig,
+    RandomRegularGraphConfig,
+    WattsStrogatzGraphConfig,
+)
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.rng import derive_seed
 
-RandomGraph = config.ErdosRenyi | config.Random | config.WattsStrogatz | config.RandomRegular | config.Disk
-TOLERANCE = 0.01  # of the algebraic connectivity
+RandomGraph = (
+    ErdosRenyiGraphConfig
+    | RandomGraphConfig
+    | WattsStrogatzGraphConfig
+    | RandomRegularGraphConfig
+    | DiskGraphConfig
+)
+CONNECTIVITY_TOLERANCE = 0.01  # of the algebraic connectivity
 
 
 def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx.Graph:
@@ -20,56 +32,61 @@ def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx
 
     Raises UserError where `gen_attempts` draws give none, or where no draw ever could.
     """
-    return found(settings, nodes, seed, round)[0]
+    return draw_connected(settings, nodes, seed, round)[0]
 
 
-def found(settings: RandomGraph, nodes: int, seed: int, round: int) -> tuple[nx.Graph, int]:
+def draw_connected(settings: RandomGraph, nodes: int, seed: int, round: int) -> tuple[nx.Graph, int]:
     """Return that graph, and after how many draws it came."""
     refuse_impossible(settings, nodes)
-    generator = np.random.default_rng(stream(seed, "topology", round))
+    generator = np.random.default_rng(derive_seed(seed, "topology", round))
     for attempt in range(1, settings.gen_attempts + 1):
         graph = draw(settings, nodes, generator)
-        if wanted(graph, settings):
+        if is_acceptable(graph, settings):
             return graph, attempt
-    raise UserError(given_up(settings, nodes, round))
+    raise UserError(draw_failure_message(settings, nodes, round))
 
 
 def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> nx.Graph:
     """Return one random graph, connected or not."""
     match settings:
-        case config.ErdosRenyi() | config.Random():
+        case ErdosRenyiGraphConfig() | RandomGraphConfig():
             return nx.fast_gnp_random_graph(nodes, settings.p, seed=generator)
-        case config.WattsStrogatz():
+        case WattsStrogatzGraphConfig():
             return nx.watts_strogatz_graph(nodes, settings.k, settings.p, seed=generator)
-        case config.RandomRegular():
+        case RandomRegularGraphConfig():
             return nx.random_regular_graph(settings.degree, nodes, seed=generator)
-        case config.Disk():
+        case DiskGraphConfig():
             return disk(settings, generator.random((nodes, 2)))
         case _:
             assert_never(settings)
 
 
-def wanted(graph: nx.Graph, settings: RandomGraph) -> bool:
+def is_acceptable(graph: nx.Graph, settings: RandomGraph) -> bool:
     """Tell whether a drawn graph is connected, and as well as asked for."""
-    if isinstance(settings, config.Disk) and settings.connectivity is not None:
-        return abs(algebraic_connectivity(nx.to_numpy_array(graph)) - settings.connectivity) <= TOLERANCE
+    if isinstance(settings, DiskGraphConfig) and settings.connectivity is not None:
+        return (
+            abs(algebraic_connectivity(nx.to_numpy_array(graph)) - settings.connectivity)
+            <= CONNECTIVITY_TOLERANCE
+        )
     return bool(nx.is_connected(graph))
 
 
-def disk(settings: config.Disk, points: NDArray[np.float64]) -> nx.Graph:
+def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
     """Link points, of shape (nodes, 2), within the radius or the smallest radius that gives the connectivity."""
     distance = np.linalg.norm(points[:, None] - points[None], axis=2)
     radius = settings.radius
     if settings.connectivity is not None:
-        radius = reaching(settings.connectivity, distance)
+        radius = radius_for_connectivity(settings.connectivity, distance)
     return nx.from_numpy_array(np.triu(distance <= radius, 1))
 
 
-def reaching(connectivity: float, distance: NDArray[np.float64]) -> float:
+def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) -> float:
     """Return the smallest radius with that algebraic connectivity, by bisection: it never falls as links come."""
     radii = np.unique(distance)
     at = bisect.bisect_left(
-        radii, connectivity - TOLERANCE, key=lambda radius: algebraic_connectivity(1.0 * (distance <= radius))
+        radii,
+        connectivity - CONNECTIVITY_TOLERANCE,
+        key=lambda radius: algebraic_connectivity(1.0 * (distance <= radius)),
     )
     return float(radii[min(at, radii.size - 1)])
 
@@ -82,25 +99,27 @@ def algebraic_connectivity(links: NDArray[np.float64]) -> float:
 def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
     """Refuse what no draw can give."""
     match settings:
-        case config.WattsStrogatz(k=k) if k >= nodes:
+        case WattsStrogatzGraphConfig(k=k) if k >= nodes:
             raise UserError(f"topology.k: {k} neighbours need more than {nodes} nodes; take a smaller k")
-        case config.RandomRegular(degree=degree) if degree >= nodes:
+        case RandomRegularGraphConfig(degree=degree) if degree >= nodes:
             raise UserError(f"topology.degree: {degree} neighbours need more than {nodes} nodes; take fewer")
-        case config.RandomRegular(degree=degree) if degree * nodes % 2:
+        case RandomRegularGraphConfig(degree=degree) if degree * nodes % 2:
             raise UserError(
                 f"topology.degree: no graph of {nodes} nodes has degree {degree}, the product must be even; "
                 f"take {degree - 1} or {degree + 1}"
             )
-        case config.Disk(connectivity=float(target)) if nodes < 2 or target > nodes + TOLERANCE:
+        case DiskGraphConfig(connectivity=float(target)) if (
+            nodes < 2 or target > nodes + CONNECTIVITY_TOLERANCE
+        ):
             raise UserError(
                 f"topology.connectivity: {target:g} is out of reach, {nodes} nodes have at most {nodes}, "
                 "all linked with all; take less"
             )
 
 
-def given_up(settings: RandomGraph, nodes: int, round: int) -> str:
+def draw_failure_message(settings: RandomGraph, nodes: int, round: int) -> str:
     """Say what was searched in vain and which key to change."""
-    key, searched = sought(settings)
+    key, searched = draw_target(settings)
     drawn = f" drawn for its round {round}" if round else ""
     return (
         f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} has {searched}; "
@@ -108,14 +127,14 @@ def given_up(settings: RandomGraph, nodes: int, round: int) -> str:
     )
 
 
-def sought(settings: RandomGraph) -> tuple[str, str]:
+def draw_target(settings: RandomGraph) -> tuple[str, str]:
     """Return which key says what graph is wanted, and that in words."""
     match settings:
-        case config.Disk(connectivity=float(target)):
-            return "connectivity", f"an algebraic connectivity within {TOLERANCE} of {target:g}"
-        case config.Disk():
+        case DiskGraphConfig(connectivity=float(target)):
+            return "connectivity", f"an algebraic connectivity within {CONNECTIVITY_TOLERANCE} of {target:g}"
+        case DiskGraphConfig():
             return "radius", f"all nodes connected at radius {settings.radius:g}"
-        case config.RandomRegular():
+        case RandomRegularGraphConfig():
             return "degree", f"all nodes connected at degree {settings.degree}"
         case _:
             return "p", f"all nodes connected at p {settings.p:g}"

@@ -6,16 +6,22 @@ from collections.abc import Iterator
 import networkx as nx
 import numpy as np
 
-from nnlo_lib import config
-from nnlo_lib.config.topology import Undirected
-from nnlo_lib.streams import stream
-from nnlo_lib.topology.graphs import graph
-from nnlo_lib.topology.mixing import Matrix, Mixing
-from nnlo_lib.topology.turns import drop, drops, period, redrawn, since, turn
-from nnlo_lib.topology.weights import directed, lossy, undirected
+from nnlo_lib.config.topology import GraphConfig, TopologyConfig, UndirectedGraphConfig
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.topology.graphs import build_graph
+from nnlo_lib.topology.mixing import Matrix, MixingMatrix
+from nnlo_lib.topology.mixing_weights import drop_links, push_sum_weights, undirected_weights
+from nnlo_lib.topology.time_varying import (
+    drop_probability,
+    first_round_of_graph,
+    graph_at_round,
+    has_drops,
+    has_redraws,
+    period,
+)
 
-KEPT = 64  # rounds and graphs held in memory
-EXACT = 1e-12  # an eigenvalue below is rounding
+TOPOLOGY_CACHE_SIZE = 64  # rounds and graphs held in memory
+EIGENVALUE_TOLERANCE = 1e-12  # an eigenvalue below is rounding
 
 
 class Topology:
@@ -26,15 +32,15 @@ class Topology:
     may be lost have their expected weight.
     """
 
-    def __init__(self, settings: config.Topology, nodes: int, seed: int) -> None:
+    def __init__(self, settings: TopologyConfig, nodes: int, seed: int) -> None:
         self.settings = settings
         self.nodes = nodes
         self.seed = seed
         self.period = period(settings, nodes)
-        self.static = self.period == 1 and not redrawn(settings) and not drops(settings)
-        self._at = functools.lru_cache(maxsize=KEPT)(self._mixing)
+        self.static = self.period == 1 and not has_redraws(settings) and not has_drops(settings)
+        self._at = functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)(self._mixing)
 
-    def at(self, round: int) -> Mixing:
+    def at(self, round: int) -> MixingMatrix:
         """Return the mixing of a round, the same object for every rank.
 
         Raises UserError where a graph of a later round could not be drawn.
@@ -67,7 +73,7 @@ class Topology:
 
         Never where graphs are redrawn.
         """
-        return not redrawn(self.settings) and bool(nx.is_bipartite(self._union().to_undirected()))
+        return not has_redraws(self.settings) and bool(nx.is_bipartite(self._union().to_undirected()))
 
     @functools.cached_property
     def spectral_gap(self) -> float:
@@ -77,22 +83,24 @@ class Topology:
         """
         product = functools.reduce(lambda before, matrix: matrix @ before, self._expected())
         moduli = np.sort(np.abs(np.linalg.eigvals(product)))
-        second = moduli[-2] if self.nodes > 1 and moduli[-2] > EXACT else 0.0
+        second = moduli[-2] if self.nodes > 1 and moduli[-2] > EIGENVALUE_TOLERANCE else 0.0
         return float(1 - second ** (1 / self.period))
 
-    def _mixing(self, round: int) -> Mixing:
-        settings, seed, own = turn(self.settings, self.seed, round)
-        mixing = _lossless(settings, self.nodes, seed, since(settings, self.nodes, own))
-        if not drop(settings):
+    def _mixing(self, round: int) -> MixingMatrix:
+        settings, seed, own = graph_at_round(self.settings, self.seed, round)
+        mixing = _lossless(settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own))
+        if not drop_probability(settings):
             return mixing
-        generator = np.random.default_rng(stream(seed, "topology drop", own))
-        return Mixing(lossy(mixing.matrix, drop(settings), generator))
+        generator = np.random.default_rng(derive_seed(seed, "topology drop", own))
+        return MixingMatrix(drop_links(mixing.matrix, drop_probability(settings), generator))
 
     def _expected(self) -> Iterator[Matrix]:
         for round in range(self.period):
-            settings, seed, own = turn(self.settings, self.seed, round)
-            matrix = _lossless(settings, self.nodes, seed, since(settings, self.nodes, own)).matrix
-            lost = drop(settings)
+            settings, seed, own = graph_at_round(self.settings, self.seed, round)
+            matrix = _lossless(
+                settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own)
+            ).matrix
+            lost = drop_probability(settings)
             yield (1 - lost) * matrix + lost * np.eye(self.nodes)
 
     def _union(self) -> nx.DiGraph:
@@ -100,8 +108,8 @@ class Topology:
         return nx.from_numpy_array(links & ~np.eye(self.nodes, dtype=bool), create_using=nx.DiGraph)
 
 
-@functools.lru_cache(maxsize=KEPT)
-def topology(settings: config.Topology, nodes: int, seed: int) -> Topology:
+@functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)
+def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
     """Return the topology of a run; the same arguments give the same object.
 
     Raises UserError, naming the key and the way out, where these nodes cannot form such a graph.
@@ -112,12 +120,12 @@ def topology(settings: config.Topology, nodes: int, seed: int) -> Topology:
     return made
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _lossless(settings: config.Graph, nodes: int, seed: int, round: int) -> Mixing:
-    links = graph(settings, nodes, seed, round)
-    if isinstance(settings, Undirected):
-        return Mixing(undirected(links, settings.weights))
-    return Mixing(directed(links))
+@functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)
+def _lossless(settings: GraphConfig, nodes: int, seed: int, round: int) -> MixingMatrix:
+    links = build_graph(settings, nodes, seed, round)
+    if isinstance(settings, UndirectedGraphConfig):
+        return MixingMatrix(undirected_weights(links, settings.weights))
+    return MixingMatrix(push_sum_weights(links))
 
 
 def _mutual(matrix: Matrix) -> bool:

@@ -1,0 +1,1 @@
+"""Training on one rank: data, replica, optimizer, evaluation and observation."""

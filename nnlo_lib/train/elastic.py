@@ -5,53 +5,53 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.algorithm import Algorithm, Role
-from nnlo_lib.algorithms.build import roles
-from nnlo_lib.checkpoint.checkpoints import Saved
-from nnlo_lib.checkpoint.part import Part
+from nnlo_lib.algorithms.base import Algorithm, Role
+from nnlo_lib.algorithms.factory import roles
+from nnlo_lib.checkpoint.checkpointer import SavedCheckpoint
+from nnlo_lib.checkpoint.rank_file import RankState
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
-from nnlo_lib.config.validity import rigid
-from nnlo_lib.errors import UserError
+from nnlo_lib.config.rules.combinations import reason_not_elastic
+from nnlo_lib.core.errors import UserError
 
-DEALT = ("sums", "ledger")  # what old ranks counted; each count goes to one new rank
+SUMMED_STATE = ("sums", "ledger")  # what old ranks counted; each count goes to one new rank
 
 
-def part_for(saved: Saved, run: Run, comm: Communicator, algorithm: Algorithm) -> Part:
+def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
     """Return what this rank goes on from: what it saved, or what it takes over if there were other ranks.
 
     Raises UserError if the run cannot go on with other ranks.
     """
     if saved.ranks == comm.size:
-        return saved.part(comm.rank)
-    if reason := rigid(run):
+        return saved.read_rank_state(comm.rank)
+    if reason := reason_not_elastic(run):
         raise UserError(
             f"{saved.folder} was written by {saved.ranks} ranks and cannot go on with {comm.size}: {reason}; "
             f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
         )
-    return _taken_over(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
+    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
 
 
-def _taken_over(
-    saved: Saved, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
-) -> Part:
+def _merge_rank_states(
+    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
+) -> RankState:
     """Return the role's mean state, and a share of what the old ranks counted; a server takes over from the old one."""
     workers = [number for number, role in enumerate(old) if role == "worker"]
-    parts = [saved.part(worker) for worker in workers]
+    parts = [saved.read_rank_state(worker) for worker in workers]
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
     if new[rank] == "server":
-        server = saved.part(rank)
-        return Part(server.tensors | used, server.progress)
+        server = saved.read_rank_state(rank)
+        return RankState(server.tensors | used, server.progress)
     place, places = new[:rank].count("worker"), new.count("worker")
     mine = parts[place::places]
     tensors = {
-        name: _dealt(tensor, [part.tensors[name] for part in mine])
-        if name in (*DEALT, *algorithm.dealt)
+        name: _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])
+        if name in (*SUMMED_STATE, *algorithm.summed_state)
         else _mean([part.tensors[name] for part in parts if name in part.tensors])
         for name, tensor in parts[0].tensors.items()
     }
     clocks = [state for part in mine for state in part.progress["stopwatches"]]
-    return Part(tensors | used, parts[0].progress | {"stopwatches": clocks})
+    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
@@ -60,7 +60,7 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
     return (total / len(tensors)).to(tensors[0].dtype)
 
 
-def _dealt(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
+def _sum_or_concatenate(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
     """Add up counts, or chain the rows of histograms; nothing where no old rank is left."""
     if like.dim() == 2:
         return torch.cat([like[:0], *mine])

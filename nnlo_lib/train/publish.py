@@ -12,40 +12,37 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from nnlo_lib.config.validity import needs
-from nnlo_lib.data.atomic import replacing
-from nnlo_lib.data.manifest import sha256
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.version import code_version
+from nnlo_lib.data.store.manifest import file_sha256
 from nnlo_lib.problems.gan import GanProblem
-from nnlo_lib.topology.topology import topology
-from nnlo_lib.train.code_version import code_version
-from nnlo_lib.train.data import PARTITION
-from nnlo_lib.train.measure import samples
-from nnlo_lib.train.observe.described import described
-from nnlo_lib.train.observe.observed import MONITOR, PROFILES, publish_observed
+from nnlo_lib.topology.topology import build_topology
+from nnlo_lib.train.evaluation import gan_samples as samples
+from nnlo_lib.train.observe.collect import PROFILE_GLOB, publish_observations
+from nnlo_lib.train.observe.model_summary import summarize_model
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.training import Training
+from nnlo_lib.train.trainer import Trainer
 
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
 
-OPTIONAL = ("nodes.csv", "validations.csv", samples.SHEET)
-OUTPUTS = ("model.safetensors", PARTITION, "history.csv", *OPTIONAL, "trace.json", "log.txt")
 
-
-def publish(training: Training, started: str, finished: str) -> None:
+def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     """Write model.safetensors, partition.npz, history.csv, summary.json, trace.json and log.txt from rank 0; all ranks call it."""
-    reports = training.comm.gather(
+    context = trainer.context
+    reports = context.comm.gather(
         {
             "host": socket.gethostname(),
-            "seconds": training.stopwatch.seconds(),
-            "traffic": training.stopwatch.traffic(),
-            "counts": {kind: list(counts.items()) for kind, counts in training.algorithm.counts().items()},
+            "seconds": context.phase_timer.seconds(),
+            "traffic": context.phase_timer.traffic(),
+            "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
     )
-    if training.comm.rank:
+    if context.comm.rank:
         return
-    folder = training.task.folder
-    tensors = {name: tensor.detach().cpu() for name, tensor in training.replica.module.state_dict().items()}
-    with replacing(folder / "model.safetensors") as part:
+    paths = context.task.paths
+    tensors = {name: tensor.detach().cpu() for name, tensor in context.replica.module.state_dict().items()}
+    with atomic_write(paths.model) as part:
         part.write_bytes(
             save(
                 {
@@ -54,30 +51,29 @@ def publish(training: Training, started: str, finished: str) -> None:
                 }
             )
         )
-    with replacing(folder / PARTITION) as part:
-        shutil.copyfile(training.task.state / PARTITION, part)
-    training.books.history.publish(folder / "history.csv")
-    for name in OPTIONAL:  # of another experiment before
-        (folder / name).unlink(missing_ok=True)
-    if training.books.nodes.rows:
-        training.books.nodes.publish(folder / "nodes.csv")
-    if training.books.validations.rows:
-        training.books.validations.publish(folder / "validations.csv")
-    if isinstance(training.problem, GanProblem):
-        samples.draw(training.replica.module, folder / samples.SHEET)
-    seen = publish_observed(training.task)
-    training.journal.publish(folder / "log.txt")
-    summary = _summary(training, reports, started, finished)
+    with atomic_write(paths.partition) as part:
+        shutil.copyfile(paths.state.partition, part)
+    trainer.recorder.history.publish(paths.history)
+    for path in paths.optional_outputs:  # of another experiment before
+        path.unlink(missing_ok=True)
+    if trainer.recorder.nodes.rows:
+        trainer.recorder.nodes.publish(paths.nodes)
+    if trainer.recorder.validations.rows:
+        trainer.recorder.validations.publish(paths.validations)
+    if isinstance(context.problem, GanProblem):
+        samples.draw_gan_samples(context.replica.module, paths.samples)
+    seen = publish_observations(context.task)
+    trainer.journal.publish(paths.log)
+    summary = _summary(trainer, reports, started, finished)
     _write(
-        folder / "summary.json",
-        summary | seen | {"outputs": _checksums(folder), "data": _data(training.task)},
+        paths.summary,
+        summary | seen | {"outputs": _checksums(paths), "data": _data(context.task)},
     )
 
 
-def _summary(
-    training: Training, reports: list[dict[str, Any]], started: str, finished: str
-) -> dict[str, Any]:
-    task, last = training.task, training.books.history.rows[-1]
+def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
+    context = trainer.context
+    task, last = context.task, trainer.recorder.history.rows[-1]
     by_rank = [report["seconds"] for report in reports]
     return {
         "experiment": task.experiment,
@@ -87,15 +83,15 @@ def _summary(
         "config": task.run.model_dump(mode="json"),
         "config_hash": task.run.hash,
         "code_version": code_version(),
-        "legs": training.legs,
+        "legs": trainer.position.legs,
         "packages": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "hosts": [report["host"] for report in reports],
-        "ranks": training.comm.size,
-        "roles": training.roles,
+        "ranks": context.comm.size,
+        "roles": context.roles,
         "model": {
             "name": task.run.model.name,
-            "parameters": training.replica.theta.numel(),
-            **described(training.replica.module, training.tensors.blank()).summary,
+            "parameters": context.replica.theta.numel(),
+            **summarize_model(context.replica.module, context.preprocessor.dummy_batch()).as_dict,
         },
         "epochs": last["epoch"],
         "steps": last["step"],
@@ -109,31 +105,33 @@ def _summary(
             [rank, *edge] for rank, report in enumerate(reports) for edge in report["traffic"]["edges"]
         ],  # from, to, messages, bytes
         "histograms": _histograms([report["counts"] for report in reports]),
-        "spectral_gap": _spectral_gap(task, training.comm.size),
-        "restarts": training.restarts,
-        "ended_early": training.over or None,
-        "published_step": training.best.step,
-        "final": _final(training),
+        "spectral_gap": _spectral_gap(task, context.comm.size),
+        "restarts": trainer.position.restarts,
+        "ended_early": trainer.position.over or None,
+        "published_step": trainer.best_weights.step,
+        "final": _final(trainer),
         "started": started,
         "finished": finished,
     }
 
 
-def _final(training: Training) -> dict[str, float]:
+def _final(trainer: Trainer) -> dict[str, float]:
     """Return what was last measured while training, and what validation measured of the weights that are published."""
-    last = training.books.history.rows[-1]
-    published = [row for row in training.books.validated if row["step"] == training.best.step] or [last]
+    last = trainer.recorder.history.rows[-1]
+    published = [
+        row for row in trainer.recorder.validation_rows if row["step"] == trainer.best_weights.step
+    ] or [last]
     trained = {name: value for name, value in last.items() if name.startswith("train_")}
     return trained | {name: value for name, value in published[-1].items() if name.startswith("val_")}
 
 
-def _checksums(folder: Path) -> dict[str, str]:
-    names = [*OUTPUTS, MONITOR, *sorted(path.name for path in folder.glob(PROFILES))]
-    return {name: sha256(folder / name) for name in names if (folder / name).exists()}
+def _checksums(paths: RunPaths) -> dict[str, str]:
+    outputs = [*paths.outputs, *sorted(paths.folder.glob(PROFILE_GLOB))]
+    return {path.name: file_sha256(path) for path in outputs if path.exists()}
 
 
 def _data(task: Task) -> dict[str, str]:
-    return {"manifest": str(task.manifest), "sha256": sha256(task.manifest)}
+    return {"manifest": str(task.manifest), "sha256": file_sha256(task.manifest)}
 
 
 def _total(counts: list[dict[str, int]]) -> dict[str, int]:
@@ -152,11 +150,11 @@ def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dic
 
 def _spectral_gap(task: Task, nodes: int) -> float | None:
     """Return how fast the run's graph forgets differences; nothing where there is no graph."""
-    if not needs(task.run.algorithm).graph:
+    if not task.run.algorithm.capabilities.graph_properties:
         return None
-    return topology(task.run.topology, nodes, task.seed).spectral_gap
+    return build_topology(task.run.topology, nodes, task.seed).spectral_gap
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_text(json.dumps(content, indent=1))

@@ -2,91 +2,95 @@
 
 import argparse
 import os
+from contextlib import closing
 from datetime import UTC, datetime
 
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.config import AllReduce, Run
-from nnlo_lib.errors import UserError
-from nnlo_lib.train.faults import arm
-from nnlo_lib.train.leaving import leave
-from nnlo_lib.train.notes import announce, confess, stopped
-from nnlo_lib.train.observe.described import described
-from nnlo_lib.train.observe.observers import observers
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.fault_injection import arm_fault_injection
+from nnlo_lib.train.observe.attach import attach_observers
+from nnlo_lib.train.observe.model_summary import summarize_model
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.publish import publish
-from nnlo_lib.train.replica.stack import Stack
+from nnlo_lib.train.process import exit_process, tune_malloc_and_timers
+from nnlo_lib.train.publish import publish_training
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped
+from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.training import Training
-from nnlo_lib.train.tuning import tune_process
+from nnlo_lib.train.trainer import Trainer
 
 
-def one_rank(task: Task, comm: Communicator, stop: StopFlag, stack: Stack | None = None) -> bool:
+def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaStack | None = None) -> bool:
     """Train; True when done, and published if the run is finished; False when stopped and saved."""
-    arm(comm, task.state)
+    arm_fault_injection(comm.rank, task.state)
     started = _now()
-    training = Training(task, comm, stop, stack)
+    trainer = Trainer(RankContext(task, comm, stack), stop)
     if comm.rank == 0:
-        training.journal.write(_headline(training))
-    with observers(training):
+        trainer.journal.write(_headline(trainer.context))
+    attach_observers(trainer)
+    with closing(trainer):
         try:
-            done = training.run()
+            done = trainer.run()
         except BaseException:
-            training.checkpoints.give_up()
+            trainer.checkpointer.abort()
             raise
-    if done and training.is_finished:
-        publish(training, started, _now())
+    if done and trainer.is_finished:
+        publish_training(trainer, started, _now())
     return done
 
 
-def simulate(task: Task, stop: StopFlag) -> bool:
+def train_simulated(task: Task, stop: StopFlag) -> bool:
     """Train with all ranks in this process."""
-    from nnlo_lib.comm.simulated import World
+    from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 
     ranks, machine = task.run.parallel.ranks, task.run.parallel.simulation
-    stack = Stack(ranks) if machine.compute == "batched" else None
-    return all(World(ranks, machine, task.seed).run(lambda comm: one_rank(task, comm, stop, stack)))
+    stack = ReplicaStack(ranks) if machine.compute == "batched" else None
+    return all(
+        SimulatedWorld(ranks, machine, task.seed).run(lambda comm: train_rank(task, comm, stop, stack))
+    )
 
 
 def train_with_mpi(task: Task, stop: StopFlag) -> int:
     """Train as one rank of MPI's world; a failure is written to state/failures and ends every rank."""
     from mpi4py import MPI
 
-    from nnlo_lib.comm.mpi import MPICommunicator
+    from nnlo_lib.comm.mpi.communicator import MPICommunicator
 
     world = MPI.COMM_WORLD
-    announce(task.state, world.Get_rank())
+    register_rank(task.state, world.Get_rank())
     try:
         if world.Get_size() != task.run.parallel.ranks:
             raise UserError(
                 f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
                 "does the launcher belong to the MPI that mpi4py uses?"
             )
-        comm = MPICommunicator(world, reduction_of(task.run), task.run.parallel.peer_timeout)
-        done = one_rank(task, comm, stop)
-        comm.end_deal()
-        return 0 if done else stopped(task.state, world.Get_rank(), stop.signal)
+        comm = MPICommunicator(world, reduction_mode(task.run), task.run.parallel.peer_timeout)
+        done = train_rank(task, comm, stop)
+        comm.free_counter()
+        return 0 if done else report_stopped(task.state, world.Get_rank(), stop.signal)
     except BaseException as error:
-        status = confess(task.state, world.Get_rank(), error)
+        status = report_failure(task.state, world.Get_rank(), error)
         world.Abort(status)
         os._exit(status)  # the launcher speaks for all ranks; a traceback here would only drown it
 
 
-def reduction_of(run: Run) -> str:
+def reduction_mode(run: Run) -> str:
     """Return how a run's communicator adds."""
-    return run.algorithm.reduction if isinstance(run.algorithm, AllReduce) else "reproducible"
+    return "reproducible" if run.algorithm.sums_in_rank_order else "fastest"
 
 
-def _headline(training: Training) -> str:
-    run, task = training.task.run, training.task
-    table = described(training.replica.module, training.tensors.blank()).text
+def _headline(context: RankContext) -> str:
+    run, task = context.task.run, context.task
+    table = summarize_model(context.replica.module, context.preprocessor.dummy_batch()).text
     numbers = "" if run.train.precision == "float32" else f", {run.train.precision}"
-    sums = f", GPUs' vectors summed {training.exchange}" if training.exchange else ""
+    sums = f", GPUs' vectors summed {context.gpu_transport}" if context.gpu_transport else ""
     return (
-        f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {training.comm.size} ranks "
+        f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {context.comm.size} ranks "
         f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "
-        f"{training.loader.samples:,} samples, {training.loader.steps_per_epoch} steps an epoch{numbers}{sums}\n{table}"
+        f"{context.loader.samples:,} samples, {context.loader.steps_per_epoch} steps an epoch{numbers}{sums}\n{table}"
     )
 
 
@@ -103,20 +107,20 @@ def main() -> int:
     )
     options = parser.parse_args()
     task: Task = options.task
-    stop = StopFlag(60 * options.minutes).listen()
-    tune_process()
+    stop = StopFlag(60 * options.minutes).install_handlers()
+    tune_malloc_and_timers()
     torch.set_num_threads(task.run.parallel.threads_per_rank)
     train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
     return train(task, stop)
 
 
 def _simulate_safely(task: Task, stop: StopFlag) -> int:
-    announce(task.state, 0)
+    register_rank(task.state, 0)
     try:
-        return 0 if simulate(task, stop) else stopped(task.state, 0, stop.signal)
+        return 0 if train_simulated(task, stop) else report_stopped(task.state, 0, stop.signal)
     except BaseException as error:
-        return confess(task.state, 0, error)
+        return report_failure(task.state, 0, error)
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

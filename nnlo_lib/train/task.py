@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.strict import wishes
-from nnlo_lib.data.manifest import sha256
+from nnlo_lib.config.base import non_defaults
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.data.store.manifest import file_sha256
 
-PLACING = ("ranks_per_gpu", "master_gpu", "gpu_exchange")  # moves a run, and changes nothing else
-ASIDE = ("resources", "checkpoint", "observe")  # and this as little
+PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")  # moves a run, and changes nothing else
+BLOCKS_OUTSIDE_FINGERPRINT = ("resources", "checkpoint", "observe")  # and this as little
 
 
 @dataclass(frozen=True)
@@ -51,31 +52,38 @@ class Task:
         return min(self.until or self.run.train.epochs, self.run.train.epochs)
 
     @property
-    def state(self) -> Path:
-        """Folder that survives a failed attempt."""
-        return self.folder / "state"
+    def paths(self) -> RunPaths:
+        """Names of the files that this training writes."""
+        return RunPaths(self.folder)
 
     @property
-    def observed(self) -> Path:
+    def state(self) -> Path:
+        """Folder that survives a failed attempt."""
+        return self.paths.state.folder
+
+    @property
+    def observe_folder(self) -> Path:
         """Folder of what observers write while it goes on; of this training only."""
-        return self.state / "observed" / self.key[:8]
+        return self.paths.state.observed / self.fingerprint[:8]
 
     @cached_property
-    def key(self) -> str:
+    def fingerprint(self) -> str:
         """Fingerprint of what a checkpoint must agree with to be continued.
 
         Of the configuration only what is not the default, so that a later nnlo with more keys goes on; where a default
         changes its meaning, checkpoints get another version. Not the number of epochs, unless the learning rate runs to
         its end within them.
         """
-        run = self.run.without(*ASIDE)
-        free = () if run.train.schedule.ends else ("epochs",)
+        run = self.run.with_defaults_for(*BLOCKS_OUTSIDE_FINGERPRINT)
+        free = () if run.train.schedule.depends_on_epochs else ("epochs",)
         blocks = {
-            "train": run.train.without(*free),
-            "parallel": run.parallel.without("peer_timeout", "transport", "ranks", *PLACING),
+            "train": run.train.with_defaults_for(*free),
+            "parallel": run.parallel.with_defaults_for(
+                "peer_timeout", "transport", "ranks", *PLACEMENT_SETTINGS
+            ),
         }
-        settings = wishes(run.model_copy(update=blocks))
-        read = [sha256(Path(path)) for path in self.run.model.contents]
+        settings = non_defaults(run.model_copy(update=blocks))
+        read = [file_sha256(Path(path)) for path in self.run.model.input_files]
         text = json.dumps(
             [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True
         )

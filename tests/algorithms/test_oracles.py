@@ -2,11 +2,21 @@
 
 import numpy as np
 import pytest
-from convex import BATCH, DIMENSION, START, Momentum, allreduce, downpour, gradient, periodic, rows, served
-from ranks import IDS, TRANSPORTS, on_ranks
+from helpers.least_squares import (
+    BATCH,
+    DIMENSION,
+    START,
+    Momentum,
+    allreduce,
+    downpour,
+    gradient,
+    periodic,
+    rows,
+    served,
+)
+from helpers.run_on_ranks import EVERYWHERE, on_ranks
 
 STEPS = 50
-EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
 
 
 class Adam:

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from convex import DIMENSION, A
-from gossip_programs import make
-from neighbour_programs import algorithm_of
+from helpers.decentralized_programs import algorithm_of
+from helpers.gossip_programs import make
+from helpers.least_squares import DIMENSION, A
 
-from nnlo_lib.algorithms.algorithm import Share
-from nnlo_lib.comm.simulated import World
-from nnlo_lib.errors import InvariantError
-from nnlo_lib.train.measure.agreement import agreement
+from nnlo_lib.algorithms.base import SampleShare
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.core.errors import InvariantError
+from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
 
 NODES, NONE, CYCLE = 4, {"name": "none"}, {"name": "cycle"}
 TRUTH = np.arange(1.0, DIMENSION + 1)  # fits every sample: gradients go to zero
@@ -30,7 +30,7 @@ def single(size):
 
 def step(method, replica, gradient):
     replica.grad.copy_(torch.as_tensor(gradient))
-    method.on_gradient(replica, Share(1, NODES))
+    method.on_gradient(replica, SampleShare(1, NODES))
     replica.step()
     method.on_parameters(replica)
 
@@ -44,10 +44,11 @@ def fitted(comm, algorithm, steps, epoch):
     for number in range(1, steps + 1):
         step(method, replica, samples.T @ (samples @ replica.theta - targets) / len(samples))
         if number % epoch == 0:
-            agreement(method, replica, f"step {number}")
+            check_invariant_and_consensus(method, replica, f"step {number}")
     return method, replica
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_run_that_fits_its_data_goes_on(name):
     def program(comm):
@@ -55,7 +56,7 @@ def test_a_run_that_fits_its_data_goes_on(name):
         assert float(method._gradient.norm()) < 1e-3 * float(method._largest)  # it did fit
         np.testing.assert_allclose(replica.theta, TRUTH, atol=1e-3)
 
-    World(NODES).run(program)
+    SimulatedWorld(NODES).run(program)
 
 
 @pytest.mark.parametrize("name", TRACKERS)
@@ -63,10 +64,10 @@ def test_a_tracker_that_lost_something_is_told(name):
     def program(comm):
         method, replica = fitted(comm, TRACKERS[name], 500, 500)
         method._tracker.add_(0.01 * method._largest)
-        agreement(method, replica, "step 501")
+        check_invariant_and_consensus(method, replica, "step 501")
 
     with pytest.raises(InvariantError, match="its invariant is off"):
-        World(NODES).run(program)
+        SimulatedWorld(NODES).run(program)
 
 
 def pulled(comm, method, epochs):
@@ -75,9 +76,9 @@ def pulled(comm, method, epochs):
     method.start(replica)
     for _ in range(epochs):
         for _ in range(300):
-            comm.sleep_while_computing(1)
+            comm.advance_clock_and_yield(1)
             step(method, replica, PULLS[comm.rank])
-        method.on_pause(replica)
+        method.quiesce(replica)
         told.append(method.telemetry(replica)["invariant"])
     return told
 
@@ -88,7 +89,8 @@ METHODS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_rounding_does_not_add_up_over_epochs(name):
-    told = World(NODES).run(lambda comm: pulled(comm, METHODS[name](comm), 12))[0]
+    told = SimulatedWorld(NODES).run(lambda comm: pulled(comm, METHODS[name](comm), 12))[0]
     assert told[-1] < 4 * told[0]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nnlo_lib.data.catalog import DIGITS, Dataset, File
-from nnlo_lib.data.conversion import Conversion
-from nnlo_lib.data.fetch import fetch
-from nnlo_lib.data.manifest import Manifest
-from nnlo_lib.data.store import convert
+from nnlo_lib.data.catalog import DIGITS, DatasetSpec, SourceFile
+from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.manifest import DataManifest
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def digits_raw(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session", params=["hdf5", "npz"])
-def digits(request, digits_raw) -> Manifest:
+def digits(request, digits_raw) -> DataManifest:
     """The digits in four shards of training images and one of test images, in either format."""
     return convert(Conversion(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400))
 
@@ -98,7 +98,7 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def one_file() -> Dataset:
+def one_file() -> DatasetSpec:
     """A data set of the single file `one.gz`, whose content is 400 times the bytes 0..255."""
-    file = File("one.gz", hashlib.sha256(bytes(range(256)) * 400).hexdigest())
-    return Dataset("one", "idx", files=(file,))
+    file = SourceFile("one.gz", hashlib.sha256(bytes(range(256)) * 400).hexdigest())
+    return DatasetSpec("one", "idx", files=(file,))

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from checkout import REPOSITORY, environment
-from training import processes_of, training, under_way, wait
+import pytest
+from helpers.repository_copy import REPOSITORY, environment
+from helpers.training_process import processes_of, under_way, wait
+from helpers.training_process import started as training
 
-from nnlo_lib.launch.segments import Segments
-from nnlo_lib.state.attempts import read
-from nnlo_lib.state.claim import Claim
+from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
+from nnlo_lib.state.attempts import read_attempts
+from nnlo_lib.state.lease_owner import LeaseOwner
 
 LONG = {"train": {"epochs": 400}}
 SIMULATED = {"parallel": {"transport": "simulated"}}
@@ -35,7 +37,7 @@ class Net(torch.nn.Linear):
 
 
 def reasons(run):
-    return [attempt.reason for attempt in read(run.job / "state")]
+    return [attempt.reason for attempt in read_attempts(run.job / "state")]
 
 
 def failing(folder, error, **changes):
@@ -75,6 +77,7 @@ def nothing_is_left(folder):
     wait("no process is left", lambda: not processes_of(folder), 15)
 
 
+@pytest.mark.slow
 def test_a_second_launcher_is_refused_and_the_first_goes_on(tmp_path):
     run = training(tmp_path, **LONG)
     with on_way(run) as first:
@@ -84,11 +87,12 @@ def test_a_second_launcher_is_refused_and_the_first_goes_on(tmp_path):
         first.send_signal(signal.SIGUSR2)  # it would end mpiexec
         assert first.wait(30) == 75
     assert reasons(run) == ["preempted"]
-    assert read(run.job / "state")[0].saved >= 41
+    assert read_attempts(run.job / "state")[0].saved >= 41
     assert not (run.job / "state/lease.json").exists()
     nothing_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_after_a_launcher_was_killed_the_same_command_goes_on_at_once(tmp_path):
     run = training(tmp_path, **LONG)
     with on_way(run) as process:
@@ -100,28 +104,30 @@ def test_after_a_launcher_was_killed_the_same_command_goes_on_at_once(tmp_path):
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
     assert "which has ended without a word" in said
-    first, second = read(run.job / "state")
+    first, second = read_attempts(run.job / "state")
     assert (first.reason, second.reason) == ("killed", "preempted")
     assert first.reached >= 41
     assert second.start == first.saved
     nothing_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_launcher_that_was_away_and_succeeded_ends_its_ranks(tmp_path):
     run = training(tmp_path, **LONG)
     with on_way(run) as process:
         process.send_signal(signal.SIGSTOP)
-        other = replace(Claim.fresh(), host="elsewhere")
+        other = replace(LeaseOwner.for_this_process(), host="elsewhere")
         other.write(run.job / "state/lease.json")
         process.send_signal(signal.SIGCONT)
         said, _ = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "another nnlo took it over" in said.splitlines()[-1]
-    assert Claim.parse((run.job / "state/lease.json").read_bytes()) == other
+    assert LeaseOwner.parse((run.job / "state/lease.json").read_bytes()) == other
     assert reasons(run) == []
     nothing_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_ends_the_run(tmp_path):
     run = training(tmp_path, **LONG)
     with on_way(run) as process:
@@ -132,13 +138,14 @@ def test_a_folder_that_vanishes_ends_the_run(tmp_path):
     nothing_is_left(tmp_path)
 
 
+@pytest.mark.processes
 def test_a_killed_rank(tmp_path):
     run = training(tmp_path, **LONG)
     with on_way(run) as process:
         os.kill(run.pid(1), signal.SIGKILL)
         assert process.wait(30) == 1
     assert processes_of(tmp_path) == []
-    attempt = read(run.job / "state")[0]
+    attempt = read_attempts(run.job / "state")[0]
     assert attempt.reason in ("killed", "peer lost")
     assert re.search(r"rank [01] \(process \d+ on ", attempt.error), (
         "either: MPICH ends the other in the same instant"
@@ -146,6 +153,7 @@ def test_a_killed_rank(tmp_path):
     assert attempt.reached >= 41
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_ranks_have_started_is_not_lost(tmp_path):
     run = training(tmp_path, **LONG)
     process = run.start()
@@ -157,6 +165,7 @@ def test_a_signal_before_the_ranks_have_started_is_not_lost(tmp_path):
     nothing_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_would_fail_again_is_not_tried_again_but_for_a_person(tmp_path):
     run = failing(tmp_path, "ArithmeticError('the real one')")
     run.finish(expect=1)
@@ -170,6 +179,7 @@ def test_what_would_fail_again_is_not_tried_again_but_for_a_person(tmp_path):
     assert "FloatingPointError: another one" in said
 
 
+@pytest.mark.processes
 def test_the_time_limit_and_a_scheduler_that_does_not_requeue(tmp_path):
     run = training(tmp_path, train={"optimizer": {"lr": 1e30}}, **SIMULATED)
     run.finish(expect=2)
@@ -185,18 +195,18 @@ def test_the_time_limit_and_a_scheduler_that_does_not_requeue(tmp_path):
     )  # fmt: skip
     assert (status, reasons(run)) == (75, ["diverged", "time limit"])
     assert "job 7 could not be requeued: not allowed here" in said
-    assert read(run.job / "state")[1].saved > 0
+    assert read_attempts(run.job / "state")[1].saved > 0
 
 
 def test_shared_memory_is_removed_unless_somebody_uses_it():
-    segments = Segments()
+    segments = SharedMemoryCleanup()
     unused, used = (Path(f"/dev/shm/mpich_shm_{uuid.uuid4().hex}") for _ in range(2))
     for path in (unused, used):
         path.write_bytes(bytes(4096))
         os.utime(path, (0, 0))
     try:
         with used.open("rb+") as file, mmap.mmap(file.fileno(), 4096):
-            segments.clear()
+            segments.remove_unused()
         assert used.exists()
         assert not unused.exists()
     finally:

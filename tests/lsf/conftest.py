@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib adds no folder by itself
-sys.path.insert(0, str(Path(__file__).parent / "standin"))
-from lsf_cluster import Lsf
+sys.path.insert(0, str(Path(__file__).parent / "stand_in"))
+from helpers.lsf_cluster import Lsf
 
 
 @pytest.fixture(scope="module")

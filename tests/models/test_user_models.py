@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from absent import optional
-from training import training
+from helpers.requires import optional
+from helpers.training_process import training
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.experiment_file import load
-from nnlo_lib.models.build import build
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.models.factory import build_model
 
 MODULE = """
 import numpy as np
@@ -55,11 +55,11 @@ def module(tmp_path, monkeypatch):
 
 
 def test_a_module_s_get_model_takes_its_arguments_alone(module):
-    assert build("mine.py", {"hidden": 5}, (12,), 2, 0)[1].out_features == 5
+    assert build_model("mine.py", {"hidden": 5}, (12,), 2, 0)[1].out_features == 5
 
 
 def test_the_same_weights_in_every_rank(module):
-    one, two = (build("mine.py", {}, (12,), 2, 7) for _ in range(2))
+    one, two = (build_model("mine.py", {}, (12,), 2, 7) for _ in range(2))
     assert torch.equal(one[1].weight, two[1].weight)
 
 
@@ -75,7 +75,7 @@ def test_broken_modules(tmp_path, monkeypatch, text, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(UserError, match=told):
-        build("mine.py", {}, (12,), 2, 0)
+        build_model("mine.py", {}, (12,), 2, 0)
 
 
 def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
@@ -86,7 +86,7 @@ def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
         "import keras\ndef get_model():\n"
         "    return keras.Sequential([keras.layers.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])"
     )
-    one, two = (build("mine.py", {}, (1, 8, 8), 3, 0) for _ in range(2))
+    one, two = (build_model("mine.py", {}, (1, 8, 8), 3, 0) for _ in range(2))
     assert one(torch.rand(2, 1, 8, 8)).shape == (2, 3)
     assert list(one.state_dict()) == list(two.state_dict()) == ["dense/kernel", "dense/bias"]
     assert torch.equal(one.state_dict()["dense/kernel"], two.state_dict()["dense/kernel"])
@@ -94,7 +94,7 @@ def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
 
 def test_its_ranges_are_searched(module):
     (module / "mine.yaml").write_text(yaml.safe_dump({"model": {"name": "mine.py"}, "search": {}}))
-    assert list(load("mine.yaml").search.space) == ["model.args.hidden", "model.args.dropout"]
+    assert list(load_experiment("mine.yaml").search.space) == ["model.args.hidden", "model.args.dropout"]
 
 
 @pytest.mark.slow
@@ -123,4 +123,4 @@ def test_refused(module, text, told):
     (module / "net.pt").write_text("")
     (module / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=told):
-        load("mine.yaml")
+        load_experiment("mine.yaml")

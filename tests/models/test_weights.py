@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from helpers.training_process import training
 from safetensors.torch import save_file
 from torch import nn
-from training import training
 
 from nnlo_lib.config import Run
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.weights import load_weights
 from nnlo_lib.train.task import Task
 
@@ -100,7 +100,7 @@ def test_changed_weights_are_another_run(file, tmp_path):
     for add in (0.0, 1.0, 0.0):
         path = file({"weight": torch.zeros(2) + add})
         task = Task("e", "r", Run(model={"weights": path}), 0, None, 1, tmp_path / "manifest.json", tmp_path)
-        keys.add(task.key)
+        keys.add(task.fingerprint)
     assert len(keys) == 2
 
 

@@ -6,13 +6,12 @@ from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.config import Run
-from nnlo_lib.errors import UserError
-from nnlo_lib.models.build import build as model
-from nnlo_lib.models.gan import Gan
-from nnlo_lib.problems.adversarial import LOSSES, gradient_penalty
-from nnlo_lib.problems.build import build
-from nnlo_lib.problems.gan import GanProblem, fixed_noise, frozen
-from nnlo_lib.problems.showers import Showers
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.factory import build_model as model
+from nnlo_lib.models.zoo.gan import Gan
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.gan import CalorimeterGanProblem, GanProblem, apply_frozen, fixed_noise
+from nnlo_lib.problems.gan_losses import GAN_LOSSES, gradient_penalty
 
 METRICS = ("distance", "critic_loss", "generator_loss")
 
@@ -29,20 +28,20 @@ def samples(count: int = 7) -> torch.Tensor:
     return torch.rand(count, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", GAN_LOSSES)
 @pytest.mark.parametrize("penalty", [0.0, 10.0])
 def test_one_backward_pass_gives_each_network_the_gradient_of_its_own_loss(name, penalty):
     module, real = networks(), samples()
     torch.manual_seed(11)
-    loss, sums = GanProblem(LOSSES[name], METRICS, 1, penalty).objective(module, (real,), None, step=0)
+    loss, sums = GanProblem(GAN_LOSSES[name], METRICS, 1, penalty).compute_loss(module, (real,), None, step=0)
     loss.backward()
 
     torch.manual_seed(11)  # the same noise, then the same places between
     fake = module.generator(torch.randn(7, 3, dtype=torch.float64))
-    critic_loss = LOSSES[name](module.critic(real), module.critic(fake.detach()))[0]
+    critic_loss = GAN_LOSSES[name](module.critic(real), module.critic(fake.detach()))[0]
     if penalty:
         critic_loss = critic_loss + penalty * gradient_penalty(module.critic, real, fake.detach())
-    generator_loss = LOSSES[name](module.critic(real), module.critic(fake))[1]
+    generator_loss = GAN_LOSSES[name](module.critic(real), module.critic(fake))[1]
     for network, own in ((module.critic, critic_loss), (module.generator, generator_loss)):
         expected = torch.autograd.grad(own, list(network.parameters()), retain_graph=True)
         for parameter, gradient in zip(network.parameters(), expected, strict=True):
@@ -54,11 +53,11 @@ def test_one_backward_pass_gives_each_network_the_gradient_of_its_own_loss(name,
 
 def test_losses_of_the_papers():
     real, fake = torch.tensor([[0.5], [2.0]]), torch.tensor([[-1.0], [0.0]])
-    assert LOSSES["wasserstein"](real, fake) == (pytest.approx(-1.75), pytest.approx(0.5))
+    assert GAN_LOSSES["wasserstein"](real, fake) == (pytest.approx(-1.75), pytest.approx(0.5))
     # ((0.5 - 1)^2 + (2 - 1)^2 + 1 + 0) / 4, (4 + 1) / 4
-    assert LOSSES["least_squares"](real, fake) == (pytest.approx(2.25 / 4), pytest.approx(1.25))
+    assert GAN_LOSSES["least_squares"](real, fake) == (pytest.approx(2.25 / 4), pytest.approx(1.25))
     entropy = nn.functional.binary_cross_entropy_with_logits
-    critic, generator = LOSSES["non_saturating"](real, fake)
+    critic, generator = GAN_LOSSES["non_saturating"](real, fake)
     assert critic == pytest.approx(float(entropy(real, torch.ones(2, 1)) + entropy(fake, torch.zeros(2, 1))))
     assert generator == pytest.approx(float(entropy(fake, torch.ones(2, 1))))
 
@@ -108,10 +107,10 @@ def test_the_penalty_of_a_straight_critic_is_known():
 
 def test_the_generator_rests_between_its_turns():
     module, real = networks(), samples()
-    problem = GanProblem(LOSSES["wasserstein"], METRICS, critic_steps=3)
+    problem = GanProblem(GAN_LOSSES["wasserstein"], METRICS, critic_steps=3)
     for step in range(6):
         module.zero_grad()
-        problem.objective(module, (real,), None, step).loss.backward()
+        problem.compute_loss(module, (real,), None, step).loss.backward()
         moved = [parameter.grad is not None for parameter in module.generator.parameters()]
         assert moved == [step % 3 == 2] * 4
         assert all(bool(parameter.grad.any()) for parameter in module.critic[0].parameters())
@@ -121,7 +120,7 @@ def test_a_frozen_network_keeps_its_statistics_and_gets_no_gradient():
     module = networks(batch_norm=True)
     before = {name: each.clone() for name, each in module.critic.named_buffers()}
     inputs = samples().requires_grad_()
-    scores = frozen(module.critic, inputs)
+    scores = apply_frozen(module.critic, inputs)
     scores.square().sum().backward()
     assert inputs.grad is not None
     assert all(parameter.grad is None for parameter in module.critic.parameters())
@@ -131,12 +130,12 @@ def test_a_frozen_network_keeps_its_statistics_and_gets_no_gradient():
 
 def test_measuring_is_the_same_each_time_and_adds_up():
     module, real = networks(), samples()
-    problem = GanProblem(LOSSES["least_squares"], METRICS)
+    problem = GanProblem(GAN_LOSSES["least_squares"], METRICS)
     first = problem.measure(module, (real,), None)
     torch.manual_seed(99)
     assert torch.equal(first, problem.measure(module, (real,), None))
     scores = module.critic(real), module.critic(module.generator(fixed_noise(7, 3).double()))
-    critic_loss, generator_loss = LOSSES["least_squares"](*scores)
+    critic_loss, generator_loss = GAN_LOSSES["least_squares"](*scores)
     means = problem.means(2 * first)
     assert means["loss"] == pytest.approx(float((critic_loss + generator_loss).detach()))
     assert means["distance"] == pytest.approx(float(scores[0].mean() - scores[1].mean()))
@@ -148,9 +147,11 @@ def test_showers_for_given_energies():
     module = model("calorimeter_gan", {"dropout": 0.0}, (1, 25, 25, 25), 0, seed=1)
     showers = torch.rand(3, 1, 25, 25, 25, generator=torch.Generator().manual_seed(2))
     energies = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
-    problem = Showers(LOSSES["non_saturating"], METRICS, critic_steps=1, penalty=0.0, weight=5.0)
+    problem = CalorimeterGanProblem(
+        GAN_LOSSES["non_saturating"], METRICS, critic_steps=1, penalty=0.0, weight=5.0
+    )
     torch.manual_seed(7)
-    loss, sums = problem.objective(module, (showers,), energies, step=0)
+    loss, sums = problem.compute_loss(module, (showers,), energies, step=0)
     assert float(loss.detach()) == pytest.approx(float(sums()[1]) / 3, rel=1e-5)
     loss.backward()
 
@@ -177,9 +178,9 @@ def run(**changes) -> Run:
 def test_a_run_of_a_gan():
     plain = run()
     assert (plain.loss, plain.metrics) == ("wasserstein", METRICS)
-    problem = build(plain, 10)
+    problem = build_problem(plain, 10)
     assert problem.names == ("loss", *METRICS)
-    assert build(run(metrics=["distance"]), 10).names == ("loss", "distance")
+    assert build_problem(run(metrics=["distance"]), 10).names == ("loss", "distance")
     assert run(problem="gan", loss="least_squares").problem.critic_steps == 1
 
 
@@ -213,11 +214,11 @@ def test_a_users_losses(tmp_path):
     file.write_text(
         "def hinge(real, fake):\n    return (1 - real).relu().mean() + (1 + fake).relu().mean(), -fake.mean()\n"
     )
-    problem = build(run(loss=f"{file}:hinge"), 10)
-    loss, _ = problem.objective(networks(), (samples(),), None, step=0)
+    problem = build_problem(run(loss=f"{file}:hinge"), 10)
+    loss, _ = problem.compute_loss(networks(), (samples(),), None, step=0)
     assert loss.requires_grad
     file.write_text("def one(real, fake):\n    return fake.mean()\n")
     with pytest.raises(UserError, match="must return two numbers"):
-        build(run(loss=f"{file}:one"), 10).objective(networks(), (samples(),), None, step=0)
+        build_problem(run(loss=f"{file}:one"), 10).compute_loss(networks(), (samples(),), None, step=0)
     with pytest.raises(UserError, match="cannot be used: AttributeError"):
-        build(run(loss=f"{file}:absent"), 10)
+        build_problem(run(loss=f"{file}:absent"), 10)

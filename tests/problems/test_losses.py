@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from absent import optional
+from helpers.requires import optional
 from numpy.testing import assert_allclose
 
-from nnlo_lib.config import Classification, Regression
-from nnlo_lib.config.measures import LOSSES, METRICS
-from nnlo_lib.errors import UserError
-from nnlo_lib.problems.losses import loss_of, measure_of
+from nnlo_lib.config.metrics import LOSSES, METRICS
+from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.problems.losses import loss_by_name, metric_by_name
 
 RNG = np.random.default_rng(3)
 N, K = 7, 4
@@ -24,8 +24,8 @@ HOT = np.eye(K)[LABELS]
 SOFT = np.exp(SCORES) / np.exp(SCORES).sum(1, keepdims=True)
 LOGISTIC = 1 / (1 + np.exp(-SCORES))
 ROWS = np.arange(N)
-CLASSES, NUMBER = Classification(), Regression()
-CHANCES, SMOOTH = Classification(outputs="probabilities"), Classification(label_smoothing=0.1)
+CLASSES, NUMBER = ClassificationConfig(), RegressionConfig()
+CHANCES, SMOOTH = ClassificationConfig(outputs="probabilities"), ClassificationConfig(label_smoothing=0.1)
 
 
 def binary(p, wanted):
@@ -63,14 +63,18 @@ CASES = {
     "squares of integers": (NUMBER, "mse", SINGLE, LABELS, (SINGLE[:, 0] - LABELS) ** 2),
     "distances": (NUMBER, "mae", SCORES, NUMBERS, np.abs(SCORES - NUMBERS).mean(1)),
     "huber": (NUMBER, "huber", SCORES, NUMBERS, by_huber(SCORES - NUMBERS, 1)),
-    "wide huber": (Regression(huber_delta=2), "huber", SCORES, NUMBERS, by_huber(SCORES - NUMBERS, 2)),
+    "wide huber": (RegressionConfig(huber_delta=2), "huber", SCORES, NUMBERS, by_huber(SCORES - NUMBERS, 2)),
     "density": (NUMBER, "binary_cross_entropy", SINGLE, LOGISTIC[:, 0], binary(LOGISTIC_1, LOGISTIC[:, :1])),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("problem", "name", "outputs", "labels", "wanted"), CASES.values(), ids=CASES)
 def test_loss(problem, name, outputs, labels, wanted):
-    loss, answers, truth = loss_of(problem, name), torch.from_numpy(outputs.copy()), torch.from_numpy(labels)
+    loss, answers, truth = (
+        loss_by_name(problem, name),
+        torch.from_numpy(outputs.copy()),
+        torch.from_numpy(labels),
+    )
     assert_allclose(loss(answers, truth), wanted, rtol=1e-12)
     assert_allclose(loss(answers.float(), truth), wanted, rtol=2e-5, atol=1e-6)
     answers.requires_grad_()
@@ -94,43 +98,43 @@ METRIC_CASES = {
 
 @pytest.mark.parametrize(("problem", "name", "outputs", "labels", "wanted"), METRIC_CASES.values(), ids=METRIC_CASES)  # fmt: skip
 def test_metric(problem, name, outputs, labels, wanted):
-    found = measure_of(problem, name)(torch.from_numpy(outputs), torch.from_numpy(labels))
+    found = metric_by_name(problem, name)(torch.from_numpy(outputs), torch.from_numpy(labels))
     assert_allclose(found, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("problem", [CLASSES, CHANCES, NUMBER])
 def test_every_name_is_there(problem):
     for name in (*LOSSES[problem.name], *METRICS[problem.name]):
-        assert callable(measure_of(problem, name))
+        assert callable(metric_by_name(problem, name))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_hinge_is_that_of_keras(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     keras = optional("keras")
-    found = loss_of(CLASSES, "hinge")(torch.from_numpy(SCORES), torch.from_numpy(LABELS))
+    found = loss_by_name(CLASSES, "hinge")(torch.from_numpy(SCORES), torch.from_numpy(LABELS))
     wanted = keras.ops.convert_to_numpy(keras.losses.categorical_hinge(HOT, SCORES))
     assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_probabilities_of_nought_cost_what_keras_makes_of_them():
     outputs, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([0])
-    assert loss_of(CHANCES, "cross_entropy")(outputs, labels).item() == pytest.approx(-np.log(1e-7))
-    assert loss_of(CHANCES, "binary_cross_entropy")(outputs, labels).isfinite().all()
+    assert loss_by_name(CHANCES, "cross_entropy")(outputs, labels).item() == pytest.approx(-np.log(1e-7))
+    assert loss_by_name(CHANCES, "binary_cross_entropy")(outputs, labels).isfinite().all()
 
 
 def test_half_precision_is_compared_in_single():
     numbers = torch.tensor([[1000.4]])
     answers = torch.tensor([[1000.0]], dtype=torch.bfloat16)
-    assert loss_of(NUMBER, "mae")(answers, numbers).item() == pytest.approx(0.4, rel=1e-3)
+    assert loss_by_name(NUMBER, "mae")(answers, numbers).item() == pytest.approx(0.4, rel=1e-3)
 
 
 def test_what_does_not_fit_is_told():
     outputs, numbers = torch.zeros(N, 3), torch.zeros(N, 2)
     with pytest.raises(UserError, match="answers 3 numbers for a sample, but its labels are 2"):
-        loss_of(NUMBER, "mse")(outputs, numbers)
+        loss_by_name(NUMBER, "mse")(outputs, numbers)
     with pytest.raises(UserError, match="accuracy needs one class for each sample"):
-        measure_of(CLASSES, "accuracy")(outputs, numbers)
+        metric_by_name(CLASSES, "accuracy")(outputs, numbers)
 
 
 def test_functions_of_users(tmp_path):
@@ -139,14 +143,14 @@ def test_functions_of_users(tmp_path):
         "def mean(outputs, targets):\n    return outputs.mean()\n"
     )
     outputs, numbers = torch.from_numpy(SINGLE), torch.from_numpy(NUMBERS[:, 0])
-    found = loss_of(NUMBER, f"{tmp_path}/mine.py:cubes")(outputs, numbers)
+    found = loss_by_name(NUMBER, f"{tmp_path}/mine.py:cubes")(outputs, numbers)
     assert_allclose(found, np.abs(SINGLE[:, 0] - NUMBERS[:, 0]) ** 3)
     with pytest.raises(
         UserError, match=r"mine\.py:mean returned \(\); it must return a number for each of 7"
     ):
-        loss_of(NUMBER, f"{tmp_path}/mine.py:mean")(outputs, numbers)
+        loss_by_name(NUMBER, f"{tmp_path}/mine.py:mean")(outputs, numbers)
     with pytest.raises(UserError, match=r"mine\.py:median cannot be used: AttributeError"):
-        loss_of(NUMBER, f"{tmp_path}/mine.py:median")
+        loss_by_name(NUMBER, f"{tmp_path}/mine.py:median")
 
 
 def test_functions_of_users_that_fail(tmp_path):
@@ -155,8 +159,8 @@ def test_functions_of_users_that_fail(tmp_path):
     )
     outputs, numbers = torch.from_numpy(SINGLE), torch.from_numpy(NUMBERS[:, 0])
     with pytest.raises(UserError, match=r"raising\(outputs, targets\) failed: KeyError: 'x' \(.*mine.py:2\)"):
-        loss_of(NUMBER, f"{tmp_path}/mine.py:raising")(outputs, numbers)
+        loss_by_name(NUMBER, f"{tmp_path}/mine.py:raising")(outputs, numbers)
     with pytest.raises(
         UserError, match=r"lonely.* failed: TypeError: .* 1 positional argument but 2 were given$"
     ):
-        measure_of(NUMBER, f"{tmp_path}/mine.py:lonely")(outputs, numbers)
+        metric_by_name(NUMBER, f"{tmp_path}/mine.py:lonely")(outputs, numbers)

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training import training
+from helpers.training_process import training
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.errors import UserError
-from nnlo_lib.jobs import Plan
-from nnlo_lib.report.job import load_jobs
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.report.finished_job import load_jobs
 from nnlo_lib.report.page import write_page
 from nnlo_lib.report.tables import summarize, write_summary
-from nnlo_lib.single import prepare
-from nnlo_lib.train.measure.evaluate import evaluate_model
+from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import simulate
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
 
 DIABETES = {
     "data": {"dataset": "diabetes", "validation": 0.2, "normalize": "standard"},
@@ -86,8 +86,8 @@ def learned(folder: Path, files: Path, one_hot=False, ranks=2, compute="exact", 
     )
     run, manifest = Plan.of(experiment).run("run"), folder / "store" / "manifest.json"
     if not manifest.exists():
-        prepare(run.data, manifest.parent)
-    assert simulate(Task("t", "run", run, 0, None, 1, manifest, folder / compute), StopFlag())
+        prepare_dataset(run.data, manifest.parent)
+    assert train_simulated(Task("t", "run", run, 0, None, 1, manifest, folder / compute), StopFlag())
     evaluate_model(run, manifest, folder / compute / "model.safetensors", folder / "evaluation.json")
     with (folder / compute / "history.csv").open(newline="") as file:
         rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
@@ -104,6 +104,7 @@ def of_linear(folder, model="linear", **changes):
     }
 
 
+@pytest.mark.processes
 def test_simulated_and_real_ranks_learn_the_same_and_more_than_the_mean(tmp_path):
     from sklearn.datasets import load_diabetes
 

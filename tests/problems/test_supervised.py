@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.errors import UserError
-from nnlo_lib.experiment_file import load
-from nnlo_lib.problems.build import build
-from nnlo_lib.problems.supervised import Supervised
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.supervised import SupervisedProblem
 
 torch.manual_seed(5)
 INPUTS, LABELS = torch.randn(30, 6), torch.randint(3, (30,))
@@ -32,8 +32,8 @@ class Twice(nn.Module):
         return both[0] if self.form is None and not self.training else both
 
 
-def problem(**settings) -> Supervised:
-    return build(Run.model_validate(settings), 3)
+def problem(**settings) -> SupervisedProblem:
+    return build_problem(Run.model_validate(settings), 3)
 
 
 def measured(model, **settings):
@@ -58,7 +58,7 @@ def test_sums_of_batches_are_those_of_all():
 
 def test_objective_is_the_mean_and_its_sums_are_the_measured_ones():
     model, learned = nn.Linear(6, 3), problem()
-    loss, sums = learned.objective(model, (INPUTS,), LABELS, 0)
+    loss, sums = learned.compute_loss(model, (INPUTS,), LABELS, 0)
     assert loss.requires_grad
     assert torch.equal(sums(), learned.measure(model, (INPUTS,), LABELS))
 
@@ -69,7 +69,7 @@ def test_sums_of_nodes_are_those_of_each():
     counts = torch.tensor([4, 2])
     found = learned.sums_by_node(scores, labels, learned.losses(scores, labels), counts)
     for node, own in enumerate((slice(0, 4), slice(4, 6))):
-        torch.testing.assert_close(found[node], learned.measured(scores[own], labels[own]))
+        torch.testing.assert_close(found[node], learned.sums_of_outputs(scores[own], labels[own]))
 
 
 @pytest.mark.parametrize("form", [tuple, dict])
@@ -107,13 +107,13 @@ UNKNOWN = {
 def test_a_model_learns_all_outputs_that_are_named(form, settings, told):
     measured(Twice(form), **settings)  # some are there in training only
     with pytest.raises(UserError, match=told):
-        problem(**settings).objective(Twice(form), (INPUTS,), LABELS, 0)
+        problem(**settings).compute_loss(Twice(form), (INPUTS,), LABELS, 0)
 
 
 @pytest.mark.parametrize("settings", [{"loss": {"main": "mse"}}, {"loss_weights": {"side": 0.3}}])
 def test_a_single_output_has_no_name(settings):
     with pytest.raises(UserError, match=r"the model has no output '(main|side)'; it has 0"):
-        problem(**settings).objective(nn.Linear(6, 3), (INPUTS,), LABELS, 0)
+        problem(**settings).compute_loss(nn.Linear(6, 3), (INPUTS,), LABELS, 0)
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", {1: "mse", 0: "cross_entropy"}, {0: "cross_entropy", 1: "cross_entropy"}, {"a": "cross_entropy"}])  # fmt: skip
@@ -157,9 +157,9 @@ def test_the_examples_of_the_page(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
     for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)):
         (tmp_path / f"{number}.yaml").write_text(example)
-        load(tmp_path / f"{number}.yaml")
+        load_experiment(tmp_path / f"{number}.yaml")
     (tmp_path / "places.yaml").write_text("loss: {0: mse, 1: mae}\nloss_weights: {1: 0.3}\n")
-    assert load(tmp_path / "places.yaml").loss_weights == {"1": 0.3}
+    assert load_experiment(tmp_path / "places.yaml").loss_weights == {"1": 0.3}
 
 
 def test_runs_with_another_problem_have_its_losses():

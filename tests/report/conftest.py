@@ -5,12 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from absent import absent
-from browser import Browser, find_chromium
-from fake import Fake
+from helpers.headless_browser import Browser, find_chromium
+from helpers.requires import absent
+from helpers.synthetic_runs import Fake
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -24,7 +21,7 @@ def fake(tmp_path) -> Fake:
 @pytest.fixture
 def report(tmp_path):
     """Make summary.csv and report.html of a fake experiment in this process and return the page."""
-    from nnlo_lib.report.job import load_jobs
+    from nnlo_lib.report.finished_job import load_jobs
     from nnlo_lib.report.page import write_page
     from nnlo_lib.report.tables import summarize, write_summary
 

@@ -1,16 +1,12 @@
 """The Slurm that tests of this folder share."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from helpers.requires import absent
+from helpers.slurm_cluster import Slurm, cluster, missing
 
-sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib adds no folder by itself
-from absent import absent
-from cluster import Slurm, cluster, missing
-
-pytest.register_assert_rewrite("stories")
+pytest.register_assert_rewrite("helpers.slurm_scenarios")
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,24 @@ import json
 import struct
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
-from nnlo_lib.checkpoint.manifest import Manifest
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
-from nnlo_lib.jobs import Plan
-from nnlo_lib.launch.standing import standing
-from nnlo_lib.state.attempts import Attempt, append, interrupted, out_of_memory, read
-from nnlo_lib.state.claim import Claim
-from nnlo_lib.state.retries import futile, raised
+from nnlo_lib.launch.crash_recovery import read_progress
+from nnlo_lib.state.attempts import (
+    Attempt,
+    AttemptLog,
+    append_attempt,
+    count_out_of_memory,
+    interrupted_seconds,
+    read_attempts,
+)
+from nnlo_lib.state.lease_owner import LeaseOwner
+from nnlo_lib.state.retry_policy import memory_for_next_attempt, reason_not_to_retry
+from nnlo_lib.workflow.plan import Plan
 
 
 def attempt(reason="killed", number=1, start=0, reached=10, saved=5):
@@ -29,33 +37,42 @@ def after(*reasons, **changes):
 
 def test_what_is_recorded_is_read_again(tmp_path):
     for each in after("killed", "finished"):
-        append(tmp_path, each)
-    assert read(tmp_path) == after("killed", "finished")
+        append_attempt(tmp_path, each)
+    assert read_attempts(tmp_path) == after("killed", "finished")
     assert json.loads((tmp_path / "attempts.jsonl").read_text().splitlines()[0])["from"] == 0
+
+
+def test_a_log_is_read_once_and_appended_to(tmp_path):
+    append_attempt(tmp_path, attempt("killed"))
+    log = AttemptLog(tmp_path)
+    assert log.next_number == 2
+    log.append(attempt("finished", 2))
+    assert log.attempts == read_attempts(tmp_path)
+    assert log.next_number == 3
 
 
 def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path):
     for each in after("killed", "preempted"):
-        append(tmp_path, each)
+        append_attempt(tmp_path, each)
     path = tmp_path / "attempts.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
-    append(tmp_path, attempt("finished", 2))
-    assert [each.reason for each in read(tmp_path)] == ["killed", "finished"]
+    append_attempt(tmp_path, attempt("finished", 2))
+    assert [each.reason for each in read_attempts(tmp_path)] == ["killed", "finished"]
 
 
 def test_nothing_is_recorded_of_a_run_that_never_began(tmp_path):
-    assert read(tmp_path) == []
-    assert standing(tmp_path) == (0, 0, 0)
+    assert read_attempts(tmp_path) == []
+    assert read_progress(tmp_path) == (0, 0, 0)
 
 
 def test_how_far_an_attempt_has_come(tmp_path):
     checkpoint = tmp_path / "checkpoints/00000002"
     checkpoint.mkdir(parents=True)
     (checkpoint.parent / "00000003").mkdir()  # without a manifest
-    Manifest("key", "nnlo", ranks=1, epoch=1, step=40, metrics={}, seconds=0.0).write(checkpoint)
-    assert standing(tmp_path) == (40, 40, 40)
+    CheckpointManifest("key", "nnlo", ranks=1, epoch=1, step=40, metrics={}, seconds=0.0).write(checkpoint)
+    assert read_progress(tmp_path) == (40, 40, 40)
     (tmp_path / "step").write_bytes(struct.pack("<qq", 20, 47))
-    assert standing(tmp_path) == (20, 47, 40)
+    assert read_progress(tmp_path) == (20, 47, 40)
 
 
 def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
@@ -64,10 +81,10 @@ def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
         for i, each in enumerate(after("killed", "finished", "preempted", "killed", "finished"))
     ]
     end = datetime(2026, 1, 1, 0, 3, 30, tzinfo=UTC).timestamp()
-    assert interrupted(minutes, end) == 120
-    assert interrupted(minutes, end - 60) == 60
-    assert interrupted(minutes, end + 60) == 0
-    assert interrupted([], end) == 0
+    assert interrupted_seconds(minutes, end) == 120
+    assert interrupted_seconds(minutes, end - 60) == 60
+    assert interrupted_seconds(minutes, end + 60) == 0
+    assert interrupted_seconds([], end) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +99,7 @@ def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
     ],
 )
 def test_a_vain_attempt_is_foreseen(history, sentence):
-    assert sentence in futile(history, 60).error
+    assert sentence in reason_not_to_retry(history, 60).error
 
 
 @pytest.mark.parametrize(
@@ -103,21 +120,26 @@ def test_a_vain_attempt_is_foreseen(history, sentence):
     ],
 )
 def test_an_attempt_that_may_succeed_is_made(history):
-    assert futile(history, 60) is None
+    assert reason_not_to_retry(history, 60) is None
 
 
 @pytest.mark.parametrize(
     ("history", "status"), [(after("code error"), 1), (after("bad input"), 2), (after("diverged"), 2)]
 )
 def test_it_ends_as_it_did(history, status):
-    assert futile(history, 60).status == status
+    assert reason_not_to_retry(history, 60).exit_status == status
 
 
 @pytest.mark.parametrize(("times", "memory"), [(0, 1000), (1, 1500), (2, 2250), (3, 3375), (7, 3375)])
 def test_memory_is_raised_by_half_for_each_want_of_it(times, memory):
     history = after("killed", *times * ["out of memory"], "preempted")
-    assert raised(1000, history) == memory
-    assert out_of_memory([*history, attempt("finished")]) == 0
+    assert memory_for_next_attempt(1000, history) == memory
+    assert count_out_of_memory([*history, attempt("finished")]) == 0
+
+
+def memory_of(plan, job, attempt):
+    wildcards = SimpleNamespace(run="r", job=job)
+    return plan.training_resources.resources["mem_mb"](wildcards, attempt)
 
 
 def test_the_plan_raises_the_memory_of_one_job(tmp_path, monkeypatch):
@@ -125,11 +147,12 @@ def test_the_plan_raises_the_memory_of_one_job(tmp_path, monkeypatch):
     plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {"resources": {"mem_mb": 100}}}}))
     state = tmp_path / "results/e/r/seed-1/state"
     state.mkdir(parents=True)
-    append(state, attempt("out of memory"))
-    assert plan.memory("r", "seed-1", 2) == 150
-    assert plan.memory("r", "seed-0", 2) == 100
+    append_attempt(state, attempt("out of memory"))
+    assert memory_of(plan, "seed-1", 2) == 150
+    assert memory_of(plan, "seed-0", 2) == 100
 
 
+@pytest.mark.processes
 def test_the_plan_counts_a_job_that_was_killed_whole_for_want_of_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -138,6 +161,6 @@ def test_the_plan_counts_a_job_that_was_killed_whole_for_want_of_memory(tmp_path
     plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {"resources": {"mem_mb": 100}}}}))
     state = tmp_path / "results/e/r/seed-1/state"
     state.mkdir(parents=True)
-    replace(Claim.fresh(), scheduler="slurm", job="7").write(state / "lease.json")
-    assert plan.memory("r", "seed-1", 2) == 150
-    assert plan.memory("r", "seed-1", 1) == 100  # the first attempt of a Snakemake knows of no end
+    replace(LeaseOwner.for_this_process(), scheduler="slurm", job="7").write(state / "lease.json")
+    assert memory_of(plan, "seed-1", 2) == 150
+    assert memory_of(plan, "seed-1", 1) == 100  # the first attempt of a Snakemake knows of no end

@@ -9,12 +9,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from training import wait
+from helpers.training_process import wait
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.state.claim import Claim
-from nnlo_lib.state.lease import HeldError, Lease
-from nnlo_lib.state.process import Process
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.state.lease import Lease, LeaseHeldError
+from nnlo_lib.state.lease_owner import LeaseOwner
 
 BEAT, PATIENCE = 0.1, 1.0
 
@@ -29,13 +29,13 @@ def never():
 
 def claim_of(folder, **changes):
     """Leave the lease of somebody else behind, whom nobody sees from here."""
-    claim = replace(Claim.fresh(), **{"host": "elsewhere", **changes})
+    claim = replace(LeaseOwner.for_this_process(), **{"host": "elsewhere", **changes})
     claim.write(folder / "lease.json")
     return claim
 
 
 def holder(folder):
-    return Claim.parse((folder / "lease.json").read_bytes())
+    return LeaseOwner.parse((folder / "lease.json").read_bytes())
 
 
 @pytest.fixture
@@ -65,27 +65,28 @@ def test_a_job_waits_until_it_may_no_longer_or_the_owner_leaves(tmp_path):
     own, other = lease(tmp_path), lease(tmp_path)
     own.acquire(False, never)
     started = time.monotonic()
-    with pytest.raises(HeldError):
+    with pytest.raises(LeaseHeldError):
         other.acquire(True, lambda: time.monotonic() > started + 2 * PATIENCE)
     own.release()
     assert other.acquire(True, never) is None
     other.release()
 
 
+@pytest.mark.processes
 def test_a_dead_process_of_this_host_is_succeeded_at_once(tmp_path, capsys):
     child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
     dead = claim_of(tmp_path, host=socket.gethostname(), pid=int(child.stdout))
     own, started = Lease(tmp_path), time.monotonic()
-    assert own.acquire(False, never).claim == dead
+    assert own.acquire(False, never).lease_owner == dead
     assert time.monotonic() - started < 1
     assert f"process {dead.pid} on" in capsys.readouterr().err
     own.release()
 
 
 def test_a_process_with_a_dead_ones_number_is_not_that_one(tmp_path):
-    dead = claim_of(tmp_path, host=socket.gethostname(), started=Process.own().started - 1)
+    dead = claim_of(tmp_path, host=socket.gethostname(), started=ProcessIdentity.current().started - 1)
     own = Lease(tmp_path)
-    assert own.acquire(False, never).claim == dead
+    assert own.acquire(False, never).lease_owner == dead
     own.release()
 
 
@@ -94,7 +95,7 @@ def test_silence_is_measured_by_ones_own_clock(tmp_path, ahead):
     gone = claim_of(tmp_path)
     os.utime(tmp_path / "lease.json", (time.time() + ahead,) * 2)
     own, started = lease(tmp_path), time.monotonic()
-    assert own.acquire(False, never).claim == gone
+    assert own.acquire(False, never).lease_owner == gone
     assert PATIENCE < time.monotonic() - started < 5 * PATIENCE
     own.release()
 
@@ -106,6 +107,7 @@ def test_what_a_crash_left_of_a_lease_is_succeeded_too(tmp_path):
     own.release()
 
 
+@pytest.mark.processes
 def test_only_one_of_many_succeeds_a_dead_owner(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from nnlo_lib.state.lease import *\n"
@@ -127,7 +129,7 @@ def test_a_jobs_next_run_takes_over_from_the_one_on_a_lost_node(tmp_path, slurm_
     assert old.lost.is_set()  # before the new one may start
     assert not new.lost.is_set()
     old.release()
-    assert holder(tmp_path).owner != evicted.claim.owner
+    assert holder(tmp_path).owner != evicted.lease_owner.owner
     new.release()
     assert not (tmp_path / "lease.json").exists()
 

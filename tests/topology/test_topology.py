@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from nnlo_lib import config
-from nnlo_lib.errors import UserError
-from nnlo_lib.topology import Topology, topology
+from nnlo_lib.config.topology import TopologyConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.topology import Topology, build_topology
 
-BLOCK = TypeAdapter(config.Topology)
+BLOCK = TypeAdapter(TopologyConfig)
 
 UNDIRECTED = ["wheel", "cycle", "star", "path", "complete", "grid", "torus", "complete_bipartite"]
 REGULAR = ["cycle", "complete"]
@@ -30,7 +30,7 @@ RANDOM = [
 
 
 def made(nodes: int, seed: int = 0, **block: object) -> Topology:
-    return topology(BLOCK.validate_python(block), nodes, seed)
+    return build_topology(BLOCK.validate_python(block), nodes, seed)
 
 
 def matrix(nodes: int, round: int = 0, seed: int = 0, **block: object) -> np.ndarray:
@@ -116,11 +116,13 @@ def test_weights_follow_the_papers_formulas(graph):
     }
     for i, j in edges:
         larger = max(degree[i], degree[j])
-        assert by_rule["metropolis"].neighbours(i)[j] == pytest.approx(1 / (1 + larger))
-        assert by_rule["lazy_metropolis"].neighbours(i)[j] == pytest.approx(0.5 / (1 + larger))
-        assert by_rule["max_degree"].neighbours(i)[j] == pytest.approx(1 / (1 + max(degree)))
+        assert by_rule["metropolis"].neighbors(i)[j] == pytest.approx(1 / (1 + larger))
+        assert by_rule["lazy_metropolis"].neighbors(i)[j] == pytest.approx(0.5 / (1 + larger))
+        assert by_rule["max_degree"].neighbors(i)[j] == pytest.approx(1 / (1 + max(degree)))
     for i in range(nodes):
-        assert by_rule["lazy_metropolis"].own(i) == pytest.approx((1 + by_rule["metropolis"].own(i)) / 2)
+        assert by_rule["lazy_metropolis"].self_weight(i) == pytest.approx(
+            (1 + by_rule["metropolis"].self_weight(i)) / 2
+        )
 
 
 @given(any_edges())
@@ -132,7 +134,7 @@ def test_directed_weights_split_what_a_node_sends(graph):
     for node in range(nodes):
         receivers = sorted(to for start, to in edges if start == node)
         assert topo.at(0).receivers(node) == receivers
-        assert topo.at(0).own(node) == pytest.approx(1 / (1 + len(receivers)))
+        assert topo.at(0).self_weight(node) == pytest.approx(1 / (1 + len(receivers)))
 
 
 @pytest.mark.parametrize("name", REGULAR)
@@ -140,8 +142,8 @@ def test_uniform_weights_are_one_over_degree_plus_one(name):
     nodes = 6
     degree = 2 if name == "cycle" else nodes - 1
     mixing = made(nodes, name=name, weights="uniform").at(0)
-    assert set(mixing.neighbours(3).values()) == {1 / (1 + degree)}
-    assert mixing.own(3) == pytest.approx(1 / (1 + degree))
+    assert set(mixing.neighbors(3).values()) == {1 / (1 + degree)}
+    assert mixing.self_weight(3) == pytest.approx(1 / (1 + degree))
 
 
 @pytest.mark.parametrize("block", [{"name": name} for name in UNDIRECTED + DIRECTED] + RANDOM)
@@ -149,14 +151,14 @@ def test_receivers_are_the_transpose_of_neighbours(block):
     topo = made(12, **block)
     for round in range(5):
         mixing = topo.at(round)
-        received = {(i, j) for i in range(12) for j in mixing.neighbours(i)}
+        received = {(i, j) for i in range(12) for j in mixing.neighbors(i)}
         sent = {(i, j) for j in range(12) for i in mixing.receivers(j)}
         assert received == sent == links(mixing.matrix)
         for i in range(12):
-            assert list(mixing.neighbours(i)) == sorted(mixing.neighbours(i))
+            assert list(mixing.neighbors(i)) == sorted(mixing.neighbors(i))
             assert mixing.receivers(i) == sorted(mixing.receivers(i))
-            assert mixing.own(i) + sum(mixing.neighbours(i).values()) == pytest.approx(1)
-            assert topo.directed or mixing.receivers(i) == list(mixing.neighbours(i))
+            assert mixing.self_weight(i) + sum(mixing.neighbors(i).values()) == pytest.approx(1)
+            assert topo.directed or mixing.receivers(i) == list(mixing.neighbors(i))
 
 
 def test_a_mixing_matrix_cannot_be_written():
@@ -434,16 +436,19 @@ def test_rounds_may_be_asked_for_in_any_order(round):
     np.testing.assert_array_equal(asked.at(round).matrix, fresh.at(round).matrix)
 
 
+@pytest.mark.processes
 def test_another_process_draws_the_same_graph():
     code = (
-        "from nnlo_lib import config; from nnlo_lib.topology import topology\n"
-        "made = topology(config.WattsStrogatz(drop=0.2), 20, 3)\n"
+        "from nnlo_lib.config.topology import WattsStrogatzGraphConfig\n"
+        "from nnlo_lib.topology.topology import build_topology\n"
+        "made = build_topology(WattsStrogatzGraphConfig(drop=0.2), 20, 3)\n"
         "print(made.at(5).matrix.tobytes().hex())"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert there.strip() == made(20, 3, name="watts_strogatz", drop=0.2).at(5).matrix.tobytes().hex()
 
 
+@pytest.mark.processes
 def test_topology_does_without_torch():
     code = "import sys, nnlo_lib.topology; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

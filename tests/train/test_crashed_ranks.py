@@ -4,19 +4,19 @@ import random
 from dataclasses import replace
 
 import pytest
-from every_algorithm import ASYNCHRONOUS, SYNCHRONOUS, manifest, rows
+from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, manifest, rows
 from train.test_crash_matrix import check_uses, job
 
-from nnlo_lib.chaos.attempt import SAID, attempt
-from nnlo_lib.chaos.comparison import differences
-from nnlo_lib.train.faults import Fault, places, struck
+from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
+from nnlo_lib.reliability.chaos.faulty_attempt import run_faulty_attempt
+from nnlo_lib.train.fault_injection import InjectedFault, injected_faults, reached_failpoints
 
 __all__ = ["manifest"]
 pytestmark = pytest.mark.slow
 PATIENCE = 100  # seconds for one attempt
 EPOCHS = 20  # so many that none ends before a signal has reached all ranks
 SHARE = 10  # the part of a run in which a fault strikes
-STATUS = {"kill": {1}, "torn": {1}, "flipped": {1}, "term": {75, 0}, "term_all": {75, 0}}
+STATUS = {"kill": {1}, "truncate": {1}, "bitflip": {1}, "term": {75, 0}, "term_all": {75, 0}}
 RANKS = {"average": 4, "adpsgd": 4}  # groups of two; a cycle with two colours; three ranks else
 LAST = {case.partition(",")[0]: case for case in SYNCHRONOUS}  # case of each algorithm
 
@@ -40,34 +40,34 @@ def chain(found, seed):
     anyone = [draw.randrange(len(found)) for _ in range(4)]
     faults = [
         fault("kill", "exchange.", anyone[0]), fault("kill", "checkpoint.written", anyone[1]),
-        fault("term", "exchange.", anyone[2]), fault(draw.choice(["torn", "flipped"]), "checkpoint.published", 0),
+        fault("term", "exchange.", anyone[2]), fault(draw.choice(["truncate", "bitflip"]), "checkpoint.published", 0),
         fault("term_all", "exchange.", anyone[3]),
     ]  # fmt: skip
-    return [Fault(number, *each) for number, each in enumerate(faults)]
+    return [InjectedFault(number, *each) for number, each in enumerate(faults)]
 
 
 def endured(tmp_path, *given):
     """Train undisturbed, and under one fault after the other; return both."""
     whole, parts = (real(tmp_path / folder, *given) for folder in ("whole", "parts"))
-    assert attempt(whole, "mpiexec", [], PATIENCE) == 0, said(whole)
-    found = [places(whole.folder, rank) for rank in range(whole.run.parallel.ranks)]
+    assert run_faulty_attempt(whole, "mpiexec", [], PATIENCE) == 0, said(whole)
+    found = [reached_failpoints(whole.folder, rank) for rank in range(whole.run.parallel.ranks)]
     for fault in chain(found, given[1]):
-        status = attempt(parts, "mpiexec", [fault], PATIENCE)
-        assert fault.number in struck(parts.folder), f"status {status} under {fault}: {said(parts)}"
+        status = run_faulty_attempt(parts, "mpiexec", [fault], PATIENCE)
+        assert fault.number in injected_faults(parts.folder), f"status {status} under {fault}: {said(parts)}"
         assert status in STATUS[fault.action], f"status {status} under {fault}: {said(parts)}"
-    assert attempt(parts, "mpiexec", [], PATIENCE) == 0, said(parts)
+    assert run_faulty_attempt(parts, "mpiexec", [], PATIENCE) == 0, said(parts)
     return whole, parts
 
 
 def said(training):
     """Return what the attempts printed last."""
-    return (training.folder / SAID).read_text()[-2000:]
+    return (training.folder / "said.txt").read_text()[-2000:]
 
 
 @pytest.mark.parametrize("case", LAST.values())
 def test_a_synchronous_training_comes_back_bit_for_bit(tmp_path, manifest, case):
     whole, parts = endured(tmp_path, manifest, case, SYNCHRONOUS[case])
-    assert differences(parts.folder, whole.folder) == []
+    assert find_differences(parts.folder, whole.folder) == []
     check_uses(parts)
 
 

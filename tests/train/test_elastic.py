@@ -6,27 +6,27 @@ from dataclasses import replace
 
 import pytest
 import torch
-from every_algorithm import manifest
+from helpers.algorithm_trainings import manifest
+from helpers.training_process import StopAfter
 from safetensors.torch import load_file
-from training import StopAfter
 
-from nnlo_lib.config import Experiment, Run, merge
-from nnlo_lib.config.validity import MATRIX
-from nnlo_lib.data.order import Purpose, shuffled
-from nnlo_lib.data.split import Split
-from nnlo_lib.errors import UserError
-from nnlo_lib.jobs import Plan
-from nnlo_lib.launch.standing import standing
-from nnlo_lib.models.build import build
+from nnlo_lib.config import Experiment, Run, merge_settings
+from nnlo_lib.config.algorithm import ALGORITHMS
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.launch.crash_recovery import read_progress
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.reliability.verify.reproducibility import check_reproducibility
+from nnlo_lib.reliability.verify.run_folders import load_finished_run
+from nnlo_lib.state.attempt_statistics import AttemptStatistics
 from nnlo_lib.state.attempts import Attempt
-from nnlo_lib.state.tally import Tally
-from nnlo_lib.train.data import TrainingData
+from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import simulate
-from nnlo_lib.train.replica.tensors import Tensors
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
-from nnlo_lib.verify.finished import Finished
-from nnlo_lib.verify.reproducible import reproducible
+from nnlo_lib.workflow.plan import Plan
 
 __all__ = ["manifest"]
 BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5
@@ -60,15 +60,19 @@ def lines(job, name):
 
 
 def test_every_elastic_algorithm_is_here():
-    assert {case.partition(",")[0] for case in ELASTIC} == {name for name in MATRIX if MATRIX[name].elastic}
+    assert {case.partition(",")[0] for case in ELASTIC} == {
+        name for name in ALGORITHMS if ALGORITHMS[name].elastic
+    }
 
 
 @pytest.mark.parametrize("case", ELASTIC)
 def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case):
     name = case.partition(",")[0]
     for ranks, calls in zip((4, 3, 6, 3), (50, 70, 120, 10**9), strict=True):
-        job = task(tmp_path, manifest, min(ranks + MATRIX[name].masters, 6), name, **ELASTIC[case])
-        finished = simulate(job, StopAfter(calls))
+        job = task(
+            tmp_path, manifest, min(ranks + ALGORITHMS[name].supports_server_tree, 6), name, **ELASTIC[case]
+        )
+        finished = train_simulated(job, StopAfter(calls))
     assert finished
     assert "going on with 6 ranks" in (tmp_path / "log.txt").read_text()
     assert [(row["missed"], row["repeated"], row["samples"]) for row in lines(job, "ledger")] == [
@@ -80,8 +84,8 @@ def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case
 
 def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_path, manifest):
     first, second = (task(tmp_path, manifest, ranks, "allreduce") for ranks in (2, 5))
-    assert not simulate(first, StopAfter(13))
-    assert simulate(second, StopFlag())
+    assert not train_simulated(first, StopAfter(13))
+    assert train_simulated(second, StopFlag())
     trained = load_file(tmp_path / "model.safetensors")
     taken = 2 * BATCH * steps_before(tmp_path)
     assert taken % (5 * BATCH)  # the new ranks begin with a short step
@@ -102,12 +106,12 @@ def steps_before(folder):
 def alone(job, cuts):
     """Train in one process on batches that end at `cuts` of each epoch's order."""
     data = TrainingData(job, 1)
-    tensors = Tensors(data.manifest, job.run.data, "cpu")
-    model = build(job.run.model.name, job.run.model.args, tensors.shape, data.outputs, job.seed)
+    tensors = Preprocessor(data.manifest, job.run.data, "cpu")
+    model = build_model(job.run.model.name, job.run.model.args, tensors.shape, data.outputs, job.seed)
     optimizer = torch.optim.SGD(model.parameters(), LR, MOMENTUM)
     split = Split(data.manifest, "train")
     for epoch, ends in enumerate(cuts):
-        order = shuffled(data.parts[0], job.seed, Purpose.EPOCH, epoch)
+        order = shuffled(data.worker_samples[0], job.seed, ShufflePurpose.EPOCH, epoch)
         for start, end in itertools.pairwise(ends):
             inputs, labels = tensors(*split.take(order[start:end]))
             optimizer.zero_grad()
@@ -118,10 +122,10 @@ def alone(job, cuts):
 
 @pytest.mark.parametrize("name", ["gosgd", "dsgd", "gem"])
 def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
-    assert not simulate(task(tmp_path, manifest, 4, name), StopAfter(9))
+    assert not train_simulated(task(tmp_path, manifest, 4, name), StopAfter(9))
     with pytest.raises(UserError, match="was written by 4 ranks and cannot go on with 5: each rank of"):
-        simulate(task(tmp_path, manifest, 5, name), StopFlag())
-    assert simulate(task(tmp_path, manifest, 4, name), StopFlag())
+        train_simulated(task(tmp_path, manifest, 5, name), StopFlag())
+    assert train_simulated(task(tmp_path, manifest, 4, name), StopFlag())
 
 
 def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
@@ -129,9 +133,11 @@ def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
     attempts = []
     for number, (ranks, left) in enumerate(zip(sizes, calls, strict=True), 1):
         job = task(folder, manifest, ranks, name)
-        job = replace(job, run=Run.model_validate(merge(job.run.settings, {"train": train})))
-        finished = simulate(job, StopAfter(left))
-        attempts.append(ended(number, "finished" if finished else "preempted", ranks, standing(job.state)))
+        job = replace(job, run=Run.model_validate(merge_settings(job.run.settings, {"train": train})))
+        finished = train_simulated(job, StopAfter(left))
+        attempts.append(
+            ended(number, "finished" if finished else "preempted", ranks, read_progress(job.state))
+        )
     assert finished
     return job, attempts
 
@@ -148,7 +154,7 @@ def test_steps_go_on_counting_and_none_is_done_again(tmp_path, manifest, name):
     assert steps == sorted(set(steps))
     if name == "allreduce":  # where the ranks do not wait for each other, a worker may be behind the first
         assert [each.start for each in attempts] == [0, *(each.saved for each in attempts[:-1])]
-        assert Tally(attempts, None).lost_steps == 0
+        assert AttemptStatistics(attempts, None).lost_steps == 0
     assert attempts[-1].saved == steps[-1] == json.loads((tmp_path / "summary.json").read_text())["steps"]
 
 
@@ -165,7 +171,7 @@ def test_the_summary_tells_the_legs_and_nobody_calls_them_one_training(tmp_path,
     job, attempts = went_through(tmp_path, manifest, (2, 2, 3), (40, 40, 10**9))
     legs = json.loads((tmp_path / "summary.json").read_text())["legs"]
     assert [(leg["step"], leg["ranks"]) for leg in legs] == [(0, 2), (attempts[-1].start, 3)]
-    told = [str(finding) for finding in reproducible(Finished.load(job.folder))]
+    told = [str(finding) for finding in check_reproducibility(load_finished_run(job.folder))]
     assert any(
         f"its number of ranks changed (2 from step 0, 3 from step {attempts[-1].start})" in line
         for line in told

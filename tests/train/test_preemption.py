@@ -6,21 +6,21 @@ import signal
 import pytest
 
 from nnlo_lib.train import preemption
-from nnlo_lib.train.preemption import SIGNALS, StopFlag
+from nnlo_lib.train.preemption import STOP_SIGNALS, StopFlag
 
 
 @pytest.fixture
 def handlers():
     """Put the process's own signal handlers back."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_only_sets_the_flag(handlers, number):
-    stop = StopFlag().listen()
+    stop = StopFlag().install_handlers()
     assert not stop()
     os.kill(os.getpid(), number)
     os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may send a second one

@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from nnlo_lib.config import Run, Train
+from nnlo_lib.config import Run
+from nnlo_lib.config.train import TrainConfig
 from nnlo_lib.train.task import Task
 
 
 def key(tmp_path, **train):
     manifest = tmp_path / "manifest.json"
     manifest.write_text("{}")
-    return Task("t", "t", Run.model_validate({"train": train}), 0, None, 1, manifest, tmp_path).key
+    return Task("t", "t", Run.model_validate({"train": train}), 0, None, 1, manifest, tmp_path).fingerprint
 
 
 @pytest.mark.parametrize("schedule", [{"name": "constant"}, {"name": "diminishing", "mu": 0.1}])
@@ -32,7 +33,7 @@ def test_another_learning_rate_starts_afresh(tmp_path):
 
 
 def test_a_key_that_is_new_and_has_its_default_changes_nothing(tmp_path):
-    class Later(Train):
+    class Later(TrainConfig):
         foresight: int = 0
 
     before = key(tmp_path, epochs=2, batch_size=7)
@@ -41,7 +42,7 @@ def test_a_key_that_is_new_and_has_its_default_changes_nothing(tmp_path):
         run = Run().model_copy(
             update={"train": Later.model_validate({"epochs": 2, "batch_size": 7, **train})}
         )
-        return Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).key
+        return Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint
 
     assert later() == later(foresight=0) == before
     assert later(foresight=1) != before
@@ -54,7 +55,7 @@ def test_a_default_that_is_written_out_is_the_default(tmp_path):
         for run in ({}, written)
     )
     key(tmp_path)
-    one, other = (task.key for task in tasks)
+    one, other = (task.fingerprint for task in tasks)
     assert one == other
 
 
@@ -64,7 +65,7 @@ def test_names_that_are_told_apart_by_nothing_else_have_keys_of_their_own(tmp_pa
         Run.model_validate({"algorithm": {"name": name}})
         for name in ("allreduce", "average", "diloco", "dsgd")
     ]
-    keys = {Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).key for run in runs}
+    keys = {Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint for run in runs}
     assert len(keys) == len(runs)
 
 
@@ -75,5 +76,11 @@ def test_ranks_and_where_they_are_change_nothing(tmp_path):
         for parallel in ({}, {"ranks": 5}, {"transport": "simulated"})
     ]
     assert (
-        len({Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).key for run in runs}) == 1
+        len(
+            {
+                Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint
+                for run in runs
+            }
+        )
+        == 1
     )

@@ -1,14 +1,14 @@
 # Hyper-parameter search: each fold of each trial is a job; what comes next is decided as soon as one has ended.
 from snakemake.io import flag
 
-from nnlo_lib.jobs import manifest_of
-from nnlo_lib.tune.dag import Agenda
+from nnlo_lib.config.paths import manifest_of
+from nnlo_lib.workflow.search_queue import TrialQueue
 
 BEST = f"{SEARCH.best}/seed-{{seed}}"
 
 
 # Taken by Snakemake for the queue of a from_queue(), but asked only when a leaf has ended.
-AGENDA = Agenda(
+AGENDA = TrialQueue(
     EXPERIMENT,
     SEARCH.folder,
     executing=lambda: workflow.scheduler is not None,
@@ -34,7 +34,7 @@ if not SEARCH.has_ended:
         conda:
             "../envs/nnlo.yaml"
         params:
-            asked=SEARCH.asked,
+            asked=SEARCH.end_conditions,
             config=f"{SEARCH.folder}/config.json",
         message:
             f"search: {EXPERIMENT.search.trials} trials at most, in {EXPERIMENT.search.folds.k} folds"
@@ -56,9 +56,9 @@ rule leaf:
         epochs=r"\d+",
     conda:
         "../envs/nnlo.yaml"
-    threads: SEARCH.leaf.threads
+    threads: SEARCH.trial_resources.threads
     resources:
-        **SEARCH.leaf.resources,
+        **SEARCH.trial_resources.resources,
         mpi="",  # empty, for the Slurm plugin refuses it where a trial has one rank; but there, so that it adds no srun
         launcher="mpiexec",
         on_preemption="exit",
@@ -68,7 +68,7 @@ rule leaf:
     message:
         "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
     shell:
-        "python -m nnlo_lib.tune.leaf {params.folder} {wildcards.trial} {wildcards.fold} {wildcards.epochs}"
+        "python -m nnlo_lib.cli task trial {params.folder} {wildcards.trial} {wildcards.fold} {wildcards.epochs}"
         " --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
         " --attempt {resources.attempt} --on-preemption {resources.on_preemption} 2>&1 | tee -i {log}"
 
@@ -124,9 +124,9 @@ use rule train as best with:
         log=f"{BEST}/log.txt",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/train.log",
-    threads: SEARCH.retrained.threads
+    threads: SEARCH.retraining_resources.threads
     resources:
-        **SEARCH.retrained.resources,
+        **SEARCH.retraining_resources.resources,
         mpi="",
         launcher="mpiexec",
         on_preemption="exit",

@@ -10,7 +10,7 @@ rule configure:
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/configure.log",
     params:
-        config=lambda wildcards: PLAN.resolved(wildcards.run),
+        config=lambda wildcards: PLAN.resolved_config(wildcards.run),
     message:
         "resolve the configuration of {wildcards.run}"
     run:
@@ -37,21 +37,11 @@ rule train:
         job=PLAN.job_pattern,
     conda:
         "../envs/nnlo.yaml"
-    threads: lambda wildcards: PLAN.threads(wildcards.run)
+    threads: PLAN.training_resources.threads
     resources:
-        **PLAN.site_resources,
+        **PLAN.training_resources.resources,
         mpi="mpiexec",
         launcher="",  # one of the two is empty: the Slurm plugin must see `mpi` in rules of several ranks only
-        tasks=lambda wildcards: PLAN.run(wildcards.run).parallel.ranks,
-        nodes=lambda wildcards: PLAN.run(wildcards.run).resources.nodes,
-        cpus_per_task=lambda wildcards: PLAN.run(
-            wildcards.run
-        ).parallel.threads_per_rank,
-        runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
-        mem_mb=lambda wildcards, attempt: PLAN.memory(
-            wildcards.run, wildcards.job, attempt
-        ),
-        attempt=lambda wildcards, attempt: attempt,
         on_preemption="exit",
     params:
         job=lambda wildcards: PLAN.job_options(wildcards.job),
@@ -70,17 +60,9 @@ use rule train as train_single with:
         run="|".join(PLAN.single_runs) or "(?!)",
         job=PLAN.job_pattern,
     resources:
-        **PLAN.site_resources,
+        **PLAN.training_resources.single_process_resources,
         mpi="",
         launcher="",
-        cpus_per_task=lambda wildcards: PLAN.run(
-            wildcards.run
-        ).parallel.threads_per_rank,
-        runtime=lambda wildcards: PLAN.run(wildcards.run).resources.runtime,
-        mem_mb=lambda wildcards, attempt: PLAN.memory(
-            wildcards.run, wildcards.job, attempt
-        ),
-        attempt=lambda wildcards, attempt: attempt,
         on_preemption="exit",
     message:
         "train {wildcards.run} {wildcards.job} in one process"

@@ -2,31 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnlo_lib.core.lazy_import import load_implementation
+
 Array = npt.NDArray[Any]
 Inputs = tuple[Array, ...]
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
 
-READERS = {
-    "arrays": "nnlo_lib.data.readers.arrays",
-    "cifar": "nnlo_lib.data.readers.cifar",
-    "diabetes": "nnlo_lib.data.readers.diabetes",
-    "digits": "nnlo_lib.data.readers.digits",
-    "folder": "nnlo_lib.data.readers.folder",
-    "idx": "nnlo_lib.data.readers.idx",
-    "tfrecord": "nnlo_lib.data.readers.tfrecord",
-}
-
 
 @dataclass(frozen=True)
-class Block:
+class SampleBlock:
     """The samples of one shard as they will be stored.
 
     `inputs` has one array (n, *shape) for each input of the model, `labels` (n, ...) counts as the file does;
@@ -39,7 +30,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Unit:
+class ConversionUnit:
     """What becomes one shard: reading it needs no other unit, so units can be converted in parallel.
 
     `name` is the shard's file name without suffix, `origin` the file that an error about a sample names.
@@ -49,30 +40,35 @@ class Unit:
     split: str
     name: str
     origin: Path
-    read: Callable[[], Block]
+    read: Callable[[], SampleBlock]
 
 
 @dataclass(frozen=True)
-class Contents:
+class DatasetContents:
     """What the files of a data set hold: units in the order of their samples, and the names of the arrays.
 
     Classes count from `first_class` in the stored labels; `class_names` may be empty.
     """
 
-    units: tuple[Unit, ...]
+    units: tuple[ConversionUnit, ...]
     inputs: tuple[str, ...] = ("features",)
     labels: str = "labels"
     first_class: int = 0
     class_names: tuple[str, ...] = field(default=())
 
 
-def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> Contents:
-    """List what the files in `folder` hold, by their headers alone. Raises UserError on damaged files."""
-    contents: Contents = import_module(READERS[reader]).read(folder, shard_size, **options)
+def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> DatasetContents:
+    """List what the files in `folder` hold, by their headers alone. Raises UserError on damaged files.
+
+    The reader is the function `read` of the module of this package that is called like it.
+    """
+    contents: DatasetContents = load_implementation(f"{__name__}.{reader}:read")(
+        folder, shard_size, **options
+    )
     return contents
 
 
-def ranges(split: str, samples: int, shard_size: int) -> list[tuple[str, int, int]]:
+def shard_ranges(split: str, samples: int, shard_size: int) -> list[tuple[str, int, int]]:
     """Cut 0..samples-1 into shards: (name like train-00000-of-00006, first sample, end)."""
     count = -(-samples // shard_size)
     return [

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from nnlo_lib.data.readers import Array, Block, Inputs
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.data.readers import Array, Inputs, SampleBlock
 from nnlo_lib.data.readers.array_file import FileArray
 from nnlo_lib.data.readers.array_kind import is_number
-from nnlo_lib.data.readers.nnlo_module import adaptor_of
-from nnlo_lib.errors import UserError
-from nnlo_lib.user_function import user_function
+from nnlo_lib.data.readers.nnlo_module import resolve_adaptor
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileSlice:
     """Samples start..end-1 of one file."""
 
     inputs: tuple[FileArray, ...]
@@ -24,7 +24,9 @@ class Piece:
     end: int
 
 
-def read_block(pieces: Sequence[Piece], one_hot: bool, adaptor: str | None, channels: str = "first") -> Block:
+def read_block(
+    pieces: Sequence[FileSlice], one_hot: bool, adaptor: str | None, channels: str = "first"
+) -> SampleBlock:
     """Read the pieces one behind the other; see `readers.arrays.read`. Raises UserError naming the file at fault."""
     labels = [_targets(piece, one_hot) for piece in pieces]
     inputs = [_inputs(piece, adaptor) for piece in pieces]
@@ -35,7 +37,7 @@ def read_block(pieces: Sequence[Piece], one_hot: bool, adaptor: str | None, chan
                 f"{_kinds(inputs[0])} for {pieces[0].inputs[0].path}; they must be of one kind"
             )
     joined = tuple(_joined(each) for each in zip(*inputs, strict=True))
-    return Block(tuple(map(_turned, joined)) if channels == "last" else joined, _joined(labels))
+    return SampleBlock(tuple(map(_turned, joined)) if channels == "last" else joined, _joined(labels))
 
 
 def _turned(array: Array) -> Array:
@@ -51,7 +53,7 @@ def _kinds(arrays: Inputs) -> str:
     return ", ".join(f"{array.shape[1:]} {array.dtype}" for array in arrays)
 
 
-def _targets(piece: Piece, one_hot: bool) -> Array:
+def _targets(piece: FileSlice, one_hot: bool) -> Array:
     """Return class numbers, int64 (n,), or numbers to be learned, floats (n, ...).
 
     Only type and shape decide between them, so that all shards agree; integers in rows become float64, for
@@ -67,21 +69,21 @@ def _targets(piece: Piece, one_hot: bool) -> Array:
     return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
 
 
-def _whole(labels: Array, piece: Piece) -> Array:
+def _whole(labels: Array, piece: FileSlice) -> Array:
     with np.errstate(invalid="ignore"):
         classes = labels.astype(np.int64)
     _refuse_other_than_classes(labels, classes == labels, piece)
     return classes
 
 
-def _hot(labels: Array, piece: Piece) -> Array:
+def _hot(labels: Array, piece: FileSlice) -> Array:
     fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)
     _refuse_other_than_classes(labels, fits, piece)
     classes: Array = labels.argmax(axis=1).astype(np.int64)
     return classes
 
 
-def _refuse_other_than_classes(labels: Array, fits: Array, piece: Piece) -> None:
+def _refuse_other_than_classes(labels: Array, fits: Array, piece: FileSlice) -> None:
     for row in np.flatnonzero(~fits)[:1]:
         shown = np.array2string(labels[row], threshold=8)
         raise UserError(
@@ -90,7 +92,7 @@ def _refuse_other_than_classes(labels: Array, fits: Array, piece: Piece) -> None
         )
 
 
-def _inputs(piece: Piece, adaptor: str | None) -> Inputs:
+def _inputs(piece: FileSlice, adaptor: str | None) -> Inputs:
     inputs = tuple(array.rows(piece.start, piece.end) for array in piece.inputs)
     return _adapted(inputs, adaptor, piece.inputs[0].path) if adaptor else inputs
 
@@ -99,7 +101,7 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
     """Let the user's function change the inputs: it is given the array, or the tuple of several, and returns such."""
     samples = len(inputs[0])
     try:
-        changed = adaptor_of(user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)
+        changed = resolve_adaptor(load_user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
     except Exception as error:

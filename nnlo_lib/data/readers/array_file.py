@@ -9,13 +9,13 @@ from typing import Any
 import h5py
 import numpy as np
 
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.readers.array_kind import Kind
+from nnlo_lib.data.readers.array_kind import ArrayHeader
 from nnlo_lib.data.readers.hdf5 import find_hdf5, hdf5_names, hdf5_rows
 from nnlo_lib.data.readers.npy import find_npy, find_npz, npy_rows, npz_names, npz_rows
-from nnlo_lib.errors import UserError
 
-SUFFIXES = (".h5", ".hdf5", ".he5", ".npz", ".npy")
+ARRAY_SUFFIXES = (".h5", ".hdf5", ".he5", ".npz", ".npy")
 SHOWN = 12
 
 
@@ -38,7 +38,7 @@ class FileArray:
             return native
 
 
-def find(path: Path, key: str) -> list[FileArray]:
+def find_arrays(path: Path, key: str) -> list[FileArray]:
     """Return the array `key`, or those of the group `key` sorted by name, from the headers alone.
 
     An NPY's only array answers to any key. Raises UserError if there is no such key, or if what the headers declare
@@ -60,7 +60,7 @@ def find(path: Path, key: str) -> list[FileArray]:
 def is_array_file(path: Path) -> bool:
     """Tell by its name, else by its first bytes, whether a file is meant to hold arrays."""
     with _blamed(path):
-        return path.suffix.lower() in SUFFIXES or _recognised(path) is not None
+        return path.suffix.lower() in ARRAY_SUFFIXES or _recognised(path) is not None
 
 
 def is_npy(path: Path) -> bool:
@@ -81,27 +81,27 @@ def _blamed(path: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Format:
+class ArrayFileFormat:
     """How a kind of file is read: its names, what a key stands for, some rows of an array."""
 
     names: Callable[[Path], list[str]]
-    find: Callable[[Path, str], dict[str, Kind]]
+    find: Callable[[Path, str], dict[str, ArrayHeader]]
     rows: Callable[[Path, str, int, int], Array]
 
 
-HDF5 = Format(hdf5_names, find_hdf5, hdf5_rows)
-NPZ = Format(npz_names, find_npz, npz_rows)
-NPY = Format(lambda path: [], find_npy, npy_rows)
+HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_rows)
+NPZ = ArrayFileFormat(npz_names, find_npz, npz_rows)
+NPY = ArrayFileFormat(lambda path: [], find_npy, npy_rows)
 
 
-def _format(path: Path) -> Format:
+def _format(path: Path) -> ArrayFileFormat:
     format = _recognised(path)
     if format is None:
         raise ValueError("it is neither HDF5 nor NPZ nor NPY")
     return format
 
 
-def _recognised(path: Path) -> Format | None:
+def _recognised(path: Path) -> ArrayFileFormat | None:
     with path.open("rb") as file:
         start = file.read(6)
     if start == b"\x93NUMPY":

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from nnlo_lib.data.content import DEFLATE_LIMIT
+from nnlo_lib.data.fetch.gzip_content import DEFLATE_LIMIT
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArrayHeader:
     """An array in a file: the shape of all of it, and its type."""
 
     shape: tuple[int, ...]

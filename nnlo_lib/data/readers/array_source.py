@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnlo_lib.data.readers.array_file import FileArray, find, is_npy
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.array_file import FileArray, find_arrays, is_npy
 from nnlo_lib.data.readers.array_kind import is_number
-from nnlo_lib.errors import UserError
 
 
 @dataclass(frozen=True)
-class Source:
+class ArraySource:
     """The arrays of one entry of a list: all from one file, or from a pair of NPY files."""
 
     inputs: tuple[FileArray, ...]
@@ -27,21 +27,21 @@ class Source:
         return self.labels.shape[0]
 
 
-def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Source:
+def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> ArraySource:
     """Find the arrays `keys`, or those in groups of these names, and `labels`; raises UserError if they do not fit."""
     _refuse_wrong_pair(paths, keys)
-    targets = find(paths[-1], labels)
+    targets = find_arrays(paths[-1], labels)
     if targets[0].name != labels.strip("/"):
         raise UserError(
             f"{paths[-1]}: {labels} is a group, but several targets are not supported yet; "
             f"name one array as data.reader.labels"
         )
-    source = Source(tuple(array for key in keys for array in find(paths[0], key)), targets[0])
+    source = ArraySource(tuple(array for key in keys for array in find_arrays(paths[0], key)), targets[0])
     _refuse_what_is_no_sample(source)
     return source
 
 
-def refuse_other_kind(source: Source, first: Source) -> None:
+def check_same_layout(source: ArraySource, first: ArraySource) -> None:
     """Raise UserError unless two files agree on names, shapes of a sample and types."""
     found, wanted = (
         [f"{array.name} {array.shape[1:]} {array.dtype}" for array in each.arrays] for each in (source, first)
@@ -70,7 +70,7 @@ def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
         raise UserError("data.reader.features names no array")
 
 
-def _refuse_what_is_no_sample(source: Source) -> None:
+def _refuse_what_is_no_sample(source: ArraySource) -> None:
     for array in source.arrays:
         if not is_number(array.dtype):
             raise UserError(

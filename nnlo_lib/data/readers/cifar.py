@@ -11,20 +11,20 @@ from typing import Literal
 
 import numpy as np
 
-from nnlo_lib.data.readers import Block, Contents, Unit, ranges
-from nnlo_lib.data.readers.cifar_pickle import load, names
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.cifar_pickle import load_batch, load_class_names
 
 IMAGE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 FIRST = ("data_batch_1.bin", "train.bin", "data_batch_1", "train")  # tells the layout
 CLASSES = {"labels": 10, "fine_labels": 100, "coarse_labels": 20}
-Kind = Literal["fine", "coarse"]
+LabelKind = Literal["fine", "coarse"]
 
 
 @dataclass(frozen=True)
-class Batch:
+class CifarFile:
     """One file of `count` records with `labels` label bytes each, of which `label` is taken; python if 0 label bytes.
 
     `key` is what the python layout calls these labels.
@@ -36,7 +36,7 @@ class Batch:
     label: int
     key: str
 
-    def read(self, start: int, end: int) -> Block:
+    def read(self, start: int, end: int) -> SampleBlock:
         """Read records start..end-1; raises UserError on a label that is no class."""
         block = self._read(start, end)
         for wrong in np.flatnonzero((block.labels < 0) | (block.labels >= CLASSES[self.key]))[:1]:
@@ -46,10 +46,10 @@ class Batch:
             )
         return block
 
-    def _read(self, start: int, end: int) -> Block:
+    def _read(self, start: int, end: int) -> SampleBlock:
         if not self.labels:
-            pixels, labels = load(self.path, self.key)
-            return Block((pixels[start:end].reshape(-1, *IMAGE),), labels[start:end])
+            pixels, labels = load_batch(self.path, self.key)
+            return SampleBlock((pixels[start:end].reshape(-1, *IMAGE),), labels[start:end])
         width = self.labels + PIXELS
         rows = np.fromfile(self.path, np.uint8, (end - start) * width, offset=start * width).reshape(
             -1, width
@@ -57,19 +57,19 @@ class Batch:
         if len(rows) < end - start:
             raise UserError(f"{self.path} became shorter while it was read; get it again")
         images = rows[:, self.labels :].reshape(-1, *IMAGE)
-        return Block((images,), rows[:, self.label].astype(np.int64))
+        return SampleBlock((images,), rows[:, self.label].astype(np.int64))
 
 
-def read(folder: Path, shard_size: int, *, labels: Kind = "fine") -> Contents:
+def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> DatasetContents:
     """List the batches in `folder`, or in its only folder; any number of records in each."""
     folder = _root(folder)
     splits = _splits(folder, labels)
     units = [
-        Unit(split, name, batches[0].path, partial(_block, batches, start, end))
+        ConversionUnit(split, name, batches[0].path, partial(_block, batches, start, end))
         for split, batches in splits.items()
-        for name, start, end in ranges(split, sum(batch.count for batch in batches), shard_size)
+        for name, start, end in shard_ranges(split, sum(batch.count for batch in batches), shard_size)
     ]
-    return Contents(tuple(units), class_names=_class_names(folder, labels))
+    return DatasetContents(tuple(units), class_names=_class_names(folder, labels))
 
 
 def _root(folder: Path) -> Path:
@@ -80,7 +80,7 @@ def _root(folder: Path) -> Path:
     return folders[0] if len(folders) == 1 else folder
 
 
-def _splits(folder: Path, labels: Kind) -> dict[str, list[Batch]]:
+def _splits(folder: Path, labels: LabelKind) -> dict[str, list[CifarFile]]:
     """Find which of the four layouts lies in `folder`."""
     for train, test, suffix, label_bytes, label in (
         (BATCHES, "test_batch", ".bin", 1, 0),
@@ -100,27 +100,27 @@ def _splits(folder: Path, labels: Kind) -> dict[str, list[Batch]]:
     )
 
 
-def _open(path: Path, label_bytes: int, label: int, key: str) -> Batch:
+def _open(path: Path, label_bytes: int, label: int, key: str) -> CifarFile:
     if not path.is_file():
         raise UserError(f"{path} is missing; get all files of the data set")
     if not label_bytes:
-        return Batch(path, len(load(path, key)[1]), 0, 0, key)
+        return CifarFile(path, len(load_batch(path, key)[1]), 0, 0, key)
     count, rest = divmod(path.stat().st_size, label_bytes + PIXELS)
     if rest or not count:
         raise UserError(
             f"{path} has {path.stat().st_size:,} bytes, no multiple of a record's {label_bytes + PIXELS:,}; get it again"
         )
-    return Batch(path, count, label_bytes, label, key)
+    return CifarFile(path, count, label_bytes, label, key)
 
 
-def _block(batches: list[Batch], start: int, end: int) -> Block:
+def _block(batches: list[CifarFile], start: int, end: int) -> SampleBlock:
     """Read samples start..end-1 of the batches one behind the other."""
     blocks = list(_pieces(batches, start, end))
     images = np.concatenate([block.inputs[0] for block in blocks])
-    return Block((images,), np.concatenate([block.labels for block in blocks]))
+    return SampleBlock((images,), np.concatenate([block.labels for block in blocks]))
 
 
-def _pieces(batches: list[Batch], start: int, end: int) -> Iterator[Block]:
+def _pieces(batches: list[CifarFile], start: int, end: int) -> Iterator[SampleBlock]:
     before = 0
     for batch in batches:
         first, last = max(start - before, 0), min(end - before, batch.count)
@@ -129,11 +129,11 @@ def _pieces(batches: list[Batch], start: int, end: int) -> Iterator[Block]:
         before += batch.count
 
 
-def _class_names(folder: Path, labels: Kind) -> tuple[str, ...]:
+def _class_names(folder: Path, labels: LabelKind) -> tuple[str, ...]:
     for name in ("batches.meta.txt", f"{labels}_label_names.txt"):
         if (folder / name).is_file():
             return tuple((folder / name).read_text(errors="replace").split())
     for name, key in (("batches.meta", "label_names"), ("meta", f"{labels}_label_names")):
         if (folder / name).is_file():
-            return names(folder / name, key)
+            return load_class_names(folder / name, key)
     return ()

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array, Labels
-from nnlo_lib.errors import UserError
 
 PIXELS = 3 * 32 * 32
-LARGEST = 1 << 30  # bytes; the official files have 154 million at most
+MAX_FILE_BYTES = 1 << 30  # the official files have 154 million at most
 DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, UnicodeError)  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class _Unpickler(pickle.Unpickler):
         return ADMITTED[module, name]
 
 
-def load(path: Path, key: str) -> tuple[Array, Labels]:
+def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
     """Return pixels (n, 3072) uint8 and labels (n,) of a batch; raises UserError if it is anything else."""
     content = _content(path)
     data, labels = content.get("data"), content.get(key)
@@ -91,7 +91,7 @@ def load(path: Path, key: str) -> tuple[Array, Labels]:
     return pixels, np.array(labels, np.int64)
 
 
-def names(path: Path, key: str) -> tuple[str, ...]:
+def load_class_names(path: Path, key: str) -> tuple[str, ...]:
     """Return the names of the classes from a meta file."""
     found = _content(path).get(key)
     if not isinstance(found, list) or not all(isinstance(name, bytes | str) for name in found):
@@ -114,7 +114,7 @@ def _check_memo(raw: bytes) -> None:
 
 def _content(path: Path) -> dict[str, Any]:
     """Unpickle the dictionary of a file, its keys as text."""
-    if path.stat().st_size > LARGEST:
+    if path.stat().st_size > MAX_FILE_BYTES:
         raise UserError(f"{path} is larger than any file of CIFAR; is it another data set?")
     try:
         raw = path.read_bytes()

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from nnlo_lib.data.content import locate, opened
-from nnlo_lib.data.readers import Array, Block, Contents, Unit, ranges
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip, open_decompressed
+from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 MEASUREMENTS, TARGET = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
 COLUMNS = 10  # age, sex, body mass index, blood pressure, six blood serum values
 TEST_EVERY = 5
 
 
-def read(folder: Path, shard_size: int) -> Contents:
+def read(folder: Path, shard_size: int) -> DatasetContents:
     """Read both tables as float32; every fifth patient, in file order, is a test sample (354 + 88)."""
     features, labels = _table(folder, MEASUREMENTS, COLUMNS), _table(folder, TARGET, 1)[:, 0]
     if len(features) != len(labels):
@@ -22,23 +22,23 @@ def read(folder: Path, shard_size: int) -> Contents:
             f"{folder}: {len(features)} patients but {len(labels)} targets; fetch the files again"
         )
     test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-    return Contents(
+    return DatasetContents(
         tuple(
-            Unit(
+            ConversionUnit(
                 split, name, folder / MEASUREMENTS, partial(_block, features[mask][rows], labels[mask][rows])
             )
             for split, mask in {"train": ~test, "test": test}.items()
-            for name, start, end in ranges(split, int(mask.sum()), shard_size)
+            for name, start, end in shard_ranges(split, int(mask.sum()), shard_size)
             for rows in [slice(start, end)]
         )
     )
 
 
 def _table(folder: Path, name: str, columns: int) -> Array:
-    path = locate(folder, name)
+    path = find_plain_or_gzip(folder, name)
     if path is None:
         raise UserError(f"no {name} in {folder}; fetch it: python scripts/fetch.py --dataset diabetes")
-    with opened(path) as stream:
+    with open_decompressed(path) as stream:
         try:
             table = np.loadtxt(stream, dtype=np.float32, ndmin=2)
         except ValueError as error:
@@ -48,5 +48,5 @@ def _table(folder: Path, name: str, columns: int) -> Array:
     return table
 
 
-def _block(features: Array, labels: Array) -> Block:
-    return Block((features,), labels)
+def _block(features: Array, labels: Array) -> SampleBlock:
+    return SampleBlock((features,), labels)

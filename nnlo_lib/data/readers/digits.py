@@ -5,38 +5,40 @@ from pathlib import Path
 
 import numpy as np
 
-from nnlo_lib.data.content import locate, opened
-from nnlo_lib.data.readers import Array, Block, Contents, Labels, Unit, ranges
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip, open_decompressed
+from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, Labels, SampleBlock, shard_ranges
 
 PIXELS = 64
 TEST_EVERY = 5
 
 
-def read(folder: Path, shard_size: int) -> Contents:
+def read(folder: Path, shard_size: int) -> DatasetContents:
     """Read `digits.csv[.gz]` and split it: in each class every fifth image, in file order, is a test image.
 
     The split depends on the file alone, so results everywhere are over the same 1,442 + 355 images.
     """
-    path = locate(folder, "digits.csv.gz")
+    path = find_plain_or_gzip(folder, "digits.csv.gz")
     if path is None:
         raise UserError(f"no digits.csv.gz in {folder}; fetch it: python scripts/fetch.py --dataset digits")
     rows = _rows(path)
     features, labels = rows[:, :PIXELS].reshape(-1, 1, 8, 8), rows[:, PIXELS].astype(np.int64)
     test = _is_test(labels)
     masks = {"train": ~test, "test": test}
-    return Contents(
+    return DatasetContents(
         tuple(
-            Unit(split, name, path, partial(_block, features[mask][start:end], labels[mask][start:end]))
+            ConversionUnit(
+                split, name, path, partial(_block, features[mask][start:end], labels[mask][start:end])
+            )
             for split, mask in masks.items()
-            for name, start, end in ranges(split, int(mask.sum()), shard_size)
+            for name, start, end in shard_ranges(split, int(mask.sum()), shard_size)
         )
     )
 
 
 def _rows(path: Path) -> Array:
     """Parse the table: (images, 64 pixels of 0..16 and a label), uint8."""
-    with opened(path) as stream:
+    with open_decompressed(path) as stream:
         try:
             rows = np.loadtxt(stream, delimiter=",", dtype=np.uint8, ndmin=2)
         except ValueError as error:
@@ -55,5 +57,5 @@ def _is_test(labels: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return test
 
 
-def _block(features: Array, labels: Labels) -> Block:
-    return Block((features,), labels)
+def _block(features: Array, labels: Labels) -> SampleBlock:
+    return SampleBlock((features,), labels)

@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_file import is_array_file
-from nnlo_lib.errors import UserError
 
-Wanted = str | Sequence[str]
+FileSelection = str | Sequence[str]
 Entry = tuple[Path, ...]
-LARGEST_LIST = 1 << 26  # bytes, about a million paths
+MAX_LIST_BYTES = 1 << 26  # about a million paths
 COMMENT = re.compile(r"(^|\s)#.*")
 SHOWN = 300  # characters of a name in an error
 WHERE = "data.reader"
 
 
-def files(folder: Path, wanted: Wanted) -> list[Entry]:
+def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
     """Return the files of each entry: usually one; of NPY two, features and labels.
 
     `wanted` is a text list (NNLO's format: a path a line, # starts a comment; looked up beside the list, then in
@@ -61,7 +61,7 @@ def _listed(path: Path, folder: Path) -> list[Entry]:
 
 def _text(path: Path) -> str:
     try:
-        text = "\0" if path.stat().st_size > LARGEST_LIST else path.read_text("utf-8-sig")
+        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot read the list {path}: {error.strerror}") from error
     except UnicodeDecodeError:

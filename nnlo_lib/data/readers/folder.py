@@ -10,15 +10,15 @@ from typing import Literal
 
 import numpy as np
 
-from nnlo_lib.data.readers import Block, Contents, Unit, ranges
-from nnlo_lib.data.readers.image import Colour, ImageError, Resize, decode, resized
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, decode, resized
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
 LAYOUT = "<split>/<class>/<image> with the splits train and test (or val), or <class>/<image>, is wanted"
 
-Labelled = tuple[str, int]  # path below the folder, class
+LabeledPath = tuple[str, int]  # path below the folder, class
 
 
 def read(
@@ -27,10 +27,10 @@ def read(
     *,
     size: int = 224,
     resize: Resize = "standard",
-    colour: Colour = "rgb",
+    colour: ColorMode = "rgb",
     test_fraction: float = 0.2,
     on_corrupt: Literal["error", "skip"] = "error",
-) -> Contents:
+) -> DatasetContents:
     """List the images; classes are the sorted names of the folders, samples lie in an order that mixes classes.
 
     Where only `val` or `validation` stands beside `train`, it is the test. Without split folders, `test_fraction` of
@@ -41,13 +41,13 @@ def read(
     classes, splits = _listed(folder, test_fraction)
     units = []
     for split, images in splits.items():
-        for name, start, end in ranges(split, len(images), shard_size):
+        for name, start, end in shard_ranges(split, len(images), shard_size):
             block = partial(_block, folder, images[start:end], resize, size, colour, on_corrupt == "skip")
-            units.append(Unit(split, name, folder, block))
-    return Contents(tuple(units), class_names=tuple(classes))
+            units.append(ConversionUnit(split, name, folder, block))
+    return DatasetContents(tuple(units), class_names=tuple(classes))
 
 
-def _listed(folder: Path, test_fraction: float) -> tuple[list[str], dict[str, list[Labelled]]]:
+def _listed(folder: Path, test_fraction: float) -> tuple[list[str], dict[str, list[LabeledPath]]]:
     """Return the classes, and the images of each split."""
     prefixes = _prefixes(folder)
     classes = _folders(folder / prefixes["train"])
@@ -71,7 +71,7 @@ def _prefixes(folder: Path) -> dict[str, str]:
     return prefixes
 
 
-def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[Labelled]:
+def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[LabeledPath]:
     """List the images of the classes below folder/prefix, in the order of their hashes."""
     images = []
     for name in _folders(folder / prefix):
@@ -79,7 +79,7 @@ def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[Label
             raise UserError(f"{folder / prefix} has the class {name}, which train has not")
         paths = list(_below(folder, prefix + name))
         if not paths:
-            raise UserError(f"{folder / prefix / name} holds no image ({' '.join(SUFFIXES)}); {LAYOUT}")
+            raise UserError(f"{folder / prefix / name} holds no image ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
         images += [(path, classes[name]) for path in paths]
     return sorted(images, key=lambda image: _hash(image[0].removeprefix(prefix)))
 
@@ -89,7 +89,7 @@ def _below(folder: Path, place: str) -> Iterator[str]:
         path = f"{place}/{entry.name}"
         if entry.is_dir(follow_symlinks=False):
             yield from _below(folder, path)
-        elif entry.name.lower().endswith(SUFFIXES) and entry.is_file(follow_symlinks=False):
+        elif entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file(follow_symlinks=False):
             yield path
 
 
@@ -106,11 +106,11 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         raise UserError(f"cannot read {folder}: {error.strerror}") from error
 
 
-def _divided(images: Sequence[Labelled], test_fraction: float) -> dict[str, list[Labelled]]:
+def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, list[LabeledPath]]:
     """Give the first images of each class to the test, but not all of them."""
     sizes = Counter(number for _, number in images)
     wanted = {number: min(round(test_fraction * size), size - 1) for number, size in sizes.items()}
-    splits: dict[str, list[Labelled]] = {"train": [], "test": []}
+    splits: dict[str, list[LabeledPath]] = {"train": [], "test": []}
     for path, number in images:
         splits["test" if wanted[number] > 0 else "train"].append((path, number))
         wanted[number] -= 1
@@ -122,8 +122,8 @@ def _hash(path: str) -> bytes:
 
 
 def _block(
-    folder: Path, images: Sequence[Labelled], resize: Resize, size: int, colour: Colour, skip: bool
-) -> Block:
+    folder: Path, images: Sequence[LabeledPath], resize: Resize, size: int, colour: ColorMode, skip: bool
+) -> SampleBlock:
     pixels, labels, skipped = [], [], []
     for path, number in images:
         try:
@@ -139,7 +139,7 @@ def _block(
         raise UserError(
             f"{folder}: none of {len(images)} images can be used ({skipped[0]}); are they images?"
         )
-    return Block((np.stack(pixels),), np.array(labels, np.int64), tuple(skipped))
+    return SampleBlock((np.stack(pixels),), np.array(labels, np.int64), tuple(skipped))
 
 
 def _bytes(path: Path) -> bytes:

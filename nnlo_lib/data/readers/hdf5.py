@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.readers.array_kind import Kind, refuse_bomb
+from nnlo_lib.data.readers.array_kind import ArrayHeader, refuse_bomb
 
 
 def hdf5_names(path: Path) -> list[str]:
@@ -18,7 +18,7 @@ def hdf5_names(path: Path) -> list[str]:
         return sorted(file)
 
 
-def find_hdf5(path: Path, key: str) -> dict[str, Kind]:
+def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
     """Return the array `key`, or the arrays in the group `key` sorted by name, or nothing."""
     with h5py.File(path, "r", locking=False) as file:
         item = file.get(key) if key else None
@@ -43,10 +43,10 @@ def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]
             yield from _datasets(f"{name}/{key}", item[key], seen)
 
 
-def _kind_of(dataset: Any) -> Kind:
+def _kind_of(dataset: Any) -> ArrayHeader:
     if dataset.is_virtual:
         raise ValueError(f"{dataset.name} is a virtual dataset; list the files that it is made of instead")
-    kind, item = Kind(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
+    kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
     if dataset.chunks is None and declared != stored and not kind.dtype.hasobject:

@@ -14,16 +14,22 @@ from typing import BinaryIO
 
 import numpy as np
 
-from nnlo_lib.data.content import CHUNK, DEFLATE_LIMIT, is_gzip, locate, opened
-from nnlo_lib.data.readers import Array, Block, Contents, Unit, ranges
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.fetch.gzip_content import (
+    CONTENT_CHUNK_BYTES,
+    DEFLATE_LIMIT,
+    find_plain_or_gzip,
+    is_gzip,
+    open_decompressed,
+)
+from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 SPLITS = {"train": "train", "test": "t10k"}
 UNSIGNED_BYTE = 8
 
 
 @dataclass(frozen=True)
-class Idx:
+class IdxFile:
     """An IDX file of unsigned bytes whose header was checked: `shape[0]` records of `shape[1:]`."""
 
     path: Path
@@ -37,7 +43,7 @@ class Idx:
     def records(self, start: int, end: int) -> Array:
         """Read records start..end-1 as (end - start, *shape[1:]); raises UserError if the file is cut or too long."""
         size = math.prod(self.shape[1:])
-        with opened(self.path) as stream:
+        with open_decompressed(self.path) as stream:
             _skip(stream, self.header + start * size)
             values = stream.read((end - start) * size)
             if end == self.shape[0] and stream.read(1):
@@ -49,29 +55,29 @@ class Idx:
         return np.frombuffer(values, dtype=np.uint8).reshape(end - start, *self.shape[1:])
 
 
-def read(folder: Path, shard_size: int) -> Contents:
+def read(folder: Path, shard_size: int) -> DatasetContents:
     """Open the four files of an MNIST-like set in `folder`; images become (n, 1, height, width)."""
     units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
-    return Contents(tuple(units))
+    return DatasetContents(tuple(units))
 
 
-def open_idx(path: Path, dimensions: int) -> Idx:
+def open_idx(path: Path, dimensions: int) -> IdxFile:
     """Check the header of an IDX file, and its declared size against the file, before anything is read."""
-    with opened(path) as stream:
+    with open_decompressed(path) as stream:
         start, sizes = stream.read(4), stream.read(4 * dimensions)
     if start != bytes((0, 0, UNSIGNED_BYTE, dimensions)) or len(sizes) < 4 * dimensions:
         raise UserError(
             f"{path} is not an IDX file of bytes in {dimensions} dimensions: it starts with "
             f"{start.hex(' ')}, not 00 00 08 {dimensions:02x}; get the file again"
         )
-    idx = Idx(path, struct.unpack(f">{dimensions}I", sizes))
+    idx = IdxFile(path, struct.unpack(f">{dimensions}I", sizes))
     declared, held = idx.header + math.prod(idx.shape), path.stat().st_size
     if declared > held * DEFLATE_LIMIT if is_gzip(path) else declared != held:
         raise UserError(f"{path} declares {declared:,} bytes but the file has {held:,}; get the file again")
     return idx
 
 
-def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[Unit]:
+def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[ConversionUnit]:
     images = open_idx(_find(folder, f"{prefix}-images-idx3-ubyte.gz"), 3)
     labels = open_idx(_find(folder, f"{prefix}-labels-idx1-ubyte.gz"), 1)
     if images.shape[0] != labels.shape[0]:
@@ -79,22 +85,22 @@ def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[U
             f"{images.path} has {images.shape[0]} images but {labels.path} has {labels.shape[0]} labels; "
             f"get both again from one place"
         )
-    for name, start, end in ranges(split, labels.shape[0], shard_size):
-        yield Unit(split, name, labels.path, partial(_block, images, labels, start, end))
+    for name, start, end in shard_ranges(split, labels.shape[0], shard_size):
+        yield ConversionUnit(split, name, labels.path, partial(_block, images, labels, start, end))
 
 
 def _find(folder: Path, name: str) -> Path:
-    path = locate(folder, name)
+    path = find_plain_or_gzip(folder, name)
     if path is None:
         raise UserError(f"no {name} in {folder}; bring it there with scripts/fetch.py")
     return path
 
 
-def _block(images: Idx, labels: Idx, start: int, end: int) -> Block:
+def _block(images: IdxFile, labels: IdxFile, start: int, end: int) -> SampleBlock:
     pixels = images.records(start, end)[:, np.newaxis]
-    return Block((pixels,), labels.records(start, end).astype(np.int64))
+    return SampleBlock((pixels,), labels.records(start, end).astype(np.int64))
 
 
 def _skip(stream: BinaryIO, count: int) -> None:
-    while count and (passed := len(stream.read(min(count, CHUNK)))):
+    while count and (passed := len(stream.read(min(count, CONTENT_CHUNK_BYTES)))):
         count -= passed

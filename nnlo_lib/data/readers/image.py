@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.intp]
-Colour = Literal["rgb", "grey"]
+ColorMode = Literal["rgb", "grey"]
 Resize = Literal["pydtnn", "standard", "none"]
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # Pillow knows others that run programs
-MOST_PIXELS = 64_000_000
+MAX_PIXELS = 64_000_000
 LONGEST_SIDE = 65_535  # what JPEG can hold
 CENTRAL = 0.875  # PyDTNN's central_crop
 SHORTER = 256 / 224  # shorter side per side of the crop, as the field has it
@@ -26,7 +26,7 @@ class ImageError(ValueError):
     """Why bytes are no image that can be stored."""
 
 
-def decode(data: bytes, colour: Colour = "rgb") -> Pixels:
+def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
     """Decode an image of any kind to (height, width, channels), 3 channels or for `colour` grey 1.
 
     The first bytes decide the format, not a name; transparency and EXIF rotation are ignored, as by TensorFlow.
@@ -47,7 +47,7 @@ def decode(data: bytes, colour: Colour = "rgb") -> Pixels:
 
 
 def _refuse_large(width: int, height: int) -> None:
-    if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
+    if width * height > MAX_PIXELS or max(width, height) > LONGEST_SIDE:
         raise ImageError(f"declares {width} x {height} pixels, more than can be meant")
 
 
@@ -121,7 +121,7 @@ def _standard(image: Pixels, size: int) -> Pixels:
     height, width = image.shape[:2]
     shorter = round(size * SHORTER)
     target = (int(shorter * width / min(height, width)), int(shorter * height / min(height, width)))
-    if target[0] * target[1] > MOST_PIXELS:
+    if target[0] * target[1] > MAX_PIXELS:
         raise ImageError(f"is {width} x {height} pixels, too long a strip to resize")
     picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
     larger = np.asarray(picture.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)

@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.user_function import user_module
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import load_user_module
 
 FEATURES = "get_features"  # a key, or (key, function of the array)
 
 
-def is_module(train: object) -> bool:
+def is_nnlo_module(train: object) -> bool:
     """Say whether the files are named by a module."""
     return isinstance(train, str) and train.endswith(".py")
 
 
-def options_of(path: str) -> dict[str, Any]:
+def reader_options_of_module(path: str) -> dict[str, Any]:
     """Return what the module `path` says of its files, as options of the reader. Raises UserError if it cannot be asked."""
     asked = {"train": "get_train", "validation": "get_val", "features": FEATURES, "labels": "get_labels"}
     try:
-        module = user_module(path)
+        module = load_user_module(path)
         if not hasattr(module, "get_train"):
             raise UserError(f"data.reader.train: {path} has no get_train(), which names the files")
         told = {key: getattr(module, name)() for key, name in asked.items() if hasattr(module, name)}
@@ -31,7 +31,7 @@ def options_of(path: str) -> dict[str, Any]:
     return told
 
 
-def adaptor_of(function: Callable[..., Any]) -> Callable[..., Any]:
+def resolve_adaptor(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the adaptor: the function itself, or the one that a module's get_features() holds."""
     adaptor: Callable[..., Any] = function()[1] if function.__name__ == FEATURES else function
     return adaptor

@@ -11,14 +11,14 @@ from typing import cast
 
 import numpy as np
 
-from nnlo_lib.data.content import CHUNK
+from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.readers.array_kind import Kind, refuse_bomb
+from nnlo_lib.data.readers.array_kind import ArrayHeader, refuse_bomb
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def find_npy(path: Path, key: str) -> dict[str, Kind]:
+def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
     """Return what an NPY holds: one array, which has no name and so answers to any."""
     with path.open("rb") as stream:
         return {key: _header(stream, path.stat().st_size)[0]}
@@ -37,7 +37,7 @@ def npz_names(path: Path) -> list[str]:
         return sorted(names, key=lambda name: name.split("/"))
 
 
-def find_npz(path: Path, key: str) -> dict[str, Kind]:
+def find_npz(path: Path, key: str) -> dict[str, ArrayHeader]:
     """Return the array `key`, or the arrays `key/...` sorted by name, or nothing."""
     names = npz_names(path)
     wanted = [key] if key in names else [name for name in names if name.startswith(f"{key}/")]
@@ -55,7 +55,7 @@ def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
         return _rows(stream, member.file_size, start, end)
 
 
-def _kind_in_npz(path: Path, name: str) -> Kind:
+def _kind_in_npz(path: Path, name: str) -> ArrayHeader:
     with _opened(path, name) as (stream, member):
         kind, _ = _header(stream, member.file_size)
     refuse_bomb(name, kind.bytes, min(member.compress_size, path.stat().st_size))
@@ -81,17 +81,17 @@ def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.
 
 def _compare_checksum(path: Path, name: str) -> None:
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
-        while stream.read(CHUNK):
+        while stream.read(CONTENT_CHUNK_BYTES):
             pass
 
 
-def _header(stream: io.BufferedIOBase, size: int) -> tuple[Kind, bool]:
+def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
     """Read the header of an NPY of `size` bytes: what it declares, and whether its values are in Fortran's order."""
     begin = stream.tell()
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
-    kind, held = Kind(shape, dtype), size - (stream.tell() - begin)
+    kind, held = ArrayHeader(shape, dtype), size - (stream.tell() - begin)
     if min(shape, default=0) < 0:
         raise ValueError(f"its header declares the shape {shape}")
     if kind.bytes != held and not dtype.hasobject:

@@ -14,13 +14,13 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import google_crc32c
 import numpy as np
 
-from nnlo_lib.data.readers import Block, Contents, Unit
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.readers.example import parse
 from nnlo_lib.data.readers.image import Pixels, Resize, decode, resized
-from nnlo_lib.errors import UserError
 
 SPLITS = {"train": "train", "validation": "test", "test": "test"}
-NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-(\d{{5}})")
+FILE_NAME_PATTERN = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-(\d{{5}})")
 HEADER, FOOTER = 12, 4  # bytes before and behind the data of a record
 LABELS = range(1 << 15)  # what PyDTNN's int16 holds
 
@@ -35,7 +35,7 @@ class RecordError(ValueError):
         self.lost = lost
 
 
-def shards(folder: Path) -> list[str]:
+def list_shards(folder: Path) -> list[str]:
     """List the shards that the TFRecords in `folder` become, like train/train-00000-of-01024.
 
     Raises UserError if there is no train file, or if a set lacks files or is mixed with another.
@@ -54,7 +54,11 @@ def shards(folder: Path) -> list[str]:
 
 def _set(folder: Path, prefix: str, names: Sequence[str]) -> list[str]:
     """Return the files of a set in order; raises UserError if it is not whole."""
-    found = {name: match[2] for name in names if (match := NAME.fullmatch(name)) and match[1] == prefix}
+    found = {
+        name: match[2]
+        for name in names
+        if (match := FILE_NAME_PATTERN.fullmatch(name)) and match[1] == prefix
+    }
     counts = sorted(set(found.values()))
     if len(counts) > 1:
         raise UserError(
@@ -76,23 +80,23 @@ def read(
     resize: Resize = "pydtnn",
     size: int = 227,
     on_corrupt: Literal["error", "skip"] = "error",
-) -> Contents:
+) -> DatasetContents:
     """List the files, each a shard whatever `shard_size`; errors as for `shards`.
 
     `x` is uint8 (n, 3, size, size), `y` int16 (n, 1) from 1, as PyDTNN has them. Reading a unit raises UserError on
     a corrupt record, or with `on_corrupt` skip if none can be used.
     """
     units = []
-    for name in shards(folder):
+    for name in list_shards(folder):
         split, _, file = name.partition("/")
         block = partial(_block, folder / file, resize, size, on_corrupt == "skip")
-        units.append(Unit(split, name, folder / file, block))
-    return Contents(tuple(units), inputs=("x",), labels="y", first_class=1)
+        units.append(ConversionUnit(split, name, folder / file, block))
+    return DatasetContents(tuple(units), inputs=("x",), labels="y", first_class=1)
 
 
-def _block(path: Path, resize: Resize, size: int, skip: bool) -> Block:
+def _block(path: Path, resize: Resize, size: int, skip: bool) -> SampleBlock:
     samples, skipped = [], []
-    for number, offset, item in records(path):
+    for number, offset, item in read_records(path):
         try:
             samples.append(_sample(item, resize, size))
         except ValueError as error:
@@ -106,7 +110,7 @@ def _block(path: Path, resize: Resize, size: int, skip: bool) -> Block:
         reason = skipped[0] if skipped else "it is empty"
         raise UserError(f"{path} holds no record that can be used ({reason}); get the file again")
     images, labels = zip(*samples, strict=True)
-    return Block((np.stack(images),), np.array(labels, np.int16)[:, np.newaxis], tuple(skipped))
+    return SampleBlock((np.stack(images),), np.array(labels, np.int16)[:, np.newaxis], tuple(skipped))
 
 
 def _sample(item: bytes | RecordError, resize: Resize, size: int) -> tuple[Pixels, int]:
@@ -126,7 +130,7 @@ def _single(features: dict[str, list[Any]], name: str, kind: type[Value]) -> Val
     raise RecordError(f"lacks {name}, a single value of type {kind.__name__}")
 
 
-def records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
+def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
     """Yield (number, byte offset, data) of each record, a RecordError in place of data that is damaged.
 
     Raises UserError if the file cannot be read.

@@ -6,14 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.state.history import Row
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.jsonl_table import TableRow
+from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.evaluation.recorder import Recorder
 
-SUFFIX = ".nnlo"
-NOT_DRAWN = ("epoch", "step", "samples", "seconds")
+EVENT_FILE_SUFFIX = ".nnlo"
+EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")
 
 
-class TensorBoard:
+class TensorBoardWriter:
     """Writes each row of the history once, at its step.
 
     Each attempt begins a file anew with the rows that it goes on from. A disk that refuses is no reason to stop.
@@ -24,23 +26,23 @@ class TensorBoard:
         self._file: Any = None
         self._zero = time.time()
 
-    def rewrite(self, rows: Sequence[Row]) -> None:
+    def rewrite(self, rows: Sequence[TableRow]) -> None:
         """Begin anew with these rows; what an earlier attempt wrote is removed."""
         self.close()
         self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            for old in self._folder.glob(f"events.out.tfevents.*{SUFFIX}"):
+            for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
                 old.unlink()
-            self._file = self._protocol.EventsWriter(str(self._folder / "events"), SUFFIX)
+            self._file = self._protocol.EventsWriter(str(self._folder / "events"), EVENT_FILE_SUFFIX)
         for row in rows:
             self.add(row)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TableRow) -> None:
         """Write a row; its time is that of training, without interruptions."""
         event = self._protocol.Event(wall_time=self._zero + row["seconds"], step=row["step"])
         for name, value in row.items():
-            if name not in NOT_DRAWN and isinstance(value, int | float):
+            if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
                 event.summary.value.add(tag=_tag(name), simple_value=value)
         with suppress(OSError):
             if self._file is not None:
@@ -53,6 +55,25 @@ class TensorBoard:
         with suppress(OSError):
             if file is not None:
                 file.close()
+
+
+class TensorBoardCallback(Callback):
+    """Writes each row that the recorder writes."""
+
+    def __init__(self, writer: TensorBoardWriter, recorder: Recorder) -> None:
+        self._writer, self._recorder = writer, recorder
+
+    def on_rows_rewound(self) -> None:
+        self._writer.rewrite(self._recorder.validation_rows)
+
+    def on_epoch_recorded(self) -> None:
+        self._writer.add(self._recorder.history.rows[-1])
+
+    def on_validation_recorded(self) -> None:
+        self._writer.add(self._recorder.validations.rows[-1])
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class _Protocol:

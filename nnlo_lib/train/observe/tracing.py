@@ -1,80 +1,58 @@
-"""Tell every phase of every step to the trace: what a rank's objects do is timed from outside, on its own clock."""
+"""Write what each step is made of to the trace, on the rank's own clock."""
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
 
-from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.state.trace import Trace
-from nnlo_lib.train.replica.gradients import Gradients, Measured
-from nnlo_lib.train.training import Training
-
-CALLS = ("on_batch", "on_gradient", "on_parameters", "on_pause", "on_epoch", "after_epoch", "update")
+from nnlo_lib.state.chrome_trace import TraceWriter
+from nnlo_lib.train.callback import Callback
 
 
-def trace_steps(training: Training) -> None:
-    """Tell of each step, what it is made of, and what the algorithm does in between."""
-    told = Told(training.comm, training.stopwatch.trace)
-    gradient = Gradient(told)
-    training.gradients = gradient.of(training.gradients)
-    training.replica.backward = gradient.backward(training.replica.backward)  # type: ignore[method-assign]
-    told.replace(training, "_step", "step")
-    told.replace(training.replica, "step", "optimizer")
-    for name in CALLS:
-        if hasattr(training.algorithm, name):
-            told.replace(training.algorithm, name, name)
+class StepTracer(Callback):
+    """Times steps, passes, the optimizer and the algorithm's hooks.
 
+    now: seconds on the rank's clock. Spans nest: the last one that began ends first. A forward pass is what lies between
+    the begin of a gradient, or the last backward pass, and the next backward pass.
+    """
 
-class Told:
-    """Makes calls tell when they began and ended."""
+    def __init__(self, now: Callable[[], float], trace: TraceWriter) -> None:
+        self._now, self._trace = now, trace
+        self._begun: list[float] = []
+        self._forward_begun = 0.0
 
-    def __init__(self, comm: Communicator, trace: Trace) -> None:
-        self.now, self._trace = comm.now, trace
+    def on_step_begin(self) -> None:
+        self._begin()
 
-    def replace(self, owner: object, name: str, label: str) -> None:
-        """Let a method of one object tell of itself as `label`."""
-        setattr(owner, name, self.call(getattr(owner, name), label))
+    def on_step_end(self) -> None:
+        self._end("step")
 
-    def call(self, call: Callable[..., Any], label: str) -> Callable[..., Any]:
-        """Return `call`, telling of itself as `label`."""
+    def on_hook_begin(self, name: str) -> None:
+        self._begin()
 
-        @wraps(call)
-        def timed(*given: Any, **named: Any) -> Any:
-            started = self.now()
-            result = call(*given, **named)
-            self.since(started, label)
-            return result
+    def on_hook_end(self, name: str) -> None:
+        self._end(name)
 
-        return timed
+    def on_optimizer_begin(self) -> None:
+        self._begin()
 
-    def since(self, started: float, label: str) -> float:
-        """Tell of what began at `started` and ends now; return the time."""
-        now = self.now()
-        self._trace.detail(label, "compute", started, now)
+    def on_optimizer_end(self) -> None:
+        self._end("optimizer")
+
+    def on_gradient_begin(self) -> None:
+        self._forward_begun = self._now()
+
+    def on_backward_begin(self) -> None:
+        self._begun.append(self._write_since(self._forward_begun, "forward"))
+
+    def on_backward_end(self) -> None:
+        self._forward_begun = self._end("backward")
+
+    def _begin(self) -> None:
+        self._begun.append(self._now())
+
+    def _end(self, name: str) -> float:
+        return self._write_since(self._begun.pop(), name)
+
+    def _write_since(self, begun: float, name: str) -> float:
+        """Write a span that ends now; return the time."""
+        now = self._now()
+        self._trace.detail_span(name, "compute", begun, now)
         return now
-
-
-class Gradient:
-    """Tells the forward from the backward passes of a gradient: forward is what comes before each backward."""
-
-    def __init__(self, told: Told) -> None:
-        self._told, self._mark = told, 0.0
-
-    def of(self, gradients: Gradients) -> Gradients:
-        """Return `gradients`, noting when each begins."""
-
-        def noted(*given: Any, **named: Any) -> Measured | None:
-            self._mark = self._told.now()
-            return gradients(*given, **named)
-
-        return noted
-
-    def backward(self, backward: Callable[..., None]) -> Callable[..., None]:
-        """Return `backward`, telling of itself and of the forward pass before it."""
-
-        def told(*given: Any, **named: Any) -> None:
-            started = self._told.since(self._mark, "forward")
-            backward(*given, **named)
-            self._mark = self._told.since(started, "backward")
-
-        return told

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.train.optimizers.layerwise import LayerWise
-from nnlo_lib.train.optimizers.layout import Layout
+from nnlo_lib.train.optimizers.layerwise import LayerwiseOptimizer
+from nnlo_lib.train.optimizers.parameter_layout import Layout
 
 
-class LAMB(LayerWise):
+class LAMB(LayerwiseOptimizer):
     """Let each layer's step have the length of its parameters, in Adam's direction.
 
         u = m^ / (sqrt(v^) + eps) + weight_decay w;    w <- w - lr |w| / |u| u        m^, v^ as in Adam

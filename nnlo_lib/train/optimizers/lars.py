@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.train.optimizers.layerwise import LayerWise
-from nnlo_lib.train.optimizers.layout import Layout
+from nnlo_lib.train.optimizers.layerwise import LayerwiseOptimizer
+from nnlo_lib.train.optimizers.parameter_layout import Layout
 
 
-class LARS(LayerWise):
+class LARS(LayerwiseOptimizer):
     """Let each layer's step be a fixed part of its parameters' norm.
 
         ratio = trust |w| / (|g| + weight_decay |w|);    v <- momentum v + lr ratio (g + weight_decay w);    w <- w - v

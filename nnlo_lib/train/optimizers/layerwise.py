@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.train.optimizers.layout import Layout
+from nnlo_lib.train.optimizers.parameter_layout import Layout
 
 
-class LayerWise(torch.optim.Optimizer):
+class LayerwiseOptimizer(torch.optim.Optimizer):
     """Steps one flat parameter by updates whose length is set layer by layer.
 
     Layers are the parameters that are adapted and decay: those of 2 dimensions and more, or all. What runs over the

@@ -8,12 +8,12 @@ from typing import cast
 import torch
 from torch import nn
 
-from nnlo_lib.errors import UserError
+from nnlo_lib.core.errors import UserError
 
-SHAPES = 64  # of mini-batches and modes, each with code of its own; torch gives up after 8
+MAX_COMPILED_SHAPES = 64  # of mini-batches and modes, each with code of its own; torch gives up after 8
 
 
-def compiled(module: nn.Module, device: str) -> nn.Module:
+def compile_module(module: nn.Module, device: str) -> nn.Module:
     """Return what computes as `module` does, on its parameters and buffers, from code made when first called.
 
     Each shape of mini-batches has code of its own, whichever comes first: the code, and so the bits, do not depend on
@@ -28,7 +28,7 @@ def compiled(module: nn.Module, device: str) -> nn.Module:
         raise UserError(
             "train.compile: torch.compile needs the package triton on GPUs; install it, or leave train.compile out"
         )
-    torch._dynamo.config.recompile_limit = SHAPES
+    torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
     return cast(nn.Module, torch.compile(module, dynamic=False))
 
 

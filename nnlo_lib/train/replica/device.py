@@ -6,13 +6,13 @@ import socket
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.config import Parallel
-from nnlo_lib.errors import UserError
+from nnlo_lib.config.parallel import ParallelConfig
+from nnlo_lib.core.errors import UserError
 
-SHARE = "NNLO_GPUS"  # torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before anybody knew
+GPU_SUBSET = "NNLO_GPUS"  # torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before anybody knew
 
 
-def device_of(comm: Communicator, parallel: Parallel, is_worker: bool = True) -> str:
+def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool = True) -> str:
     """Return `cpu`, or this rank's GPU among those that its host shows it; all ranks call it.
 
     The ranks of a host take its GPUs in turn, `ranks_per_gpu` each; simulated ranks all take the first. Raises
@@ -25,8 +25,8 @@ def device_of(comm: Communicator, parallel: Parallel, is_worker: bool = True) ->
     if not has_gpu:
         return "cpu"
     before = everyone[: comm.rank].count(everyone[comm.rank])
-    place = 0 if parallel.transport == "simulated" else before // parallel.ranks_per_gpu
-    return f"cuda:{_taken(granted(), place, f'rank {comm.rank} on {everyone[comm.rank][0]}')}"
+    place = 0 if comm.is_virtual else before // parallel.ranks_per_gpu
+    return f"cuda:{_taken(visible_gpus(), place, f'rank {comm.rank} on {everyone[comm.rank][0]}')}"
 
 
 def _taken(gpus: list[int], place: int, who: str) -> int:
@@ -40,14 +40,14 @@ def _taken(gpus: list[int], place: int, who: str) -> int:
     return gpus[place]
 
 
-def granted() -> list[int]:
+def visible_gpus() -> list[int]:
     """Return the GPUs that this process may use, by torch's numbers.
 
     Of those that CUDA_VISIBLE_DEVICES shows, or, where a scheduler sets no such variable, that Slurm says it gave: all,
     or what a search of several trainings at a time leaves to this one (SHARE).
     """
     visible = _given()
-    mine = [int(gpu) for gpu in os.environ.get(SHARE, "").split(",") if gpu]
+    mine = [int(gpu) for gpu in os.environ.get(GPU_SUBSET, "").split(",") if gpu]
     return [gpu for gpu in visible if gpu in mine] if mine else visible
 
 

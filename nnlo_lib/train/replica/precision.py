@@ -7,14 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.errors import DivergedError
+from nnlo_lib.core.errors import DivergedError
 
 NETWORKS = "generator", "critic"  # of a gan, which are called one by one
-LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
-START, GROWTH_INTERVAL = 16, 2000  # exponent of the first scale, and steps after which it doubles: torch's
+HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+INITIAL_SCALE_EXPONENT, GROWTH_INTERVAL = (
+    16,
+    2000,
+)  # exponent of the first scale, and steps after which it doubles: torch's
 
 
-def dtype_of(name: str) -> torch.dtype:
+def parameter_dtype(name: str) -> torch.dtype:
     """Return the type of the parameters."""
     return torch.float64 if name == "float64" else torch.float32
 
@@ -26,8 +29,8 @@ class Precision:
     """
 
     def __init__(self, name: str, device: str) -> None:
-        self.dtype = dtype_of(name)
-        self._low, self._kind = LOW.get(name), torch.device(device).type
+        self.dtype = parameter_dtype(name)
+        self._low, self._kind = HALF_DTYPES.get(name), torch.device(device).type
         self.scale = LossScale() if name == "fp16" else None
 
     def prepare(self, module: nn.Module) -> nn.Module:
@@ -37,17 +40,17 @@ class Precision:
             network.register_forward_hook(lambda network, inputs, outputs: _widened(outputs))
         return module.to(self.dtype)
 
-    def casting(self) -> AbstractContextManager[object]:
+    def autocast_context(self) -> AbstractContextManager[object]:
         """Cast what is safe to cast, in a forward pass and its loss."""
         return torch.autocast(self._kind, self._low) if self._low else nullcontext()
 
-    def factor(self, loss: float, where: str) -> float:
+    def loss_factor(self, loss: float, where: str) -> float:
         """Return what to multiply a loss of this value by before its backward pass; not a number to have its step skipped.
 
         Raises DivergedError if the loss is not finite and no step can be skipped.
         """
         if self.scale is None:
-            check_loss(loss, where)
+            check_finite_loss(loss, where)
             return 1.0
         return self.scale.value if math.isfinite(loss) else math.nan
 
@@ -68,7 +71,7 @@ class Precision:
 def _widened(outputs: Any) -> Any:
     """Return float32 for half precision, in whatever a model returns."""
     if isinstance(outputs, Tensor):
-        return outputs.float() if outputs.dtype in LOW.values() else outputs
+        return outputs.float() if outputs.dtype in HALF_DTYPES.values() else outputs
     if isinstance(outputs, dict):
         return {name: _widened(each) for name, each in outputs.items()}
     return type(outputs)(map(_widened, outputs)) if type(outputs) in (list, tuple) else outputs
@@ -83,7 +86,7 @@ class LossScale:
     """
 
     def __init__(self) -> None:
-        self.exponent, self._good = START, 0
+        self.exponent, self._good = INITIAL_SCALE_EXPONENT, 0
 
     @property
     def value(self) -> float:
@@ -121,7 +124,7 @@ class LossScale:
         self.exponent, self._good = state.tolist()
 
 
-def check_loss(loss: float, where: str) -> None:
+def check_finite_loss(loss: float, where: str) -> None:
     """Raise DivergedError if the loss is infinite or not a number."""
     if not math.isfinite(loss):
         raise DivergedError(

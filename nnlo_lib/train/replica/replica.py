@@ -2,21 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.errors import UserError
-from nnlo_lib.train.optimizers.layout import layout_of
-from nnlo_lib.train.replica.watermark import Watermark
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.optimizers.parameter_layout import layout_of
+from nnlo_lib.train.replica.gradient_hooks import GradientReadyTracker
 
 
-class Memory(NamedTuple):
+class ReplicaMemory(NamedTuple):
     """Where a replica's parameters and gradients shall live: two contiguous vectors."""
 
     theta: Tensor
     grad: Tensor
+
+
+class ReplicaObserver(Protocol):
+    """What follows the passes and steps of a replica."""
+
+    def on_backward_begin(self) -> None: ...
+    def on_backward_end(self) -> None: ...
+    def on_optimizer_begin(self) -> None: ...
+    def on_optimizer_end(self) -> None: ...
 
 
 class Replica:
@@ -32,7 +41,7 @@ class Replica:
         self,
         module: nn.Module,
         device: str = "cpu",
-        memory: Memory | None = None,
+        memory: ReplicaMemory | None = None,
         channels_last: bool = True,
     ) -> None:
         self.module = self.network = _laid_out(module.to(device), channels_last)
@@ -56,10 +65,15 @@ class Replica:
         self._trainable = nn.Parameter(self.theta)
         self._trainable.grad = self.grad
         self._parameters = parameters
-        self._watermarks: list[Watermark] = []
+        self._watermarks: list[GradientReadyTracker] = []
         self.clip_norm: float | None = None
+        self._observers: Sequence[ReplicaObserver] = ()
 
-    def use(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
+    def observe(self, observers: Sequence[ReplicaObserver]) -> None:
+        """Let `observers`, to which more may be added later, follow backward passes and steps."""
+        self._observers = observers
+
+    def set_optimizer(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
         """Step with `optimizer`, which is made of a list of one flat parameter, and of `options`."""
         self._fresh = partial(optimizer, [self._trainable], **options)
         self.optimizer = self._fresh()
@@ -75,7 +89,7 @@ class Replica:
         assert self.optimizer is not None, "use() chooses the optimizer"
         self.optimizer.param_groups[0]["lr"] = value
 
-    def forget(self) -> None:
+    def reset_optimizer(self) -> None:
         """Let the optimizer start afresh, without moments."""
         lr = self.lr
         self.optimizer = self._fresh()
@@ -88,22 +102,30 @@ class Replica:
 
     def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
         """Overwrite `grad` by the gradient of `loss`; of several losses the first overwrites it and the others add to it."""
+        for observer in self._observers:
+            observer.on_backward_begin()
         if first:
             self.grad.zero_()
         for watermark in self._watermarks:
             watermark.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
+        for observer in reversed(self._observers):
+            observer.on_backward_end()
 
-    def watch(self, ready: Callable[[int], None]) -> None:
+    def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
         """Call `ready(start)` during backward passes, each time that more of the gradient, grad[start:], is final."""
-        self._watermarks.append(Watermark(self._parameters, ready))
+        self._watermarks.append(GradientReadyTracker(self._parameters, ready))
 
     def step(self) -> None:
         """Let the optimizer move `theta` along `grad`, which is first scaled down to a norm of at most `clip_norm`."""
         assert self.optimizer is not None, "use() chooses the optimizer"
+        for observer in self._observers:
+            observer.on_optimizer_begin()
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._trainable, self.clip_norm)
         self.optimizer.step()
+        for observer in reversed(self._observers):
+            observer.on_optimizer_end()
 
     def state(self) -> dict[str, Tensor]:
         """Return every tensor that a resumed run needs, by name."""

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from nnlo_lib.comm.aside import Together
+from nnlo_lib.comm.midpass import PassCollectives
 
 
 @dataclass(frozen=True)
-class Statistics:
+class BatchStatistics:
     """Of each channel over all ranks' samples, (C,) of float64; count: values of a channel."""
 
     count: Tensor
@@ -28,7 +28,7 @@ class SyncBatchNorm(_BatchNorm):
     2 C in the backward pass. Evaluation and running statistics are those of `like`, whose parameters it takes over.
     """
 
-    def __init__(self, like: _BatchNorm, together: Together) -> None:
+    def __init__(self, like: _BatchNorm, together: PassCollectives) -> None:
         nn.Module.__init__(self)
         self.__dict__.update({key: value for key, value in like.__dict__.items() if not key.startswith("_")})
         self._parameters, self._buffers = like._parameters, like._buffers
@@ -45,17 +45,17 @@ class SyncBatchNorm(_BatchNorm):
         values = input if input.dtype in (torch.float32, torch.float64) else input.float()
         with torch.no_grad():
             sums = local_sums(values)
-        self._together.add(sums)
-        statistics = combined(sums)
+        self._together.allreduce(sums)
+        statistics = global_statistics(sums)
         if values.numel() or statistics.count:  # a batch may have fewer samples than parts
             self._remember(statistics)
         scale = torch.rsqrt(statistics.variance + self.eps).to(values.dtype)
         args = values, self.weight, self.bias, statistics.mean.to(values.dtype), scale
-        output: Tensor = _Normalise.apply(*args, statistics.count, self._together)  # type: ignore[no-untyped-call]
+        output: Tensor = _SyncBatchNormFunction.apply(*args, statistics.count, self._together)  # type: ignore[no-untyped-call]
         return output.to(input.dtype)
 
     @torch.no_grad()
-    def _remember(self, statistics: Statistics) -> None:
+    def _remember(self, statistics: BatchStatistics) -> None:
         """Move the running statistics as torch does: the variance without bias."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
@@ -77,18 +77,18 @@ def local_sums(values: Tensor) -> Tensor:
     return torch.cat([total.new_tensor([count]), total, spread + total * mean])
 
 
-def combined(sums: Tensor) -> Statistics:
+def global_statistics(sums: Tensor) -> BatchStatistics:
     """Return the statistics of all that was added."""
     count = sums[0]
     mean, square = (sums[1:] / count).chunk(2)
-    return Statistics(count, mean, (square - mean.square()).clamp_(min=0))
+    return BatchStatistics(count, mean, (square - mean.square()).clamp_(min=0))
 
 
 def _along(vector: Tensor, values: Tensor) -> Tensor:
     return vector.view(1, -1, *(1,) * (values.dim() - 2))
 
 
-class _Normalise(torch.autograd.Function):
+class _SyncBatchNormFunction(torch.autograd.Function):
     """y = x^ weight + bias with x^ = (x - mean) scale, where mean and scale are functions of all ranks' x.
 
     dx = weight scale (g - (sum g + x^ sum g x^) / count), over all ranks' samples; the sums over ranks weigh each
@@ -104,7 +104,7 @@ class _Normalise(torch.autograd.Function):
         mean: Tensor,
         scale: Tensor,
         count: Tensor,
-        together: Together,
+        together: PassCollectives,
     ) -> Tensor:
         ctx.save_for_backward(values, weight, mean, scale, count)
         ctx.together = together
@@ -124,7 +124,7 @@ class _Normalise(torch.autograd.Function):
         )
         share = ctx.together.weight
         everyones = (own * share).view(-1)
-        ctx.together.add(everyones)
+        ctx.together.allreduce(everyones)
         first, second = (everyones / (count * (share or 1.0))).to(values.dtype).chunk(2)
         inner = gradient - _along(first, values) - normal * _along(second, values)
         factor = scale if weight is None else scale * weight
@@ -137,7 +137,7 @@ class _Normalise(torch.autograd.Function):
         )  # fmt: skip
 
 
-def synchronised(module: nn.Module, together: Together | None) -> nn.Module:
+def convert_sync_batch_norm(module: nn.Module, together: PassCollectives | None) -> nn.Module:
     """Replace each batch normalization in `module`, in place, by one over all ranks; names and parameters stay."""
     if together is None:
         return module
@@ -145,5 +145,5 @@ def synchronised(module: nn.Module, together: Together | None) -> nn.Module:
         if isinstance(child, _BatchNorm):
             setattr(module, name, SyncBatchNorm(child, together))
         else:
-            synchronised(child, together)
+            convert_sync_batch_norm(child, together)
     return SyncBatchNorm(module, together) if isinstance(module, _BatchNorm) else module

@@ -1,0 +1,1 @@
+"""Algorithms whose ranks average gradients or parameters by collective operations."""

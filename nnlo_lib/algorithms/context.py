@@ -1,0 +1,43 @@
+"""What a rank's algorithm is built from beside its own settings."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.base import Compressor
+from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
+from nnlo_lib.comm.compression.factory import build_compressor
+from nnlo_lib.config.compression import CompressionConfig
+from nnlo_lib.config.topology import TopologyConfig
+from nnlo_lib.topology.topology import Topology, build_topology
+
+
+@dataclass(frozen=True)
+class AlgorithmContext:
+    """A rank's place in a run; what is derived from it is built when an algorithm first asks."""
+
+    comm: Communicator
+    seed: int
+    compression: CompressionConfig
+    graph: TopologyConfig
+
+    @cached_property
+    def compressor(self) -> Compressor:
+        """The run's compressor, for one vector."""
+        return build_compressor(self.compression, self.seed)
+
+    @cached_property
+    def error_feedback(self) -> ErrorFeedback:
+        """The run's compressor with the memory of what it left out."""
+        return ErrorFeedback(self.compressor, self.comm.rank)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph between the ranks."""
+        return build_topology(self.graph, self.comm.size, self.seed)
+
+    @cached_property
+    def neighbors(self) -> NeighborExchange:
+        """The exchange of vectors with the neighbors on that graph."""
+        return NeighborExchange(self.comm, self.topology, self.compressor)

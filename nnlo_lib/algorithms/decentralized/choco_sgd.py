@@ -1,0 +1,23 @@
+"""CHOCO-SGD: gossip of compressed differences."""
+
+from nnlo_lib.algorithms.base import ReplicaView
+from nnlo_lib.algorithms.decentralized.base import MixingAlgorithm
+from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
+
+
+class ChocoSGD(MixingAlgorithm):
+    """Move towards the public copies of the neighbours, which all hold and compressed differences keep up to date.
+
+        x <- optimizer(theta_i, g_i);    q = Q(x - x^_i);    x^_i <- x^_i + q;    theta_i <- x + gamma sum_j w_ij (x^_j - x^_i)
+
+    Koloskova, Stich and Jaggi, 2019, arXiv:1902.00340, algorithm 2; the copies start at the common initial parameters.
+    Invariant: mixing keeps the mean of the parameters. Bytes per node and step: one compressed vector to each
+    neighbour.
+    """
+
+    def __init__(self, around: NeighborExchange, gamma: float) -> None:
+        super().__init__(around)
+        self.gamma = gamma
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        self.apply_mixing(replica, self.neighbors.exchange(replica.theta).mixing_delta().mul_(self.gamma))

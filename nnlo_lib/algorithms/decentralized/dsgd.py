@@ -1,0 +1,37 @@
+"""Decentralized SGD."""
+
+from nnlo_lib.algorithms.base import Algorithm, ReplicaView
+from nnlo_lib.algorithms.context import AlgorithmContext
+from nnlo_lib.algorithms.decentralized.base import MixingAlgorithm
+from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
+from nnlo_lib.config.decentralized import DSGDConfig
+
+
+class DSGD(MixingAlgorithm):
+    """Step, then average with the neighbours.
+
+        theta_i <- sum_j w_ij optimizer(theta_j, g_j)
+
+    Nedic and Ozdaglar, 2009, in the adapt-then-combine order; gradients are taken at mixed parameters, as in DiNNO's
+    code, which mixes `in_place`, node after node: then W is not doubly stochastic, and some nodes weigh more.
+    Invariant: mixing keeps the mean of the parameters. Bytes per node and step: 4 P to each neighbour.
+    """
+
+    def __init__(self, around: NeighborExchange, in_place: bool = False) -> None:
+        super().__init__(around)
+        self.in_place = in_place
+
+    @classmethod
+    def from_config(cls, config: DSGDConfig, context: AlgorithmContext) -> Algorithm:
+        """Return the algorithm with these settings."""
+        return cls(context.neighbors, in_place=config.mixing == "in_place")
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        if self.in_place:
+            self.apply_mixing(replica, self.neighbors.exchange_in_turn(replica.theta).mixing_delta())
+            self.neighbors.publish(replica.theta)
+        else:
+            self.apply_mixing(replica, self.neighbors.exchange(replica.theta).mixing_delta())
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        return {} if self.in_place else super().telemetry(replica)

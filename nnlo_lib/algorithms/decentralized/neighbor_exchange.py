@@ -1,0 +1,113 @@
+"""What a node tells its neighbours on a graph and hears from them, one round after another."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.base import Compressor
+from nnlo_lib.topology.topology import Topology
+
+
+@dataclass(frozen=True)
+class NeighborVectors:
+    """One round: what all see of this node's vector, what it sees of its neighbours', and the weights between."""
+
+    own: Tensor
+    others: dict[int, Tensor]
+    weights: dict[int, float]
+
+    def mixing_delta(self) -> Tensor:
+        """Return sum_j w_ij (x_j - x_i): x_i plus this is row i of W x, for rows that sum to one."""
+        return self._sum(self.weights)
+
+    def disagreement(self) -> Tensor:
+        """Return sum_j (x_i - x_j): row i of the Laplacian times x."""
+        return self._sum(dict.fromkeys(self.others, -1.0))
+
+    def _sum(self, weights: dict[int, float]) -> Tensor:
+        total = torch.zeros_like(self.own)
+        for neighbour, vector in self.others.items():
+            total.add_(vector.sub_(self.own), alpha=weights[neighbour])
+        return total
+
+
+class NeighborExchange:
+    """Exchange vectors with the neighbours of each round of a `topology`.
+
+    A lossy `compressor` sends what changed since the last round; all that know this node keep the same public copy
+    of its vector, whose error is made up for in later rounds (Koloskova et al. 2019, arXiv:1902.00340, algorithm 2).
+    """
+
+    def __init__(self, comm: Communicator, topology: Topology, compressor: Compressor) -> None:
+        self.comm, self.topology, self._compressor = comm, topology, compressor
+        self.round = 0
+        self._copies: dict[int, Tensor] = {}  # of the neighbours' vectors and this node's own, by rank
+
+    @property
+    def degree(self) -> int:
+        """Number of neighbours in the coming round."""
+        return len(self.topology.at(self.round).neighbors(self.comm.rank))
+
+    def set_initial(self, vector: Tensor) -> None:
+        """Let everyone know that all start from the same `vector`."""
+        if not self._compressor.lossless:
+            known = [self.comm.rank, *self.topology.at(0).neighbors(self.comm.rank)]
+            self._copies = {node: vector.clone() for node in known}
+
+    def exchange(self, vector: Tensor) -> NeighborVectors:
+        """Exchange `vector` with this round's neighbours; all nodes call it, and it ends the round."""
+        mixing = self.topology.at(self.round)
+        weights, receivers = mixing.neighbors(self.comm.rank), mixing.receivers(self.comm.rank)
+        if self._compressor.lossless:
+            own, others = vector, self._exchange(vector, list(weights), receivers)
+        else:
+            own, others = self._public(vector, list(weights), receivers)
+        self.round += 1
+        return NeighborVectors(own, others, weights)
+
+    def exchange_in_turn(self, vector: Tensor) -> NeighborVectors:
+        """Do as `exchange`, but node after node: the lower neighbours' vectors are those that `publish` sent this round."""
+        weights, rank = self.topology.at(self.round).neighbors(self.comm.rank), self.comm.rank
+        for lower in filter(rank.__gt__, weights):
+            self.comm.send(vector, lower)
+        others = {neighbour: torch.empty_like(vector) for neighbour in weights}
+        for neighbour, place in others.items():
+            self.comm.receive(place, neighbour)
+        return NeighborVectors(vector, others, weights)
+
+    def publish(self, vector: Tensor) -> None:
+        """Give the higher neighbours what became of `vector`, and end the round."""
+        for higher in filter(self.comm.rank.__lt__, self.topology.at(self.round).neighbors(self.comm.rank)):
+            self.comm.send(vector, higher)
+        self.round += 1
+
+    def _exchange(self, vector: Tensor, sources: list[int], receivers: list[int]) -> dict[int, Tensor]:
+        incoming = {source: torch.empty_like(vector) for source in sources}
+        self.comm.exchange(dict.fromkeys(receivers, vector), incoming)
+        return incoming
+
+    def _public(
+        self, vector: Tensor, sources: list[int], receivers: list[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        own = self._copies[self.comm.rank]
+        payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
+        payloads = self._exchange(payload, sources, receivers)
+        change = torch.empty_like(vector)
+        for node, told in {self.comm.rank: payload, **payloads}.items():
+            self._compressor.decode(told, change)
+            self._copies[node].add_(change)
+        return own, {source: self._copies[source].clone() for source in sources}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a resumed run needs."""
+        copies = {f"public.{node}": copy for node, copy in self._copies.items()}
+        return {"round": torch.tensor([self.round]), **copies, **self._compressor.state()}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        self.round = int(tensors["round"])
+        public = {name: copy for name, copy in tensors.items() if name.startswith("public.")}
+        self._copies = {int(name.removeprefix("public.")): copy.clone() for name, copy in public.items()}
+        self._compressor.load_state(tensors)

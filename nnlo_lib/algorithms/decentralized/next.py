@@ -1,0 +1,50 @@
+"""NEXT: in-network successive convex approximation."""
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import ReplicaView, SampleShare
+from nnlo_lib.algorithms.decentralized.gradient_tracking import GradientTracking
+from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
+
+
+class NEXT(GradientTracking):
+    """Go part of the way to the minimum of a surrogate of the sum, and average with the neighbours.
+
+        y_i <- sum_j w_ij y_j + g_i - g_i^previous  (first: g_i; g_i at x_i, the round's start)
+        x~_i = B optimizer steps from x_i on l_i(x) + tau/2 |x - x_i|^2 + <y_i - g_i, x - x_i>
+        theta_i <- sum_j w_ij (x_j + a (x~_j - x_j));    a <- a (1 - mu a)
+
+    Di Lorenzo and Scutari, NEXT, 2016, arXiv:1602.00591, algorithm 1, for the mean instead of the sum of the losses.
+    With one SGD step and tau = 0 it is gradient tracking. Invariant: the mean of the y_i is the mean of the g_i,
+    relative to the largest g_i so far. Bytes per node and round: 8 P to each neighbour, one message.
+    """
+
+    def __init__(
+        self, around: NeighborExchange, inner_steps: int, tau: float, step: float, step_decay: float
+    ) -> None:
+        super().__init__(around)
+        self.steps_per_round, self.tau, self.step_decay = inner_steps, tau, step_decay
+        self._size = torch.tensor([step], dtype=torch.float64)
+        self._inner = torch.zeros(1, dtype=torch.int64)
+
+    def start(self, replica: ReplicaView) -> None:
+        super().start(replica)
+        self._origin = torch.zeros_like(replica.theta)
+
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        if self._inner == 0:
+            self.track(replica.grad)
+            self._origin.copy_(replica.theta)
+        replica.grad.add_(self._tracker).sub_(self._gradient)
+        replica.grad.add_(replica.theta - self._origin, alpha=self.tau)
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        self._inner.add_(1).remainder_(self.steps_per_round)
+        if self._inner == 0:
+            size = float(self._size)
+            self.mix(replica, self._origin.lerp(replica.theta, size))
+            self._size.mul_(1 - self.step_decay * size)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        return {**super().state_tensors(), "origin": self._origin, "size": self._size, "inner": self._inner}

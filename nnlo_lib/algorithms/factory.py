@@ -1,0 +1,28 @@
+"""Build the algorithm that an experiment describes."""
+
+from nnlo_lib.algorithms.base import Algorithm, Role
+from nnlo_lib.algorithms.context import AlgorithmContext
+from nnlo_lib.algorithms.worker_groups import GroupedWorkers
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Run
+from nnlo_lib.core.lazy_import import load_implementation
+
+
+def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
+    """Return the rank's part of the run's algorithm."""
+    group = run.parallel.processes_per_worker
+    if group > 1:
+        return GroupedWorkers(
+            comm, group, run.algorithm.servers, lambda leaders: _build_on(leaders, run, seed)
+        )
+    return _build_on(comm, run, seed)
+
+
+def _build_on(comm: Communicator, run: Run, seed: int) -> Algorithm:
+    kind: type[Algorithm] = load_implementation(run.algorithm.implementation)
+    return kind.from_config(run.algorithm, AlgorithmContext(comm, seed, run.compression, run.topology))
+
+
+def roles(run: Run, size: int) -> list[Role]:
+    """Return the role of each of `size` ranks: servers come first."""
+    return ["server" if rank < run.algorithm.servers else "worker" for rank in range(size)]

@@ -1,0 +1,1 @@
+"""Algorithms whose ranks send to peers without waiting for all of them."""

@@ -1,0 +1,55 @@
+"""Messages between ranks that are at different steps."""
+
+from collections.abc import Callable
+
+import torch
+
+from nnlo_lib.algorithms.base import ReplicaView
+from nnlo_lib.comm.communicator import Communicator, Message
+
+TAG_STOP, TAG_QUIESCENT = 1, 2  # message tags; those of algorithms begin at 3
+
+
+class Inbox:
+    """Hand messages to `take`, which receives them, as they arrive; only `quiesce` blocks."""
+
+    def __init__(self, comm: Communicator, take: Callable[[ReplicaView, Message], None]) -> None:
+        self.comm, self._take = comm, take
+        self._stop = False
+        self._done: set[int] = set()
+
+    def drain(self, replica: ReplicaView) -> None:
+        """Take what has arrived."""
+        while (message := self.comm.iprobe()) is not None:
+            self._handle(replica, message)
+
+    def should_stop(self, wish: bool) -> bool:
+        """Tell everyone if this rank is the first to wish to stop; say whether any rank known to it does."""
+        if wish and not self._stop:
+            self._send_control_to_all(TAG_STOP)
+            self._stop = True
+        return self._stop
+
+    def quiesce(self, replica: ReplicaView, awaits: Callable[[], bool] = lambda: False) -> None:
+        """Take messages until every rank has settled and nothing is awaited: then none is in flight."""
+        self._send_control_to_all(TAG_QUIESCENT)
+        while len(self._done) < self.comm.size - 1 or awaits():
+            self._handle(replica, self.comm.probe())
+        self._done.clear()
+        self._stop = False
+        self.comm.barrier()
+
+    def _handle(self, replica: ReplicaView, message: Message) -> None:
+        if message.tag not in (TAG_STOP, TAG_QUIESCENT):
+            self._take(replica, message)
+            return
+        self.comm.receive(torch.empty(0), message.source, message.tag)
+        if message.tag == TAG_STOP:
+            self._stop = True
+        else:
+            self._done.add(message.source)
+
+    def _send_control_to_all(self, tag: int) -> None:
+        for rank in range(self.comm.size):
+            if rank != self.comm.rank:
+                self.comm.send(torch.empty(0), rank, tag, "control")

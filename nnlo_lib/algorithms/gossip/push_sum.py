@@ -1,0 +1,72 @@
+"""What gossip algorithms share in which every replica has a weight, its part of the mean."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm, ReplicaView, mean_buffers
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.base import Compressor
+from nnlo_lib.comm.compression.bit_packing import concat_bytes
+from nnlo_lib.comm.compression.identity import Identity
+
+
+class PushSum(Algorithm):
+    """Hold a replica's weight w_i; the ranks' mean model is sum_i w_i theta_i / sum_i w_i.
+
+    Kempe, Dobra and Gehrke, Gossip-Based Computation of Aggregate Information, 2003. Invariant: sum_i w_i = n. On
+    the wire a weight is of theta's type and parameters are what a `compressor` without memory makes of them; what
+    rounding takes from either stays with the sender.
+    """
+
+    replicas_differ = True
+
+    def __init__(self, comm: Communicator, compressor: Compressor | None = None) -> None:
+        super().__init__(comm)
+        self._compressor = compressor or Identity()
+        self.weight = 1.0
+        self.local_steps = 0
+
+    def packed(self, vector: Tensor, weight: float) -> Tensor:
+        """Return the weight and the vector, as they travel."""
+        payload = self._compressor.encode(vector, self.local_steps, self.comm.rank)
+        return concat_bytes(vector.new_tensor([weight]), payload)
+
+    def payload_buffer(self, like: Tensor) -> Tensor:
+        """Return memory for a packet with a vector as long as `like`."""
+        size = like.element_size() + self._compressor.size(like)
+        return torch.empty(size, dtype=torch.uint8, device=like.device)
+
+    def unpacked(self, packet: Tensor, like: Tensor) -> tuple[Tensor, float]:
+        """Return the vector, as long as `like`, and the weight of a packet."""
+        vector, head = torch.empty_like(like), like.element_size()
+        self._compressor.decode(packet[head:], vector)
+        return vector, float(packet[:head].view(like.dtype))
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        pass
+
+    def on_finish(self, replica: ReplicaView) -> None:
+        replica.theta.mul_(self.weight)
+        self.comm.allreduce(replica.theta, "parameters")
+        replica.theta.div_(math.fsum(self.comm.gather(self.weight)))
+        mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        weights = self.comm.gather(self.weight)
+        return {
+            "invariant": abs(math.fsum(weights) - self.comm.size) / self.comm.size,
+            "mass_min": min(weights),
+            "mass_max": max(weights),
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            "push_sum.weight": torch.tensor([self.weight], dtype=torch.float64),
+            "push_sum.local_steps": torch.tensor([self.local_steps]),
+        }
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        self.weight = float(tensors["push_sum.weight"])
+        self.local_steps = int(tensors["push_sum.local_steps"])

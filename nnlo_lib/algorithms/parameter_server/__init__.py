@@ -1,0 +1,1 @@
+"""Algorithms in which workers exchange gradients or parameters with a server."""

@@ -1,0 +1,87 @@
+"""What algorithms share in which workers keep parameters of their own around a server's centre."""
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import ReplicaView, relative_error
+from nnlo_lib.algorithms.parameter_server.request_queue import ROOT_RANK
+from nnlo_lib.algorithms.parameter_server.server import ParameterServer
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
+
+
+class CenterVariableServer(ParameterServer):
+    """Let rank 0 hold a centre c that moves only by what workers give, c <- c + sum of d_i.
+
+    The centre is what is measured and published, with the mean of the workers' batch-norm statistics; workers then
+    take their own back. Invariant: what c moved since the last epoch is the sum of all that workers gave, less what
+    compression has yet to send. pull: how far c moves for a push of one.
+    """
+
+    push_scale = 1.0
+
+    summed_state = (*ParameterServer.summed_state, "centred.ledger")
+
+    def __init__(
+        self,
+        comm: Communicator,
+        synchronous: bool,
+        sync_every: int,
+        masters: int,
+        feedback: ErrorFeedback | None,
+    ) -> None:
+        super().__init__(comm, synchronous, sync_every, masters, feedback)
+        self._own: tuple[Tensor, Tensor] | None = None
+        # root: where the centre was; others: what they gave since, and owed then
+        self._ledger = torch.empty(0)
+
+    def start(self, replica: ReplicaView) -> None:
+        super().start(replica)
+        self._open_ledger(replica)
+
+    def _open_ledger(self, replica: ReplicaView) -> None:
+        self._ledger = replica.theta.clone() if self.comm.rank == ROOT_RANK else self._owed(replica)
+
+    def _owed(self, replica: ReplicaView) -> Tensor:
+        """Return by how much c will move when this rank's errors are sent."""
+        errors = self.client.feedback.residual
+        return errors * self.push_scale if errors.numel() else torch.zeros_like(replica.theta)
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        self._own = replica.theta.clone(), replica.buffers.clone()
+        super().before_evaluation(replica)
+
+    def after_evaluation(self, replica: ReplicaView) -> None:
+        assert self._own is not None, "after_evaluation follows before_evaluation"
+        replica.theta.copy_(self._own[0])
+        replica.buffers.copy_(self._own[1])
+        self._own = None
+
+    def on_finish(self, replica: ReplicaView) -> None:
+        super().before_evaluation(replica)
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        """Compare the books; new ones are opened, so that rounding does not add up over epochs.
+
+        distance: the mean over workers of |x_i - c|.
+        """
+        moved = self._ledger - (replica.theta if self.comm.rank == ROOT_RANK else self._owed(replica))
+        error = relative_error(self.comm, moved, replica.theta)
+        self._open_ledger(replica)
+        invariant = max(error, super().telemetry(replica)["invariant"])
+        return {"invariant": invariant, "distance": self._distance(replica)}
+
+    def _distance(self, replica: ReplicaView) -> float:
+        assert self._own is not None, "telemetry follows before_evaluation"
+        distance = torch.zeros(1, dtype=torch.float64)
+        if self.is_worker:
+            distance += float((self._own[0] - replica.theta).norm())
+        self.comm.allreduce(distance, "telemetry")
+        return float(distance) / self.workers
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"centred.ledger": self._ledger}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        super().load_state(tensors)
+        self._ledger = tensors["centred.ledger"].clone()

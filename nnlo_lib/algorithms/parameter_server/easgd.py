@@ -1,0 +1,69 @@
+"""Elastic averaging SGD: workers explore, tied by springs to a centre that a server holds."""
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import ReplicaView, SampleShare
+from nnlo_lib.algorithms.parameter_server.center_variable import CenterVariableServer
+from nnlo_lib.algorithms.parameter_server.client import PUSH
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
+
+
+class EASGD(CenterVariableServer):
+    """Every tau = `sync_every` steps let an elastic force pull a worker and the centre together.
+
+        x_i <- x_i - alpha (x_i - c),    c <- c + alpha (x_i - c)    of the values before, if tau divides t;
+        x_i <- optimizer(x_i, g_i)    at every step, the gradient taken before the spring moved x_i
+
+    Zhang, Choromanska and LeCun, Deep Learning with Elastic Averaging SGD, 2015, arXiv:1412.6651, algorithm 1;
+    with momentum in the optimizer algorithm 2. alpha = beta / p for p workers, beta the `elastic_force`. `synchronous`:
+    equations (5) and (6), c <- c + alpha sum_i (x_i - c) over all workers that still have data. Invariant: what the
+    springs moved workers and centre sums to zero. Bytes per worker and exchange: 4 P each way. `compression` rounds the
+    x_i that are pushed (2 P up) and makes up for it with the next: the sum is zero with what is still to be sent.
+    """
+
+    push_purpose = "parameters"
+
+    def __init__(
+        self,
+        comm: Communicator,
+        synchronous: bool = False,
+        sync_every: int = 10,
+        elastic_force: float = 0.9,
+        alpha: float | None = None,
+        masters: int = 1,
+        feedback: ErrorFeedback | None = None,
+    ) -> None:
+        super().__init__(comm, synchronous, sync_every, masters, feedback)
+        self.alpha = self.push_scale = alpha if alpha is not None else elastic_force / self.workers
+        self._steps = 0
+        self._center = torch.empty(0)
+
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        if share.count and self._steps % self.sync_every == 0:
+            self._exchange(replica)
+        self._steps += 1
+
+    def _exchange(self, replica: ReplicaView) -> None:
+        """x_i <- x_i - alpha (x_i - c)."""
+        if not self._center.numel():
+            self._center = torch.empty_like(replica.theta)
+        self.client.request(PUSH, replica.theta, self._center, self.push_purpose)
+        self.client.wait()
+        spring = torch.sub(replica.theta, self._center, out=self._center).mul_(self.alpha)
+        replica.theta.sub_(spring)
+        self._ledger.add_(spring)
+
+    def update(self, replica: ReplicaView, number: int) -> Tensor:
+        """c <- c + alpha (sum_i x_i - k c), k = `number`; answer with c before."""
+        centre = replica.theta.clone()
+        replica.theta.add_(replica.grad.sub_(centre, alpha=number), alpha=self.alpha)
+        return centre
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"easgd.steps": torch.tensor([self._steps])}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        super().load_state(tensors)
+        self._steps = int(tensors["easgd.steps"])

@@ -1,0 +1,143 @@
+"""What algorithms share in which workers agree through a server."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm, ReplicaView, mean_buffers, relative_error
+from nnlo_lib.algorithms.context import AlgorithmContext
+from nnlo_lib.algorithms.parameter_server.client import FETCH, PUSH, Client, Header
+from nnlo_lib.algorithms.parameter_server.request_queue import ROOT_RANK, RequestQueue, server_of
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
+from nnlo_lib.comm.compression.identity import Identity
+
+
+class ParameterServer(Algorithm):
+    """Let rank 0, the root, hold parameters that workers push to and fetch.
+
+    With several masters, ranks 1 .. masters - 1 are relays: each adds up what its workers push, asks its own server
+    in their place and hands them the answer. Workers and relays may compress what they push; each makes up in later
+    pushes for what its own left out. `synchronous`: servers wait for all who still have data. Invariant:
+    every push is applied exactly once. updates: of the root's parameters; pushes: that came into them.
+    """
+
+    push_purpose = "gradient"
+    summed_state: tuple[str, ...] = ("server.staleness",)
+
+    def __init__(
+        self,
+        comm: Communicator,
+        synchronous: bool = False,
+        sync_every: int = 1,
+        masters: int = 1,
+        feedback: ErrorFeedback | None = None,
+    ) -> None:
+        super().__init__(comm)
+        self.synchronous, self.sync_every = synchronous, sync_every
+        self.updates = self.pushes = 0
+        self.workers, self.is_worker = comm.size - masters, comm.rank >= masters
+        servers = {rank: server_of(rank, comm.size, masters) for rank in range(1, comm.size)}
+        feedback = feedback or ErrorFeedback(Identity(), comm.rank)
+        self.client = Client(comm, servers.get(comm.rank, ROOT_RANK), feedback)
+        clients = [rank for rank, server in servers.items() if server == comm.rank]
+        self._answered = dict.fromkeys(clients, 0)  # up to which update each client was told
+
+    @classmethod
+    def from_config(cls, config: Any, context: AlgorithmContext) -> Algorithm:
+        """Return the algorithm; its settings are keyword arguments of the class."""
+        return cls(context.comm, **config.arguments, feedback=context.error_feedback)
+
+    @abstractmethod
+    def update(self, replica: ReplicaView, number: int) -> Tensor:
+        """Let the sum of `number` pushes, in `replica.grad`, change the root's parameters; return the answer."""
+
+    def answer_to_push(self, replica: ReplicaView) -> Tensor:
+        """Return where a relay puts the answer to a push."""
+        return replica.theta
+
+    def quiesce(self, replica: ReplicaView) -> None:
+        if self.comm.rank != ROOT_RANK:
+            self.client.disconnect(replica.theta[:0])
+        self.client.stop_requested = self.client.stop_ordered = False
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        self.comm.broadcast(replica.theta, ROOT_RANK)
+        mean_buffers(self.comm, replica, self.workers, self.is_worker)
+        self._answered = dict.fromkeys(self._answered, self.updates)
+
+    def should_stop(self, wish: bool) -> bool:
+        """Tell the server `wish` with the next request; say whether its last answer was to stop."""
+        self.client.stop_requested = wish
+        return self.client.stop_ordered
+
+    def serve(self, replica: ReplicaView, wish: Callable[[], bool]) -> None:
+        alone = self.comm.rank == ROOT_RANK and not self.synchronous
+        compressor = self.client.feedback.compressor
+        desk = RequestQueue(self.comm, list(self._answered), replica.grad, not alone, compressor)
+        while desk.active:
+            desk.receive()
+            self.client.stop_requested |= desk.stop_requested or wish()
+            if self.synchronous and set(desk.waiting) != desk.active:
+                continue
+            for kind in sorted({header.kind for header in desk.waiting.values()}):
+                self._answer(replica, kind, *desk.pop_sum(kind))
+
+    def _answer(self, replica: ReplicaView, kind: int, clients: list[int], number: int) -> None:
+        answer = (self._decide if self.comm.rank == ROOT_RANK else self._relay)(replica, kind, number)
+        for client in clients:
+            header = Header(kind, self.client.stop_ordered, self.updates - self._answered[client])
+            self.comm.send(answer, client, header.tag, "parameters")
+            self._answered[client] = self.updates
+
+    def _decide(self, replica: ReplicaView, kind: int, number: int) -> Tensor:
+        self.client.stop_ordered = self.client.stop_requested
+        if kind == FETCH:
+            return replica.theta
+        self.updates, self.pushes = self.updates + 1, self.pushes + number
+        started = self.comm.now()
+        answer = self.update(replica, number)
+        self.comm.seconds.report_span("update", "compute", started, self.comm.now())
+        return answer
+
+    def _relay(self, replica: ReplicaView, kind: int, number: int) -> Tensor:
+        """Ask one's own server in the place of the clients."""
+        vector, room = replica.theta[:0], replica.theta
+        if kind == PUSH:
+            vector, room = replica.grad, self.answer_to_push(replica)
+        self.client.request(kind, vector, room, self.push_purpose, number)
+        self.updates += self.client.wait()
+        return room
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        mine = self.client.staleness.total() * self.is_worker
+        error, size = torch.tensor([[self.pushes - mine], [self.pushes]], dtype=torch.float64)
+        return {"invariant": relative_error(self.comm, error, size)}
+
+    def histograms(self) -> dict[str, dict[int, int]]:
+        return {"staleness": dict(sorted(self.client.staleness.items()))} if self.is_worker else {}
+
+    def state(self) -> dict[str, Tensor]:
+        answered = [*self._answered.values()]
+        staleness = sorted(self.client.staleness.items())
+        own = {
+            "server.updates": torch.tensor([self.updates, self.pushes]),
+            "server.answered": torch.tensor(answered, dtype=torch.int64),
+            "server.staleness": torch.tensor(staleness, dtype=torch.int64).view(-1, 2),
+        }
+        return own | self.client.feedback.state()
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        self.client.feedback.load_state(tensors)
+        self.updates, self.pushes = tensors["server.updates"].tolist()
+        answered = tensors["server.answered"].tolist()
+        if len(answered) != len(self._answered):  # other clients, who have just been told all
+            answered = [self.updates] * len(self._answered)
+        self._answered = dict(zip(self._answered, answered, strict=True))
+        self.client.staleness = Counter()
+        for staleness, pushes in tensors["server.staleness"].tolist():
+            self.client.staleness[staleness] += pushes

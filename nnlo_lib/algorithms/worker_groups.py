@@ -1,0 +1,114 @@
+"""Workers made of several processes: a composition of communicators, not a case inside any algorithm."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare, mean_buffers
+from nnlo_lib.comm.communicator import Communicator
+
+
+class GroupFollower(Algorithm):
+    """The part that a process which does not lead its group takes in the outer algorithm: none."""
+
+    owns_step = True  # the leader's step is its own
+
+    def start(self, replica: ReplicaView) -> None:
+        pass
+
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        pass
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        pass
+
+    def should_stop(self, wish: bool) -> bool:
+        return False
+
+
+class GroupedWorkers(Algorithm):
+    """Average gradients inside each worker's group of processes; its leader alone takes part in the outer algorithm.
+
+        g = sum_j (b_j / b) g_j over the group's processes j,    leader: outer algorithm on g,    group: theta of leader
+
+    NNLO's `--n-processes`, except that the processes of a group read different samples. Each of the outer algorithm's
+    `servers`, the first ranks, is a group of its own; the others form groups of `size` in rank order. Invariant: the
+    processes of a group are equal after each step. Bytes per group process and step: those of allreduce in the group;
+    the leader also broadcasts 4 P (size - 1).
+    """
+
+    def __init__(
+        self, comm: Communicator, size: int, servers: int, outer: Callable[[Communicator], Algorithm]
+    ) -> None:
+        super().__init__(comm)
+        self._group = comm.split(min(comm.rank, servers + (comm.rank - servers) // size))
+        leads = self._group.rank == 0
+        among_equals = comm.split(0 if leads else 1)
+        self._outer = outer(among_equals) if leads else GroupFollower(among_equals)
+        self.owns_step = self._outer.owns_step
+        self.replicas_differ, self.steps_per_round = self._group.gather(
+            [self._outer.replicas_differ, self._outer.steps_per_round]
+        )[0]
+
+    def start(self, replica: ReplicaView) -> None:
+        super().start(replica)
+        self._outer.start(replica)
+
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        samples = torch.tensor([share.count])
+        self._group.allreduce(samples, "control")
+        together = SampleShare(int(samples), share.global_count)
+        if self._group.size > 1 and together.count:
+            replica.grad.mul_(share.count / together.count)
+            self._group.allreduce(replica.grad, "gradient")
+        self._outer.on_gradient(replica, together)
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        self._outer.on_parameters(replica)
+        self._group.broadcast(replica.theta)
+
+    def quiesce(self, replica: ReplicaView) -> None:
+        self._outer.quiesce(replica)
+        self._group.broadcast(replica.theta)
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        mean_buffers(self._group, replica, self._group.size, is_worker=True)
+        self._outer.before_evaluation(replica)
+        self._follow(replica)
+
+    def after_evaluation(self, replica: ReplicaView) -> None:
+        self._outer.after_evaluation(replica)
+        self._follow(replica)
+
+    def on_finish(self, replica: ReplicaView) -> None:
+        self._outer.on_finish(replica)
+        self._follow(replica)
+
+    def _follow(self, replica: ReplicaView) -> None:
+        """Give the group its leader's model."""
+        self._group.broadcast(replica.theta)
+        self._group.broadcast(replica.buffers, purpose="buffers")
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        leaders: dict[str, float] = self._group.gather(self._outer.telemetry(replica))[0]
+        return leaders
+
+    def histograms(self) -> dict[str, dict[int, int]]:
+        return self._outer.histograms()
+
+    def serve(self, replica: ReplicaView, wish: Callable[[], bool]) -> None:
+        self._outer.serve(replica, wish)
+
+    def should_stop(self, wish: bool) -> bool:
+        wishes = torch.tensor([int(wish)])
+        self._group.allreduce(wishes, "control")
+        stop = torch.tensor([int(self._outer.should_stop(bool(wishes)))])
+        self._group.broadcast(stop, purpose="control")
+        return bool(stop)
+
+    def state(self) -> dict[str, Tensor]:
+        return self._outer.state()
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        self._outer.load_state(tensors)

@@ -1,0 +1,56 @@
+"""Work that goes on beside the training, and what became of it."""
+
+from collections.abc import Callable
+from threading import Thread
+
+import torch
+from torch import Tensor
+
+
+def error_text(error: Exception) -> str:
+    """Say what went wrong; never nothing."""
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+
+
+class BackgroundTask(Thread):
+    """Do `work` in a thread that does not keep the process alive; `trouble` says why it failed, if it did."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.failure = ""
+        self.start()
+
+    def run(self) -> None:
+        """Work until done or until something goes wrong: the training goes on without it."""
+        try:
+            self._work()
+        except Exception as error:
+            self.failure = error_text(error)
+
+    def wait_for_error(self) -> str:
+        """Wait for the end; return why it failed, empty if it did not."""
+        self.join()
+        return self.failure
+
+
+class HostSnapshot:
+    """Memory that is kept from checkpoint to checkpoint: a first touch costs more than the copy."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, Tensor] = {}
+
+    def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Copy `tensors`; the copies hold until the next call."""
+        self._rooms = {name: self._room(name, tensor) for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            self._rooms[name].copy_(tensor, non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            torch.cuda.synchronize()
+        return self._rooms
+
+    def _room(self, name: str, tensor: Tensor) -> Tensor:
+        room = self._rooms.get(name)
+        if room is not None and (room.shape, room.dtype) == (tensor.shape, tensor.dtype):
+            return room
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -1,0 +1,208 @@
+"""Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when whole.
+
+state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
+                           rank-1.safetensors
+                           manifest.json        version, key of the run, step, ranks, sha256 of each file
+"""
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Event
+
+from nnlo_lib.checkpoint import rank_file as parts
+from nnlo_lib.checkpoint.async_write import BackgroundTask, HostSnapshot, error_text
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.checkpoint.commit import (
+    Committer,
+    checkpoint_folder_name,
+    checkpoint_numbers,
+    next_checkpoint_number,
+    read_lease,
+    unfinished_folder_name,
+)
+from nnlo_lib.checkpoint.rank_file import RankState, WriteReceipt
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config.checkpoint import CheckpointConfig
+from nnlo_lib.core.failpoints import failpoint
+from nnlo_lib.state.run_log import RunLog
+
+
+@dataclass(frozen=True)
+class CheckpointPosition:
+    """Where in a run a checkpoint is: epochs done, steps of all epochs, and what was measured if an epoch ends."""
+
+    epoch: int
+    step: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A whole checkpoint, written by so many ranks, after so many steps of the run."""
+
+    folder: Path
+    ranks: int
+    step: int
+
+    def read_rank_state(self, rank: int) -> RankState:
+        """Read what a rank goes on from."""
+        return parts.read_rank_file(self.folder, rank)
+
+
+class Checkpointer:
+    """The checkpoints of one training; all its ranks call together.
+
+    key: what a checkpoint must have been written by to be continued (a hash of the run). code: the nnlo that writes.
+    patience: seconds to wait for what other ranks write. took: seconds from the last save until it was on disk, on
+    rank 0.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        key: str,
+        code: str,
+        wish: CheckpointConfig,
+        comm: Communicator,
+        journal: RunLog,
+        patience: float,
+    ) -> None:
+        self.folder, self._comm, self._journal = folder, comm, journal
+        self._key, self._code = key, code
+        self._publisher = Committer(folder, wish, comm.size, patience, read_lease(folder))
+        self._snapshot = HostSnapshot()
+        self._rank_writer: BackgroundTask | None = None
+        self._commit_task: BackgroundTask | None = None
+        self._abort_event = Event()
+        self.last_save_seconds = 0.0
+
+    def save(self, part: RankState, moment: CheckpointPosition, trouble: str = "") -> None:
+        """Copy this rank's state and write it while the training goes on; not if any rank is in `trouble`."""
+        self.wait_until_saved()
+        started = time.monotonic()
+        number = next_checkpoint_number(self.folder) if self._comm.rank == 0 else 0
+        said = self._comm.gather([number, trouble])
+        if found := _first(each[1] for each in said):
+            self._warn(moment, found)
+            return
+        failpoint("checkpoint.begin")
+        number = said[0][0]
+        copy = RankState(self._snapshot.copy_to_host(part.tensors), part.progress)
+        self._rank_writer = BackgroundTask(lambda: self._write(number, copy))
+        if self._comm.rank == 0:
+            seconds = time.monotonic() - started
+            manifest = CheckpointManifest(
+                self._key, self._code, self._comm.size, moment.epoch, moment.step, moment.metrics, seconds
+            )
+            self._commit_task = BackgroundTask(lambda: self._publish(number, manifest, moment, started))
+
+    def abort(self) -> None:
+        """Leave the checkpoint under way, if there is one, as other ranks have failed; return when nothing writes."""
+        self._abort_event.set()
+        for writer in filter(None, (self._rank_writer, self._commit_task)):
+            writer.join()
+
+    def wait_until_saved(self) -> bool:
+        """Wait for the checkpoint under way, if there is one; say, on all ranks, whether it is on disk and whole."""
+        if self._rank_writer is None:
+            return True
+        trouble = _first(self._comm.gather(self._rank_writer.wait_for_error()))
+        self._rank_writer = None
+        if self._commit_task is not None:
+            if trouble:
+                self._abort_event.set()
+            trouble, self._commit_task = self._commit_task.wait_for_error(), None
+            self._abort_event.clear()
+        return not self._comm.gather(trouble)[0]
+
+    def _write(self, number: int, part: RankState) -> None:
+        unfinished = self.folder / unfinished_folder_name(number)
+        unfinished.mkdir(exist_ok=True)
+        try:
+            receipt = parts.write_rank_file(unfinished, self._comm.rank, part)
+            failpoint("checkpoint.written")
+        except Exception as error:
+            parts.write_receipt(unfinished, self._comm.rank, WriteReceipt(error=error_text(error)))
+            raise
+        parts.write_receipt(unfinished, self._comm.rank, receipt)
+
+    def _publish(
+        self, number: int, manifest: CheckpointManifest, moment: CheckpointPosition, started: float
+    ) -> None:
+        try:
+            self._publisher.commit(number, manifest, self._abort_event)
+        except Exception as error:
+            self._warn(moment, error_text(error))
+            raise
+        self.last_save_seconds = time.monotonic() - started
+
+    def _warn(self, moment: CheckpointPosition, trouble: str) -> None:
+        left = checkpoint_numbers(self.folder)
+        last = (
+            f"the last good one is {checkpoint_folder_name(left[-1])}" if left else "there is none before it"
+        )
+        self._journal.write(
+            f"warning: the checkpoint at step {moment.step} could not be written: {trouble}; "
+            f"training goes on, {last} in {self.folder}"
+        )
+
+    def load(self, epochs: int) -> SavedCheckpoint | None:
+        """Find the newest whole checkpoint of a training of so many epochs.
+
+        Raises UserError, on rank 0, if another version of nnlo wrote it.
+        """
+        if self._comm.rank == 0:
+            self._tidy()
+        for number in reversed(self._comm.gather(checkpoint_numbers(self.folder))[0]):
+            folder = self.folder / checkpoint_folder_name(number)
+            manifest, fault = self._comm.gather(
+                self._manifest(folder, epochs) if self._comm.rank == 0 else None
+            )[0]
+            fault = fault or self._damage(folder, CheckpointManifest(**manifest))
+            if not fault:
+                return SavedCheckpoint(folder, manifest["ranks"], manifest["step"])
+            self._skip(folder, fault)
+        return None
+
+    def _tidy(self) -> None:
+        """Clear away what a crash left unfinished."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.folder.glob("unfinished-*"):
+            shutil.rmtree(unfinished)
+
+    def _manifest(self, folder: Path, epochs: int) -> tuple[dict[str, object] | None, str]:
+        try:
+            manifest = CheckpointManifest.read(folder)
+        except (OSError, ValueError) as error:
+            return None, f"damaged: {type(error).__name__}: {error}"
+        fault = "" if manifest.key == self._key else "the experiment changed since it was written"
+        return asdict(manifest), fault or _reason_beyond_last_epoch(manifest, epochs)
+
+    def _damage(self, folder: Path, manifest: CheckpointManifest) -> str:
+        """Return which file is damaged, empty if none is; each rank looks at some."""
+        mine = range(self._comm.rank, manifest.ranks, self._comm.size)
+        damaged = [
+            parts.rank_file_name(rank) for rank in mine if not parts.is_intact(folder, rank, manifest.sha256)
+        ]
+        found = _first(name for names in self._comm.gather(damaged) for name in names)
+        return f"damaged: {found}" if found else ""
+
+    def _skip(self, folder: Path, fault: str) -> None:
+        """Warn; a damaged checkpoint gives up its name, lest it count as one of those to keep."""
+        if self._comm.rank == 0 and fault.startswith("damaged"):
+            shutil.rmtree(folder.with_name(f"damaged-{folder.name}"), ignore_errors=True)
+            folder.rename(folder.with_name(f"damaged-{folder.name}"))
+        self._journal.warn(f"the checkpoint {folder} is skipped: {fault}")
+
+
+def _first(texts: Iterable[str]) -> str:
+    return next(filter(None, texts), "")
+
+
+def _reason_beyond_last_epoch(manifest: CheckpointManifest, epochs: int) -> str:
+    """Return why a checkpoint is beyond the end of a training; empty if it is not."""
+    beyond = manifest.epoch > epochs or (manifest.epoch == epochs and not manifest.metrics)
+    return f"it is beyond epoch {epochs}, with which the training now ends" if beyond else ""

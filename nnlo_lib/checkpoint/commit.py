@@ -1,0 +1,123 @@
+"""Rank 0's part in a checkpoint: wait for all ranks' files, write the manifest, give the folder its name."""
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.checkpoint.policy import checkpoints_to_keep
+from nnlo_lib.checkpoint.rank_file import WriteReceipt, rank_file_name, read_receipt, remove_receipts
+from nnlo_lib.config.checkpoint import CheckpointConfig
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.failpoints import failpoint
+
+RECEIPT_POLL_INTERVAL_S = 0.02  # seconds between two looks for receipts
+
+
+@dataclass(frozen=True)
+class Committer:
+    """Makes parts into a checkpoint. patience: seconds to wait for a rank's part; lease: what makes the run ours."""
+
+    folder: Path
+    wish: CheckpointConfig
+    ranks: int
+    receipt_timeout_s: float
+    lease: bytes
+
+    def commit(self, number: int, manifest: CheckpointManifest, given_up: Event) -> None:
+        """Publish a checkpoint when its parts are there, and remove what is not to be kept.
+
+        Raises OSError if a rank could not write its part, none came in time, or `given_up` is set.
+        """
+        unfinished = self.folder / unfinished_folder_name(number)
+        try:
+            receipts = {
+                rank_file_name(rank): self._wait_for_receipt(unfinished, rank, given_up)
+                for rank in range(self.ranks)
+            }
+            self._write_manifest_and_rename(unfinished, number, manifest.with_files(receipts))
+        except Exception:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        failpoint("checkpoint.published")
+        self._remove_expired()
+
+    def _wait_for_receipt(self, unfinished: Path, rank: int, given_up: Event) -> WriteReceipt:
+        end = time.monotonic() + self.receipt_timeout_s
+        over = False
+        while (receipt := read_receipt(unfinished, rank)) is None:
+            if over:
+                raise OSError(f"nothing came from rank {rank}")
+            over = given_up.wait(RECEIPT_POLL_INTERVAL_S) or time.monotonic() > end
+        if receipt.error:
+            raise OSError(f"rank {rank}: {receipt.error}")
+        return receipt
+
+    def _write_manifest_and_rename(self, unfinished: Path, number: int, manifest: CheckpointManifest) -> None:
+        failpoint("checkpoint.complete")
+        manifest.write(unfinished)
+        remove_receipts(unfinished)
+        fsync_folder(unfinished)
+        failpoint("checkpoint.unnamed")
+        if read_lease(self.folder) != self.lease:
+            raise OSError("another nnlo has taken this run over")
+        unfinished.rename(self.folder / checkpoint_folder_name(number))
+        fsync_folder(self.folder)
+
+    def _remove_expired(self) -> None:
+        found = {}
+        for number in checkpoint_numbers(self.folder):
+            with suppress(OSError, ValueError, UserError):
+                found[number] = CheckpointManifest.read(self.folder / checkpoint_folder_name(number))
+        for number in found.keys() - checkpoints_to_keep(self.wish, found):
+            remove_checkpoint(self.folder, number)
+
+
+def read_lease(folder: Path) -> bytes:
+    """Return what says whose run the checkpoints in `folder` belong to; nothing where no launcher minds it."""
+    try:
+        return StatePaths(folder.parent).lease.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def checkpoint_numbers(folder: Path) -> list[int]:
+    """Return the numbers of the checkpoints in `folder`, whole as far as their names say, oldest first."""
+    return sorted(int(path.name) for path in folder.glob("[0-9]" * 8))
+
+
+def next_checkpoint_number(folder: Path) -> int:
+    """Return a number that no checkpoint of `folder` has, nor what is left of one."""
+    return max((int(path.name[-8:]) for path in folder.glob("*" + "[0-9]" * 8)), default=0) + 1
+
+
+def checkpoint_folder_name(number: int) -> str:
+    """Return the name of a whole checkpoint."""
+    return f"{number:08d}"
+
+
+def unfinished_folder_name(number: int) -> str:
+    """Return the name of a checkpoint that is being written or removed."""
+    return f"unfinished-{number:08d}"
+
+
+def remove_checkpoint(folder: Path, number: int) -> None:
+    """Remove a checkpoint; what a crash leaves of it has no checkpoint's name."""
+    unfinished = folder / unfinished_folder_name(number)
+    with suppress(OSError):
+        (folder / checkpoint_folder_name(number)).rename(unfinished)
+    shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames in `folder` survive a power failure."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

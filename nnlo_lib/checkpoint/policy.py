@@ -1,0 +1,58 @@
+"""When the next checkpoint is due."""
+
+import time
+
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.config.checkpoint import CheckpointConfig
+from nnlo_lib.config.stopping import better_direction
+
+
+class SaveInterval:
+    """Counts seconds, steps or epochs since the last checkpoint.
+
+    watches: whether time counts within an epoch; else only at its end, where saving cannot change what happens next.
+    """
+
+    def __init__(self, wish: CheckpointConfig, watches: bool) -> None:
+        self._wish, self._watches = wish, watches
+        self.mark_saved(0, 0)
+
+    def mark_saved(self, step: int, epoch: int) -> None:
+        """Count from here."""
+        self._time, self._step, self._epoch = time.monotonic(), step, epoch
+
+    def is_due(self, step: int) -> bool:
+        """Say whether a checkpoint is due within an epoch."""
+        if self._wish.steps is not None:
+            return step - self._step >= self._wish.steps
+        return self._watches and self._is_overdue
+
+    def is_due_after_epoch(self, epoch: int) -> bool:
+        """Say whether one is due when `epoch` epochs have just ended."""
+        epochs = self._wish.epochs
+        return self._is_overdue or (epochs is not None and epoch - self._epoch >= epochs)
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self._wish.seconds is not None and time.monotonic() - self._time >= self._wish.seconds
+
+
+def checkpoints_to_keep(wish: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
+    """Return the numbers of those to keep: the newest, every so many-th, the best of those that end an epoch."""
+    numbers = sorted(checkpoints)
+    newest = set(numbers[-wish.keep :])
+    for_good = {number for number in numbers if wish.keep_every and number % wish.keep_every == 0}
+    return newest | for_good | _best(wish, checkpoints)
+
+
+def _best(wish: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
+    column = f"val_{wish.best}"
+    values = {
+        number: manifest.metrics[column]
+        for number, manifest in checkpoints.items()
+        if column in manifest.metrics
+    }
+    if not values:
+        return set()
+    choose = max if better_direction(column) == "larger" else min
+    return {choose(values, key=lambda number: values[number])}

@@ -1,1 +1,0 @@
-"""Exchanged vectors in fewer bytes, with error feedback."""

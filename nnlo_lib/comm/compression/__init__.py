@@ -1,0 +1,1 @@
+"""Compressors of exchanged vectors, with error feedback."""

@@ -1,0 +1,50 @@
+"""Sums over GPUs through an MPI that reads their memory."""
+
+import ctypes
+import os
+
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from nnlo_lib.comm.gpu.reduce import GpuAllreduce, IsDone
+
+CUDA_AWARE_VARIABLES = (
+    "MPICH_GPU_SUPPORT_ENABLED",
+    "MV2_USE_CUDA",
+    "I_MPI_OFFLOAD",
+)  # set to 1 by site or user
+GPU_SUPPORT_QUERIES = ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support")
+
+
+class CudaAwareAllreduce(GpuAllreduce):
+    """Gives MPI the addresses of vectors on GPUs.
+
+    comm: used by nothing else.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        super().__init__(comm.Get_size())
+        self._comm = comm
+
+    def all_to_all(self, received: Tensor, sent: Tensor) -> IsDone:
+        _settle(sent)
+        return self._comm.Ialltoall(sent, received).Test
+
+    def all_gather(self, received: Tensor, sent: Tensor) -> IsDone:
+        _settle(sent)
+        return self._comm.Iallgather(sent, received).Test
+
+
+def _settle(vector: Tensor) -> None:
+    """Wait until the GPU has written `vector`: MPI does not look at streams."""
+    if vector.is_cuda:
+        torch.cuda.current_stream(vector.device).synchronize()
+
+
+def is_cuda_aware() -> bool:
+    """Return whether MPI says that it reads GPU memory."""
+    if any(os.environ.get(name) == "1" for name in CUDA_AWARE_VARIABLES):
+        return True
+    library = ctypes.CDLL(MPI.__file__)
+    return any(getattr(library, query)() == 1 for query in GPU_SUPPORT_QUERIES if hasattr(library, query))

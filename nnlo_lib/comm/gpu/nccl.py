@@ -1,0 +1,68 @@
+"""Sums over GPUs through NCCL, by torch.distributed."""
+
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+
+from torch import Tensor, distributed
+from torch._C._distributed_c10d import Store, TCPStore, Work
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.gpu.reduce import GpuAllreduce, IsDone, WaitUntil
+
+
+class NcclAllreduce(GpuAllreduce):
+    """A process group of the ranks of `comm`, each of which must have a GPU of its own.
+
+    fastest: NCCL's own all-reduce, whose order of adding is NCCL's. backend: `gloo` does the same on processors, for
+    tests. timeout: seconds.
+    """
+
+    def __init__(
+        self, comm: Communicator, timeout: float, fastest: bool = False, backend: str = "nccl"
+    ) -> None:
+        super().__init__(comm.size)
+        self._fastest = fastest
+        if distributed.is_initialized():  # of a trial before this one
+            distributed.destroy_process_group()
+        limit = timedelta(seconds=timeout)
+        store = _store(comm, limit)
+        distributed.init_process_group(
+            backend, store=store, rank=comm.rank, world_size=comm.size, timeout=limit
+        )
+
+    def begin(self, vector: Tensor) -> Callable[[WaitUntil], None]:
+        if not self._fastest:
+            return super().begin(vector)
+        met = _done(distributed.all_reduce(vector, async_op=True))
+        return lambda wait: wait(met)
+
+    def all_to_all(self, received: Tensor, sent: Tensor) -> IsDone:
+        return _done(distributed.all_to_all_single(received, sent, async_op=True))
+
+    def all_gather(self, received: Tensor, sent: Tensor) -> IsDone:
+        return _done(distributed.all_gather_into_tensor(received, sent, async_op=True))
+
+
+def _done(work: Work | None) -> IsDone:
+    """Say whether work is done; what the GPU is told to do after that follows it."""
+    assert work is not None, "async_op gives a handle"
+
+    def done() -> bool:
+        completed = work.is_completed()
+        if completed:
+            work.wait()
+        return bool(completed)
+
+    return done
+
+
+def _store(comm: Communicator, limit: timedelta) -> Store:
+    """Let rank 0 open what the ranks find each other by."""
+    if comm.rank == 0:
+        host = socket.gethostname()
+        store = TCPStore(host, 0, comm.size, is_master=True, timeout=limit, wait_for_workers=False)
+        comm.gather([host, store.port])
+        return store
+    host, port = comm.gather(None)[0]
+    return TCPStore(host, port, comm.size, is_master=False, timeout=limit)

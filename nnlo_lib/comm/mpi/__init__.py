@@ -1,0 +1,1 @@
+"""The communicator on real MPI ranks."""

@@ -1,0 +1,101 @@
+"""Sums over ranks with the same bits whatever MPI library and network: the parts are added in rank order."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+
+from nnlo_lib.comm.communicator import Request
+from nnlo_lib.comm.gpu.reduce import WaitUntil
+from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, ProgressEngine
+from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce
+
+Array = NDArray[Any]
+ALLREDUCE_LABEL = "an all-reduce"
+
+
+class HostAllreduce:
+    """The ways to add vectors of an MPI communicator's ranks; each overwrites the vector when its request ends."""
+
+    def __init__(self, comm: MPI.Comm, waits: ProgressEngine, boards: SharedMemoryAllreduce) -> None:
+        self._comm, self._progress, self._shared_allreduce = comm, waits, boards
+
+    def by_mpi_library(self, vector: Tensor) -> Request:
+        """Call MPI_Allreduce, whose order of additions is its own."""
+        array = vector.cpu().numpy()
+        request = self._progress.track(self._comm.Iallreduce(MPI.IN_PLACE, array))
+
+        def finish() -> None:
+            with self._progress.timed("all-reduce"):
+                self._progress.barrier(ALLREDUCE_LABEL)
+                self._progress.wait_all([request], ALLREDUCE_LABEL)
+                vector.copy_(from_numpy(array))
+
+        return Request(finish)
+
+    def by_allgather(self, vector: Tensor) -> Request:
+        """Give every rank every vector; each adds them."""
+        array = vector.cpu().numpy()
+        everyones = np.empty((self._comm.size, array.size), array.dtype)
+        request = self._progress.track(self._comm.Iallgather(array, everyones))
+
+        def finish() -> None:
+            with self._progress.timed("all-reduce"):
+                self._progress.wait_all([request], ALLREDUCE_LABEL)
+                vector.copy_(from_numpy(_sum_in_rank_order(list(everyones), out=everyones[0])))
+
+        return Request(finish)
+
+    def by_shared_memory(self, vector: Tensor) -> Request:
+        """Add in memory that all ranks share, on one host."""
+        array = vector.cpu().numpy()
+        add = self._shared_allreduce.begin_sum(array)
+
+        def finish(wait: WaitUntil) -> None:
+            add(wait)
+            if vector.is_cuda:
+                vector.copy_(from_numpy(array))
+
+        return self.as_request(finish)
+
+    def by_reduce_scatter(self, vector: Tensor) -> Request:
+        """Reduce-scatter by all-to-all, local sum, all-gather: the bytes of a ring."""
+        array = vector.cpu().numpy()
+        size = self._comm.size
+        chunks = np.array_split(array, size)
+        counts = [chunk.size for chunk in chunks]
+        mine = chunks[self._comm.rank]
+        parts = np.empty((size, mine.size), array.dtype)
+        request = self._progress.track(self._comm.Ialltoallv([array, counts], [parts, [mine.size] * size]))
+
+        def finish() -> None:
+            with self._progress.timed("all-reduce"):
+                self._progress.barrier(ALLREDUCE_LABEL)
+                self._progress.wait_all([request], ALLREDUCE_LABEL)
+                _sum_in_rank_order(list(parts), out=mine)
+                self._progress.wait_all(
+                    [self._comm.Iallgatherv(MPI.IN_PLACE, [array, counts])], ALLREDUCE_LABEL
+                )
+                if vector.is_cuda:
+                    vector.copy_(from_numpy(array))
+
+        return Request(finish)
+
+    def as_request(self, finish: Callable[[WaitUntil], None]) -> Request:
+        """Return a sum that is under way, which ends by `finish`."""
+
+        def end() -> None:
+            with self._progress.timed("all-reduce"):
+                finish(lambda done: self._progress.poll(done, ALLREDUCE_LABEL, BUSY_POLL_LOCKSTEP_S))
+
+        return Request(end)
+
+
+def _sum_in_rank_order(parts: Sequence[Array], out: Array) -> Array:
+    np.copyto(out, parts[0])
+    for part in parts[1:]:
+        np.add(out, part, out=out)
+    return out

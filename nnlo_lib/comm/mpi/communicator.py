@@ -1,0 +1,256 @@
+"""Ranks as MPI processes: every call is non-blocking inside, and what it waits for is bounded in time."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+
+from nnlo_lib.comm.accounting import ALLGATHER_MAX_BYTES
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
+from nnlo_lib.comm.exchange_failpoint import exchange_failpoint
+from nnlo_lib.comm.gpu.reduce import GpuAllreduce
+from nnlo_lib.comm.mpi.allreduce import HostAllreduce
+from nnlo_lib.comm.mpi.peer_monitor import PeerMonitor
+from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, BUSY_POLL_UNSOLICITED_S, ProgressEngine
+from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce
+from nnlo_lib.comm.mpi.shared_counter import SharedCounter
+from nnlo_lib.comm.mpi.shared_messages import SHARED_MEMORY_MIN_BYTES, SharedMailboxes, shared_memory_domain
+
+Array = NDArray[Any]
+
+ABANDONED_COMMUNICATORS: list[
+    object
+] = []  # of communicators left in the middle of a call; MPI.Finalize would wait for them
+
+
+class MPICommunicator(Communicator):
+    """Ranks of an MPI communicator.
+
+    reduction: `reproducible` adds in rank order, the same bits whatever the library and network; `fastest` calls
+    MPI_Allreduce. timeout: seconds a silent peer is waited for. given_up: says why not to wait any more, if so.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm | None = None,
+        reduction: str = "reproducible",
+        timeout: float = 600,
+        given_up: Callable[[], str] = str,
+    ) -> None:
+        self._comm = comm or MPI.COMM_WORLD
+        super().__init__(self._comm.Get_rank(), self._comm.Get_size())
+        self._reduction, self._timeout, self._abort_reason = reduction, timeout, given_up
+        here = (socket.gethostname(), os.getpid(), shared_memory_domain())
+        strangers = PeerMonitor(
+            self.rank, [here[:2]] * self.size, timeout, given_up
+        )  # until all have said theirs
+        self._progress = ProgressEngine(self._comm, strangers, self.seconds)
+        everyone = self.gather(here)
+        self._progress.peers = PeerMonitor(
+            self.rank, [(host, pid) for host, pid, _ in everyone], timeout, given_up
+        )
+        self._shares_domain = [near == here[2] for _, _, near in everyone]
+        self._own = [self.duplicate(), self.duplicate()]
+        self._mailboxes, self._shared_allreduce = (
+            SharedMailboxes(self._own[0]),
+            SharedMemoryAllreduce(self._own[1]),
+        )
+        self._sums = HostAllreduce(self._comm, self._progress, self._shared_allreduce)
+        self._counter: SharedCounter | None = None
+        self._gpu_allreduce: GpuAllreduce | None = None  # none: through host memory
+        self._parts: list[MPICommunicator] = []
+
+    @exchange_failpoint
+    def split(self, color: int) -> "MPICommunicator":
+        part = MPICommunicator(
+            self._comm.Split(color, self.rank), self._reduction, self._timeout, self._abort_reason
+        )
+        part._progress.peers.suspendable_pids = (
+            self._progress.peers.suspendable_pids
+        )  # may wait for another part's rank
+        self._parts.append(part)
+        part._counting_into(self, part.gather(self.rank))
+        part._progress.seconds = self.seconds
+        return part
+
+    def duplicate(self) -> MPI.Intracomm:
+        """Return an MPI communicator of the same ranks; all call it."""
+        copy, request = MPI.Intracomm(self._comm).Idup()
+        self._progress.wait_all([request], "a copy of the communicator", patience=BUSY_POLL_LOCKSTEP_S)
+        return copy
+
+    def use_gpu_reduction(self, way: str, timeout: float, fastest: bool) -> None:
+        from nnlo_lib.comm.gpu.cuda_aware import CudaAwareAllreduce
+        from nnlo_lib.comm.gpu.nccl import NcclAllreduce
+
+        if way == "nccl":
+            self._gpu_allreduce = NcclAllreduce(self, timeout, fastest)
+        elif way == "cuda_aware":
+            self._gpu_allreduce = CudaAwareAllreduce(self.duplicate())
+
+    def free(self) -> None:
+        """Give back what MPI and the kernel hold; all call it, once all are done with it."""
+        for part in self._parts:
+            part.free()
+        self._mailboxes.close()
+        self._shared_allreduce.close()
+        self.free_counter()
+        for comm in (*self._own, self._comm):
+            comm.Free()
+
+    def free_counter(self) -> None:
+        """Give back what `ticket` needs, of which MPI.Finalize would complain at length; all call it."""
+        if self._counter is not None:
+            self._counter.close()
+            self._counter = None
+
+    def abandon(self) -> None:
+        """Give back what can be, as a rank left it in the middle of a call: MPI may still write into the rest."""
+        for part in self._parts:
+            part.abandon()
+        self._mailboxes.close()
+        ABANDONED_COMMUNICATORS.append(
+            (
+                self._comm,
+                self._own,
+                self._progress.in_flight,
+                self._progress.outbox,
+                self._shared_allreduce.close(),
+            )
+        )
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    @exchange_failpoint
+    def barrier(self) -> None:
+        with self._progress.timed("barrier"):
+            self._progress.barrier("a barrier")
+
+    @exchange_failpoint
+    def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
+        if self.rank == root:
+            self.traffic.count_broadcast(vector.nbytes, self.size, purpose)
+        with self._progress.timed("broadcast"), _host(vector) as array:
+            self._progress.barrier("a broadcast")
+            self._progress.wait_all([self._comm.Ibcast(array, root)], "a broadcast", [root])
+
+    @exchange_failpoint
+    def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
+        if self.size == 1:
+            return Request(lambda: None)
+        on_gpu = self._gpu_allreduce if vector.is_cuda else None
+        if on_gpu is not None or self._reduction == "fastest":
+            self.traffic.count_ring(vector.nbytes, self.size, purpose)
+            return (
+                self._sums.as_request(on_gpu.begin(vector)) if on_gpu else self._sums.by_mpi_library(vector)
+            )
+        self.traffic.count_allreduce(vector.numel(), vector.element_size(), self.rank, self.size, purpose)
+        if vector.nbytes * (self.size - 1) <= ALLGATHER_MAX_BYTES:
+            return self._sums.by_allgather(vector)
+        if all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES:
+            return self._sums.by_shared_memory(vector)  # counts as the bytes of a ring
+        return self._sums.by_reduce_scatter(vector)
+
+    @exchange_failpoint
+    def exchange(
+        self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
+    ) -> None:
+        for peer, vector in outgoing.items():
+            self._count(vector, peer, purpose)
+        arrays = {peer: vector.cpu().numpy() for peer, vector in incoming.items()}
+        with self._progress.timed("exchange"):
+            requests = [self._comm.Irecv(array, peer) for peer, array in arrays.items()]
+            requests += [self._comm.Isend(vector.cpu().numpy(), peer) for peer, vector in outgoing.items()]
+            self._progress.wait_all(requests, "an exchange", [*incoming, *outgoing], BUSY_POLL_LOCKSTEP_S)
+        for peer, vector in incoming.items():
+            if vector.is_cuda:
+                vector.copy_(from_numpy(arrays[peer]))
+
+    @exchange_failpoint
+    def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
+        self._count(vector, to, purpose)
+        array = vector.cpu().numpy()
+        with self._progress.timed("send"):
+            shared = self._shares_memory(to, array)
+            what = self._mailboxes.deposit(array, to) if shared else array.copy()
+            self._progress.detach(self._comm.Isend(what, to, tag))
+
+    @exchange_failpoint
+    def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
+        self.probe(source, tag)
+        with self._progress.timed("receive"), _host(vector) as array:
+            if self._shares_memory(source, array):
+                address = np.empty(4, np.int64)
+                self._progress.wait_all([self._comm.Irecv(address, source, tag)], "receiving", [source])
+                self._progress.detach(self._mailboxes.collect(array, address, source))
+            else:
+                self._progress.wait_all([self._comm.Irecv(array, source, tag)], "receiving", [source])
+
+    def _shares_memory(self, peer: int, array: Array) -> bool:
+        return self._shares_domain[peer] and array.nbytes >= SHARED_MEMORY_MIN_BYTES
+
+    @exchange_failpoint
+    def probe(self, source: int = ANY, tag: int = ANY) -> Message:
+        status = MPI.Status()
+        whom = [source] if source != ANY else None
+        with self._progress.timed("probe"):
+            self._progress.poll(
+                lambda: self._look(source, tag, status), "a message", BUSY_POLL_UNSOLICITED_S, whom
+            )
+        return Message(status.Get_source(), status.Get_tag())
+
+    @exchange_failpoint
+    def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
+        status = MPI.Status()
+        with self._progress.timed("look"):
+            there = self._look(source, tag, status)
+        return Message(status.Get_source(), status.Get_tag()) if there else None
+
+    def _look(self, source: int, tag: int, status: MPI.Status) -> bool:
+        """Describe in `status` a message that has arrived; False if there is none."""
+        whom = MPI.ANY_SOURCE if source == ANY else source
+        return self._comm.Iprobe(whom, MPI.ANY_TAG if tag == ANY else tag, status)
+
+    @exchange_failpoint
+    def reset_counter(self, start: int) -> None:
+        self.barrier()
+        if self._counter is None:
+            self._counter = SharedCounter(self._comm)
+        if self.rank == 0:
+            self._counter.reset(start)
+        self.barrier()
+
+    @exchange_failpoint
+    def next_index(self) -> int:
+        assert self._counter is not None, "reset_counter() comes first"
+        return self._counter.next()
+
+    @exchange_failpoint
+    def gather(self, item: Any) -> list[Any]:
+        text = np.frombuffer(json.dumps(item).encode(), np.uint8)
+        sizes = np.empty(self.size, np.int64)
+        with self._progress.timed("gather"):
+            self._progress.barrier("a gather")
+            self._progress.wait_all([self._comm.Iallgather(np.array([text.size]), sizes)], "a gather")
+            texts = np.empty(sizes.sum(), np.uint8)
+            self._progress.wait_all([self._comm.Iallgatherv(text, [texts, sizes.tolist()])], "a gather")
+        ends = np.cumsum(sizes)
+        return [json.loads(texts[end - size : end].tobytes()) for size, end in zip(sizes, ends, strict=True)]
+
+
+@contextmanager
+def _host(vector: Tensor) -> Iterator[Array]:
+    """Lend the vector's memory to MPI, through a host copy if it lives on a GPU."""
+    array = vector.cpu().numpy()
+    yield array
+    if vector.is_cuda:
+        vector.copy_(from_numpy(array))

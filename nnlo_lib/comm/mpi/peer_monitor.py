@@ -1,0 +1,101 @@
+"""The ranks as processes: where they run, whether they live, and how long one waits for them."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nnlo_lib.comm.communicator import PeerLostError
+
+PEER_POLL_INTERVAL_S = 100e-6  # seconds: give the core away, ranks may outnumber cores
+PEER_POLL_BACKOFF_AFTER_S = 0.1  # seconds of waiting after which naps are ten times as long
+PEER_CHECK_INTERVAL_S = 0.5  # seconds between two looks at the processes
+PEER_MAX_CREDITED_GAP_S = 0.1  # seconds: a nap that took longer was a stop of this process
+
+AwaitedRanks = Sequence[int] | None  # ranks that are waited for; None: all others
+
+
+class PeerMonitor:
+    """The processes (host, number) of a communicator's ranks, and the patience with them.
+
+    timeout: seconds a silent peer is waited for. A scheduler may stop (suspend) a job for hours: seconds in which
+    this process was stopped do not count, nor those in which one of `suspendable_pids` is, the processes of this host. What
+    is stopped on another host cannot be seen from here: where hosts are suspended one by one, it counts as silent.
+    given_up: says why there is nothing to wait for any more, if a peer that lives has told.
+    """
+
+    def __init__(
+        self, rank: int, processes: Sequence[tuple[str, int]], timeout: float, given_up: Callable[[], str]
+    ) -> None:
+        self._rank, self._processes, self._timeout = rank, processes, timeout
+        self.abort_reason = given_up
+        self._here = socket.gethostname()
+        self.suspendable_pids = [pid for host, pid in processes if host == self._here]
+
+    def wait(self, done: Callable[[], bool], what: str, patience: float, whom: AwaitedRanks = None) -> float:
+        """Poll `done`, busily for `patience` seconds, then with naps; return the seconds of the naps.
+
+        Raises PeerLostError naming those of `whom` that are dead, or all of them if they stay silent.
+        """
+        started = time.perf_counter()
+        while not done():
+            if time.perf_counter() - started >= patience:
+                return self._wait_with_sleeps(done, what, patience, self._others() if whom is None else whom)
+            os.sched_yield()
+        return 0.0
+
+    def _wait_with_sleeps(
+        self, done: Callable[[], bool], what: str, waited: float, whom: Sequence[int]
+    ) -> float:
+        napped, recently, looked = 0.0, 0.0, time.perf_counter()
+        while not done():
+            napped += _timed_sleep(
+                PEER_POLL_INTERVAL_S
+                if waited + recently < PEER_POLL_BACKOFF_AFTER_S
+                else 10 * PEER_POLL_INTERVAL_S
+            )
+            now = time.perf_counter()
+            recently, looked = recently + min(now - looked, PEER_MAX_CREDITED_GAP_S), now
+            if recently > PEER_CHECK_INTERVAL_S:
+                waited += 0 if self._suspended() else recently
+                recently = 0.0
+                self._check(done, waited, what, whom)
+        return napped
+
+    def _suspended(self) -> bool:
+        return any(_state(pid) in ("T", "t") for pid in self.suspendable_pids)
+
+    def _check(self, done: Callable[[], bool], waited: float, what: str, whom: Sequence[int]) -> None:
+        dead = [peer for peer in whom if self._is_dead(peer)]
+        if (dead or waited > self._timeout) and not done():  # a peer may have done its part and left since
+            state = "died" if dead else f"stayed silent for {waited:.0f} s"
+            names = ", ".join(self._name(peer) for peer in dead or whom)
+            raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
+        if (why := self.abort_reason()) and not done():
+            raise PeerLostError(f"rank {self._rank} waited for {what}, but {why}")
+
+    def _is_dead(self, peer: int) -> bool:
+        host, pid = self._processes[peer]
+        return host == self._here and _state(pid) in ("", "X", "Z")
+
+    def _name(self, peer: int) -> str:
+        host, pid = self._processes[peer]
+        return f"rank {peer} (process {pid} on {host})"
+
+    def _others(self) -> list[int]:
+        return [peer for peer in range(len(self._processes)) if peer != self._rank]
+
+
+def _timed_sleep(seconds: float) -> float:
+    started = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - started
+
+
+def _state(pid: int) -> str:
+    """Return the kernel's letter for a process's state (T: stopped, Z: ended), nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

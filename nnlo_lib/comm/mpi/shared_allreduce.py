@@ -1,0 +1,95 @@
+"""Sums over the ranks of one host, through memory that all of them see.
+
+MPI moves large vectors in pieces, for which every rank must keep polling, which ranks that share cores do not. Here
+each copies its vector to a board of its own, adds its chunk of everyone's in rank order, and copies the chunks that
+the others added: twice to three times as fast as gloo.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from nnlo_lib.comm.mpi.shared_messages import Bytes, SharedMailbox, map_remote
+
+Array = NDArray[Any]
+WaitUntil = Callable[[Callable[[], bool]], None]  # polls until true
+
+
+class SharedBuffer:
+    """Memory of this rank that all map: first its vector, then in this rank's chunk the sum."""
+
+    def __init__(self, size: int) -> None:
+        self.box = SharedMailbox(size, 0)
+        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)  # of everyone's, which MPI writes
+        self.readers_done = MPI.REQUEST_NULL  # until every rank has copied the sum
+
+    def fits(self, size: int) -> bool:
+        """Say whether it has room for `size` bytes, and everyone has done with what it held."""
+        return self.box.memory.size >= size and self.readers_done.Test()
+
+
+class SharedMemoryAllreduce:
+    """The boards of all ranks; as many of one rank as it has sums under way.
+
+    signals: a communicator for nothing else, whose ranks all see each other's memory.
+    """
+
+    def __init__(self, signals: MPI.Comm) -> None:
+        self._signals, self._rank, self._size = signals, signals.Get_rank(), signals.Get_size()
+        self._mine: list[SharedBuffer] = []
+        self._mapped: dict[tuple[int, ...], Bytes] = {}
+
+    def close(self) -> list[NDArray[np.int64]]:
+        """Let go of all but what MPI may still write into, if a sum is under way."""
+        for board in self._mine:
+            board.box.close()
+        return [board.addresses for board in self._mine]
+
+    def begin_sum(self, array: Array) -> Callable[[WaitUntil], None]:
+        """Show `array` (P,) to all; return what overwrites it by the sum over ranks, given how to wait."""
+        board = self._free(array.nbytes)
+        board.box.memory[: array.nbytes] = array.view(np.uint8)
+        board.addresses = addresses = np.empty((self._size, board.box.address.size), np.int64)
+        shown = self._signals.Iallgather(board.box.address, addresses)
+
+        def finish(wait: WaitUntil) -> None:
+            wait(shown.Test)
+            everyones = [self._map(address)[: array.nbytes].view(array.dtype) for address in addresses]
+            chunks = _chunks(array.size, self._size)
+            self._add(array, everyones, chunks[self._rank])
+            wait(self._signals.Ibarrier().Test)
+            for rank in set(range(self._size)) - {self._rank}:
+                array[chunks[rank]] = everyones[rank][chunks[rank]]
+            board.readers_done = self._signals.Ibarrier()
+
+        return finish
+
+    def _add(self, array: Array, everyones: Sequence[Array], mine: slice) -> None:
+        """Add this rank's chunk in rank order, for itself and on its board."""
+        first, *others = (board[mine] for board in everyones)
+        total = np.add(first, others[0], out=array[mine])
+        for part in others[1:]:
+            np.add(total, part, out=total)
+        everyones[self._rank][mine] = total
+
+    def _free(self, size: int) -> SharedBuffer:
+        free = next((board for board in self._mine if board.fits(size)), None)
+        if free is None:
+            free = SharedBuffer(size)
+            self._mine.append(free)
+        return free
+
+    def _map(self, address: NDArray[np.int64]) -> Bytes:
+        key = tuple(address.tolist())
+        if key not in self._mapped:
+            self._mapped[key] = map_remote(address)
+        return self._mapped[key]
+
+
+def _chunks(values: int, ranks: int) -> list[slice]:
+    ends = np.cumsum([0, *(len(part) for part in np.array_split(np.empty(values, np.bool_), ranks))])
+    return [slice(start, end) for start, end in pairwise(ends.tolist())]

@@ -1,0 +1,1 @@
+"""The communicator of simulated ranks in one process, on a virtual clock."""

@@ -1,0 +1,273 @@
+"""Ranks as greenlets in one process, one at a time, under a virtual clock: every run replays bit for bit.
+
+What a rank receives never depends on who ran first: a message from a named rank is the next on its edge, and a rank
+that looks at what came from anyone first lets all ranks with an earlier clock go on.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from nnlo_lib.comm.accounting import allreduce_rounds
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
+from nnlo_lib.comm.exchange_failpoint import exchange_failpoint
+from nnlo_lib.comm.midpass import PassCollectives, ThreadedPassCollectives
+from nnlo_lib.comm.simulated.cost_model import CollectiveCost, CostModel
+from nnlo_lib.comm.simulated.event_loop import EventLoop, SimProcess
+from nnlo_lib.comm.simulated.messages import MessageQueue, SimMessage
+from nnlo_lib.config.parallel import SimulationConfig
+
+T = TypeVar("T")
+
+
+class SimulatedWorld:
+    """A simulated machine: runs one program on `size` ranks.
+
+    >>> World(4).run(lambda comm: comm.rank)
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, size: int, settings: SimulationConfig | None = None, seed: int = 0) -> None:
+        self.size = size
+        self.cost_model = CostModel(settings or SimulationConfig(), size, seed)
+        self.event_loop = EventLoop(size, self.cost_model.restart_stopwatch)
+        self.groups = count()
+
+    def run(self, program: Callable[[Communicator], T]) -> list[T]:
+        """Run `program` on every rank and return what each returned; the first exception ends all."""
+        results: dict[int, T] = {}
+        group = _Group(self, self.event_loop.processes)
+
+        def run_rank(rank: int) -> None:
+            results[rank] = program(SimulatedCommunicator(group, rank))
+
+        self.event_loop.run([partial(run_rank, rank) for rank in range(self.size)])
+        return [results[rank] for rank in range(self.size)]
+
+
+@dataclass(eq=False)
+class _Collective:
+    """A collective call under way: what each rank brought, and what comes of it at its end."""
+
+    number: int
+    contributions: dict[int, Any] = field(default_factory=dict)
+    start: float = 0.0
+    size: int = 0
+    result: Any = None
+    end: float | None = None
+
+
+class _Group:
+    """What the ranks of one communicator share."""
+
+    def __init__(self, world: SimulatedWorld, members: list[SimProcess]) -> None:
+        self.world, self.members, self.number = world, members, next(world.groups)
+        self.queues = [MessageQueue() for _ in members]
+        self.collectives: dict[int, _Collective] = {}
+        self.counter = 0
+
+
+class SimulatedCommunicator(Communicator):
+    """One rank of a simulated group."""
+
+    is_virtual = True
+
+    def __init__(self, group: _Group, rank: int) -> None:
+        super().__init__(rank, len(group.members))
+        self._group, self._mailbox = group, group.queues[rank]
+        self._cost_model, self._event_loop = group.world.cost_model, group.world.event_loop
+        self._process = group.members[rank]
+        self._calls = 0
+
+    def now(self) -> float:
+        return self._process.clock
+
+    def advance_clock(self, samples: int) -> None:
+        process = self._process
+        process.clock += self._cost_model.compute_seconds(process.number, samples, process.clock)
+
+    def advance_clock_and_yield(self, samples: int) -> None:
+        self.advance_clock(samples)
+        self._event_loop.yield_to_earlier(self._process)
+
+    def pass_collectives(self) -> PassCollectives:
+        return ThreadedPassCollectives(self.allreduce)
+
+    @exchange_failpoint
+    def split(self, color: int) -> "SimulatedCommunicator":
+        members: dict[int, list[int]] = {}
+        for rank, chosen in enumerate(self.gather(color)):
+            members.setdefault(chosen, []).append(rank)
+
+        def groups(_: list[Any]) -> dict[int, _Group]:
+            return {
+                key: _Group(self._group.world, [self._group.members[rank] for rank in ranks])
+                for key, ranks in members.items()
+            }
+
+        shared, mine = self._run_collective(None, groups, self._all_to_all_cost(0))[color], members[color]
+        return SimulatedCommunicator(shared, mine.index(self.rank))._counting_into(self, mine)
+
+    @exchange_failpoint
+    def barrier(self) -> None:
+        self._run_collective(None, lambda _: None, self._all_to_all_cost(0))
+
+    @exchange_failpoint
+    def reset_counter(self, start: int) -> None:
+        self.barrier()
+        self._group.counter = start
+        self.barrier()
+
+    @exchange_failpoint
+    def next_index(self) -> int:
+        self._event_loop.yield_to_earlier(self._process)
+        self._group.counter += 1
+        return self._group.counter - 1
+
+    @exchange_failpoint
+    def gather(self, item: Any) -> list[Any]:
+        text = json.dumps(item)
+        texts = self._run_collective(text, list, self._all_to_all_cost(len(text)))
+        return [json.loads(one) for one in texts]
+
+    @exchange_failpoint
+    def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
+        if self.rank == root:
+            self.traffic.count_broadcast(vector.nbytes, self.size, purpose)
+        brought = vector.clone() if self.rank == root else None
+        call = CollectiveCost(vector.nbytes, self.size - 1)
+        vector.copy_(self._run_collective(brought, lambda vectors: vectors[root], call))
+
+    @exchange_failpoint
+    def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
+        values, width = vector.numel(), vector.element_size()
+        share = self.traffic.count_allreduce(values, width, self.rank, self.size, purpose)
+        call = self._all_to_all_cost(share, allreduce_rounds(values, width, self.size))
+        meeting = self._enter_collective(vector.clone(), _sum_in_rank_order, call)
+        return Request(lambda: discard(vector.copy_(self._wait_collective(meeting, "an all-reduce"))))
+
+    @exchange_failpoint
+    def exchange(
+        self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
+    ) -> None:
+        distinct = {id(vector): vector for vector in outgoing.values()}
+        copies = {key: vector.clone() for key, vector in distinct.items()}
+        for peer, vector in outgoing.items():
+            self._deliver(copies[id(vector)], peer, 0, purpose)
+        for peer, vector in incoming.items():
+            self.receive(vector, peer)
+
+    @exchange_failpoint
+    def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
+        self._deliver(vector.clone(), to, tag, purpose)
+
+    def _deliver(self, vector: Tensor, to: int, tag: int, purpose: str) -> None:
+        """Send a vector that nobody will change."""
+        sender, receiver = self._process, self._group.members[to]
+        number = self._count(vector, to, purpose)
+        arrival = self._cost_model.arrival(
+            sender.number, receiver.number, vector.nbytes, sender.clock, number
+        )
+        if self._group.queues[to].deliver(SimMessage(arrival, self.rank, tag, vector)):
+            self._event_loop.wake(receiver, arrival)
+
+    @exchange_failpoint
+    def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
+        letter = self._await(source, tag)
+        self._mailbox.remove(letter)
+        vector.copy_(letter.vector)
+
+    @exchange_failpoint
+    def probe(self, source: int = ANY, tag: int = ANY) -> Message:
+        letter = self._await(source, tag)
+        return Message(letter.source, letter.tag)
+
+    @exchange_failpoint
+    def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
+        self._event_loop.yield_to_earlier(self._process)
+        letter = self._mailbox.first(source, tag)
+        return Message(letter.source, letter.tag) if letter and letter.arrival <= self.now() else None
+
+    def _await(self, source: int, tag: int) -> SimMessage:
+        """Wait for the matching letter that arrives first."""
+        letter = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
+        self._wait_until(letter.arrival)
+        return letter
+
+    def _next_from(self, source: int, tag: int) -> SimMessage:
+        while (letter := self._mailbox.first(source, tag)) is None:
+            self._sleep(source, tag)
+        return letter
+
+    def _first_of_all(self, tag: int) -> SimMessage:
+        """Wait until a letter is there that none still to be sent can arrive before."""
+        self._event_loop.yield_to_earlier(self._process)
+        while (letter := self._mailbox.first(ANY, tag)) is None or letter.arrival > self._process.resumed_at:
+            if letter is not None:
+                self._event_loop.wake(self._process, letter.arrival)
+            self._sleep(ANY, tag)
+        return letter
+
+    def _sleep(self, source: int, tag: int) -> None:
+        self._mailbox.awaited = source, tag
+        self._event_loop.block(self._process, f"a message from {_who(source)}")
+        self._mailbox.awaited = None
+
+    def _wait_until(self, time: float) -> None:
+        """Set the clock to `time` if it is earlier, or to when this rank is up again."""
+        started = self.now()
+        self._process.clock = self._cost_model.wake_time(self._process.number, max(started, time))
+        if (now := self.now()) > started:
+            self.seconds["wait"] += now - started
+            self.seconds.report_span("wait", "wait", started, now)
+
+    def _enter_collective(
+        self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
+    ) -> _Collective:
+        """Bring `item` to this rank's next collective call; the last to come computes the result."""
+        number, self._calls = self._calls, self._calls + 1
+        meeting = self._group.collectives.setdefault(number, _Collective(number))
+        meeting.contributions[self.rank] = item
+        meeting.start, meeting.size = max(meeting.start, self.now()), max(meeting.size, call.size)
+        if len(meeting.contributions) == self.size:
+            del self._group.collectives[number]
+            self._finish(meeting, finish, replace(call, size=meeting.size))
+        return meeting
+
+    def _finish(self, meeting: _Collective, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> None:
+        meeting.result = finish([meeting.contributions[rank] for rank in range(self.size)])
+        meeting.end = meeting.start + self._cost_model.collective(call, self._group.number, meeting.number)
+        for process in self._group.members:
+            self._event_loop.wake(process, meeting.end)
+
+    def _wait_collective(self, meeting: _Collective, what: str) -> Any:
+        while meeting.end is None:
+            self._event_loop.block(self._process, what)
+        self._wait_until(meeting.end)
+        return meeting.result
+
+    def _run_collective(self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> Any:
+        return self._wait_collective(self._enter_collective(item, finish, call), "a collective call")
+
+    def _all_to_all_cost(self, size: int, rounds: int = 1) -> CollectiveCost:
+        return CollectiveCost(size, self.size * (self.size - 1), rounds)
+
+
+def discard(_: object) -> None:
+    """Forget a value."""
+
+
+def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:
+    total = vectors[0]
+    for vector in vectors[1:]:
+        total.add_(vector)
+    return total
+
+
+def _who(source: int) -> str:
+    return "anyone" if source == ANY else f"rank {source}"

@@ -1,0 +1,165 @@
+"""The virtual machine of the simulator: how long computing and messages take, and when ranks stand still."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import merge
+from statistics import NormalDist
+from time import perf_counter
+
+from nnlo_lib.config.parallel import SimulationConfig
+from nnlo_lib.core.rng import derive_seed
+
+Interval = tuple[float, float]  # begin and end
+NEVER = (math.inf, math.inf)
+
+
+def uniform(seed: int, purpose: str, *coordinates: int) -> float:
+    """Return a number between 0 and 1, both excluded: a pure function of its arguments."""
+    return ((derive_seed(seed, purpose, *coordinates) >> 11) + 0.5) / 2**52
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """What a collective call sends: `rounds` of `messages`, one round after the other; `size` bytes by a rank."""
+
+    size: int
+    messages: int
+    rounds: int = 1
+
+
+class CostModel:
+    """Ranks of unequal speed that straggle, fail and return, each behind a network card of its own.
+
+    All draws are pure functions of the seed, the rank, edge or group, and how often it was its turn. The clock of a rank must
+    not go back from call to call; times and durations are in virtual seconds, sizes in bytes.
+    """
+
+    def __init__(self, settings: SimulationConfig, size: int, seed: int) -> None:
+        self._settings, self._seed = settings, seed
+        self._speeds = settings.speed_of_ranks(size)
+        self._stragglers = _stragglers(settings, size, seed)
+        self._outages = [Outages(_intervals(settings, rank, seed)) for rank in range(size)]
+        self._steps = [0] * size
+        self._card_free = [0.0] * size
+        self._last_arrival: dict[tuple[int, int], float] = {}
+        self._resumed = perf_counter()
+
+    def restart_stopwatch(self) -> None:
+        """Begin to measure the computing of the rank that goes on now."""
+        self._resumed = perf_counter()
+
+    def compute_seconds(self, rank: int, samples: int, start: float) -> float:
+        """Return how long `rank` takes from `start` to compute the next `samples`, standing still included."""
+        step = self._steps[rank]
+        self._steps[rank] += 1
+        work = (
+            self._work(samples) / self._speeds[rank] * self._slowdown(rank, step) * self._jitter(rank, step)
+        )
+        return work + self._outages[rank].delay(start, work)
+
+    def _work(self, samples: int) -> float:
+        """Return the seconds on a rank of speed 1."""
+        if self._settings.sample_seconds != "measured":
+            return samples * self._settings.sample_seconds
+        before = self._resumed
+        self.restart_stopwatch()
+        return self._resumed - before
+
+    def _slowdown(self, rank: int, step: int) -> float:
+        those = self._settings.stragglers
+        if rank not in self._stragglers:
+            return 1.0
+        straggles = those.probability == 1 or uniform(self._seed, "straggle", rank, step) < those.probability
+        return those.slowdown if straggles else 1.0
+
+    def _jitter(self, rank: int, step: int) -> float:
+        """Return a log-normal factor of mean 1."""
+        sigma = self._settings.jitter
+        if not sigma:
+            return 1.0
+        return math.exp(
+            sigma * NormalDist().inv_cdf(uniform(self._seed, "jitter", rank, step)) - sigma**2 / 2
+        )
+
+    def wake_time(self, rank: int, time: float) -> float:
+        """Return when a rank that has something to do at `time` does it: then, or at the end of its failure."""
+        return time + self._outages[rank].delay(time, 0.0)
+
+    def arrival(self, source: int, to: int, size: int, sent: float, number: int) -> float:
+        """Return when message `number` on its edge arrives, for messages in the order `source` sends them.
+
+        It leaves when all that `source` sent before has left, and never arrives before the one before it on its edge.
+        """
+        left = max(sent, self._card_free[source]) + size / self._settings.bandwidth
+        self._card_free[source] = left
+        delay = self._settings.retransmit * self._losses(1, "loss", source, to, number)
+        arrival = max(left + self._settings.latency + delay, self._last_arrival.get((source, to), 0.0))
+        self._last_arrival[source, to] = arrival
+        return arrival
+
+    def _losses(self, messages: int, purpose: str, *coordinates: int) -> int:
+        """Return how often the unluckiest of some messages sent at once is lost: P(at most k) = (1 - loss^(k+1))^messages."""
+        if not (self._settings.loss and messages):
+            return 0
+        luck = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
+        return int(math.log(-math.expm1(luck)) / math.log(self._settings.loss))
+
+    def collective(self, call: CollectiveCost, group: int, number: int) -> float:
+        """Return how long collective call `number` of a group takes: every round waits for its last message."""
+        lost = sum(
+            self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
+        )
+        waits = call.rounds * self._settings.latency + lost * self._settings.retransmit
+        return waits + call.size / self._settings.bandwidth
+
+
+class Outages:
+    """When one rank stands still, asked in the order of its clock."""
+
+    def __init__(self, intervals: Iterator[Interval]) -> None:
+        self._coming = intervals
+        self._next = next(intervals, NEVER)
+
+    def delay(self, start: float, work: float) -> float:
+        """Return for how long `work` seconds begun at `start` are held up."""
+        held = 0.0
+        while self._next[0] <= start + work + held:
+            held += max(0.0, self._next[1] - max(self._next[0], start))
+            self._next = next(self._coming, NEVER)
+        return held
+
+
+def _intervals(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
+    """Yield when `rank` stands still: as it is written and as it is drawn."""
+    written = sorted((each.at, each.at + each.seconds) for each in settings.failures if each.rank == rank)
+    return _disjoint(merge(written, _drawn(settings, rank, seed)))
+
+
+def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
+    if settings.mtbf is None:
+        return
+    number, end = 0, 0.0
+    while True:
+        begin = end - settings.mtbf * math.log(uniform(seed, "failure", rank, number))
+        end = begin - settings.repair * math.log(uniform(seed, "repair", rank, number))
+        number += 1
+        yield begin, end
+
+
+def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
+    """Join intervals, sorted by their begin, that overlap."""
+    joined = next(intervals, NEVER)
+    for begin, end in intervals:
+        if begin <= joined[1]:
+            joined = (joined[0], max(joined[1], end))
+        else:
+            yield joined
+            joined = (begin, end)
+    yield joined
+
+
+def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[int]:
+    """Return the ranks that are named, and a random fraction of all."""
+    shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
+    return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])

@@ -1,0 +1,80 @@
+"""Processes as greenlets, one at a time: the one with the earliest virtual time goes on (ties: the lowest number)."""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from greenlet import getcurrent, greenlet
+
+from nnlo_lib.comm.communicator import PeerLostError
+
+
+@dataclass(eq=False)
+class SimProcess:
+    """One simulated rank of the whole world.
+
+    clock: its virtual seconds. woken: the time up to which everybody else has gone, when it last went on.
+    """
+
+    number: int
+    clock: float = 0.0
+    resumed_at: float = 0.0
+    waits_for: str = ""
+
+
+class EventLoop:
+    """Runs one program for each process. on_switch: called whenever another process goes on."""
+
+    def __init__(self, size: int, on_switch: Callable[[], None] = lambda: None) -> None:
+        self.processes = [SimProcess(number) for number in range(size)]
+        self._on_switch = on_switch
+        self._greenlets: list[greenlet] = []
+        self._ready: list[tuple[float, int]] = []
+
+    def run(self, programs: list[Callable[[], None]]) -> None:
+        """Run all programs to their end; the first exception ends all."""
+        self._greenlets = [greenlet(program) for program in programs]
+        for process in self.processes:
+            self.wake(process, 0.0)
+        running = len(programs)
+        while running:
+            running -= self._step()
+
+    def _step(self) -> bool:
+        """Let the earliest process go on; True if that was its last time."""
+        if not self._ready:
+            waiting = ", ".join(f"rank {p.number} for {p.waits_for}" for p in self.processes if p.waits_for)
+            raise PeerLostError(f"nobody can go on: {waiting}")
+        time, number = heapq.heappop(self._ready)
+        if self._greenlets[number].dead:
+            return False
+        self.processes[number].resumed_at = time
+        self._on_switch()
+        self._greenlets[number].switch()
+        return bool(self._greenlets[number].dead)
+
+    def wake(self, process: SimProcess, time: float) -> None:
+        """Let `process` go on at `time`; it may find that it was woken for nothing."""
+        heapq.heappush(self._ready, (time, process.number))
+
+    def block(self, process: SimProcess, what: str) -> None:
+        """Let others go until somebody wakes this process."""
+        process.waits_for = what
+        _hub().switch()
+        process.waits_for = ""
+
+    def yield_to_earlier(self, process: SimProcess) -> None:
+        """Let every process with an earlier clock go first."""
+        if not self._ready or self._ready[0] > (process.clock, process.number):
+            process.resumed_at = process.clock
+            return
+        self.wake(process, process.clock)
+        process.resumed_at = -1.0
+        while process.resumed_at < process.clock:
+            _hub().switch()
+
+
+def _hub() -> greenlet:
+    parent = getcurrent().parent
+    assert parent is not None
+    return parent

@@ -1,0 +1,1 @@
+"""One module per `nnlo` command: its help, its arguments, and the one function that it calls."""

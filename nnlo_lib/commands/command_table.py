@@ -1,0 +1,15 @@
+"""A table of sub-commands: each name has a module with HELP, add_arguments and run."""
+
+import argparse
+from collections.abc import Mapping
+from importlib import import_module
+
+
+def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, str]) -> None:
+    """Add a sub-command for each name; modules: where nnlo_lib.commands has it."""
+    subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, module_name in modules.items():
+        module = import_module(f"nnlo_lib.commands.{module_name}")
+        subcommand = subcommands.add_parser(name, help=module.HELP)
+        subcommand.set_defaults(command=module.run)
+        module.add_arguments(subcommand)

@@ -1,0 +1,116 @@
+"""A command as it was typed: which program, its words, and how it was launched."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+PROMPT = re.compile(r"^\s*[$>]\s+")
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.S)
+ATTACHED = re.compile(r"-([a-zA-Z])(\d+)")  # srun -n4
+RANKS = {"np", "n", "c", "nrs", "ntasks", "nproc"}
+GPUS = {"g", "gpu_per_rs", "gpus-per-task"}
+PLACEMENT_OPTIONS = {
+    "H": 1, "host": 1, "hosts": 1, "hostfile": 1, "machinefile": 1, "f": 1, "map-by": 1, "rank-by": 1, "bind-to": 1,
+    "N": 1, "npernode": 1, "ppn": 1, "x": 1, "mca": 2, "genv": 2, "genvall": 0, "wdir": 1, "tag-output": 0,
+    "oversubscribe": 0, "allow-run-as-root": 0, "report-bindings": 0, "a": 1, "b": 1, "bind": 1, "cpu_per_rs": 1,
+    "tasks_per_rs": 1, "rs_per_host": 1, "r": 1, "nodes": 1, "gres": 1, "mpi": 1, "cpus-per-task": 1, "q": 0, "l": 0,
+}  # fmt: skip
+LAUNCHERS = {"mpirun", "mpiexec", "orterun", "jsrun", "srun"}
+SHELL_COMMANDS = {"export", "cd", "source"}
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A program without its `.py`, its arguments, and what its launcher was told."""
+
+    program: str
+    words: tuple[str, ...]
+    text: str
+    path: str = ""
+    ranks: int = 1
+    gpus: int = 0
+    threads: int = 1
+    placement_options: tuple[str, ...] = ()
+
+
+def parse_command(words: Sequence[str]) -> CommandLine:
+    """Read a command: one string as of a shell, or its words."""
+    text = words[0] if len(words) == 1 else shlex.join(words)
+    lines = list(_lines(text))
+    main = [line for line in lines if line[0] not in SHELL_COMMANDS]
+    if len(main) != 1:
+        raise UserError(f"one command is wanted, not {len(main)}: quote it as a whole, nnlo import '...'")
+    exported = [word for line in lines if line[0] == "export" for word in line[1:]]
+    return _launched([*exported, *main[0]], "; ".join(shlex.join(line) for line in main))
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        try:
+            words = shlex.split(PROMPT.sub("", line), comments=True)
+        except ValueError as error:
+            raise UserError(f"this is no command of a shell: {error}: {line}") from error
+        if words:
+            yield words
+
+
+def _launched(words: list[str], text: str) -> CommandLine:
+    """Take off environment, launcher and interpreter."""
+    environment = {}
+    while words and ASSIGNMENT.fullmatch(words[0]):
+        name, _, environment[name] = words.pop(0).partition("=")
+    counts: dict[str, int] = {}
+    places: list[str] = []
+    while words and Path(words[0]).name in LAUNCHERS:
+        words = _launcher(words[1:], counts, places)
+    if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
+        words = words[1:]
+        while words and words[0].startswith("-"):
+            words = words[1:]
+    if not words:
+        raise UserError("the command starts no program")
+    threads = _count(environment.get("OMP_NUM_THREADS", "1"), "OMP_NUM_THREADS")
+    program = Path(words[0]).name.removesuffix(".py")
+    return CommandLine(
+        program,
+        tuple(words[1:]),
+        text,
+        words[0],
+        counts.get("ranks", 1),
+        counts.get("gpus", 0),
+        threads,
+        tuple(places),
+    )
+
+
+def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> list[str]:
+    """Read a launcher's options; return what follows them."""
+    while words and words[0].startswith("-"):
+        written, equals, value = words[0].partition("=")
+        values = [value] if equals else []
+        if attached := ATTACHED.fullmatch(written):
+            written, values = f"-{attached[1]}", [attached[2]]
+        name = written.lstrip("-")
+        wants = 1 if name in RANKS | GPUS else PLACEMENT_OPTIONS.get(name)
+        if wants is None:
+            raise UserError(
+                f"the launcher's option {written} is not known; {suggest_name(name, RANKS | GPUS | set(PLACEMENT_OPTIONS))}"
+            )
+        taken = 1 + wants - len(values) if wants else 1
+        values, words = [*values, *words[1:taken]], words[taken:]
+        if name in RANKS | GPUS:
+            counts["ranks" if name in RANKS else "gpus"] = _count(values[0] if values else "", written)
+        else:
+            places.append(" ".join([written, *values]))
+    return words
+
+
+def _count(text: str, option: str) -> int:
+    if not text.isdigit():
+        raise UserError(f"{option}: a number is wanted, not '{text}'")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Translate DiNNO's study files."""

@@ -1,0 +1,38 @@
+"""The keys of DiNNO's files: none may be misspelt, and none left out."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+
+def leaf_keys(block: Any) -> set[str]:
+    """Return the keys of a file that hold no blocks."""
+    inner = [block] if isinstance(block, Mapping) else []
+    keys = {key for each in inner for key, value in each.items() if not isinstance(value, Mapping)}
+    return keys.union(*(leaf_keys(value) for each in inner for value in each.values()))
+
+
+def number(block: Mapping[str, Any], key: str, default: float) -> float:
+    """Return a number of a block; whole and above 0 where the default is whole."""
+    value = block.get(key, default)
+    whole = isinstance(default, int)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int if whole else int | float)
+        or (whole and value < 1)
+    ):
+        raise UserError(
+            f"{key}: {'a whole number above 0' if whole else 'a number'} is wanted, not {value!r}"
+        )
+    return value
+
+
+def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
+    """Refuse a key that DiNNO does not know, and what is no block."""
+    if not isinstance(block, Mapping):
+        raise UserError(f"{where}: a block of keys is wanted, not {block!r}")
+    for key in block:
+        if key not in set(keys):
+            raise UserError(f"{where}: DiNNO has no key '{key}'; {suggest_name(key, keys)}")

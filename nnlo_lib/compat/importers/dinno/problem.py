@@ -1,0 +1,156 @@
+"""One problem of DiNNO's files: an algorithm with its own constants, a run of the experiment."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nnlo_lib.compat.importers.dinno.keys import check_keys, number
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+PROBLEM = {
+    "problem_name", "train_batch_size", "val_batch_size", "evaluate_frequency", "verbose_evals", "metrics",
+    "metrics_config", "optimizer_config", "comm_radius", "dynamic_graph", "save_models",
+}  # fmt: skip
+EVALUATION_KEYS = {"evaluate_frequency", "tloss_decay", "mesh_only_at_end"}
+COMMON = {"alg_name", "outer_iterations", "profile"}
+PRIMAL = {
+    "rho_init", "rho_scaling", "primal_iterations", "primal_optimizer", "primal_lr", "primal_lr_start",
+    "primal_lr_finish", "lr_decay_type", "persistant_primal_opt",
+}  # fmt: skip
+KEYS = {"dinno": PRIMAL, "cadmm": PRIMAL, "dsgd": {"alpha0", "mu"}, "dsgt": {"alpha", "init_grads"}}
+METRICS = {
+    "validation_loss": "val_loss of history.csv", "top1_accuracy": "val_accuracy of history.csv",
+    "consensus_error": "consensus_error and consensus_error_normalised of history.csv, of nodes to their mean",
+    "forward_pass_count": "samples of history.csv", "current_epoch": "epoch of history.csv",
+}  # fmt: skip
+MNIST_TRAIN_SAMPLES = 60_000
+
+
+def set_problem(
+    draft: ExperimentDraft, settings: Mapping[str, Any], nodes: int, where: str, alone: bool
+) -> None:
+    """Set what a problem says, of the experiment where it is `alone`, else of a run of its own."""
+    check_keys(settings, PROBLEM, where)
+    name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
+    if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
+        raise UserError(f"{where}: another problem is called {name}")
+    config = settings.get("optimizer_config") or {}
+    check_keys(config, COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
+    algorithm = str(config.get("alg_name", "dinno"))
+    if algorithm not in KEYS:
+        raise UserError(f"{where}: DiNNO has no algorithm '{algorithm}'; {suggest_name(algorithm, KEYS)}")
+    check_keys(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
+    start = "" if alone else f"runs.{name}."
+
+    def put(key: str, value: Any, said: str) -> None:
+        draft.set(start + key, value, said)
+
+    steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
+    put("train.batch_size", int(number(settings, "train_batch_size", 64)), "train_batch_size")
+    _rounds(put, settings, config, nodes, steps)
+    {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
+    if config.get("profile"):
+        put(
+            "observe.profile",
+            {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
+            "profile: three rounds",
+        )
+    _metrics_and_options(draft, settings, name)
+
+
+def _rounds(
+    put: Callable[..., None], settings: Mapping[str, Any], config: Mapping[str, Any], nodes: int, steps: int
+) -> None:
+    """Cut the rounds into epochs of equal length, at most evaluate_frequency and what the samples last for."""
+    rounds = int(number(config, "outer_iterations", 1))
+    looks = settings.get("metrics_config") or {}
+    check_keys(looks, EVALUATION_KEYS, "metrics_config")
+    every = int(number({**settings, **looks}, "evaluate_frequency", rounds))
+    longest = max(1, MNIST_TRAIN_SAMPLES // nodes // int(number(settings, "train_batch_size", 64)) // steps)
+    length = max(each for each in range(1, min(every, longest, rounds) + 1) if rounds % each == 0)
+    said = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
+    put("train.epochs", math.ceil(rounds / length), said)
+    put(
+        "train.steps_per_epoch",
+        length * steps,
+        f"{length} rounds of {steps} steps" if steps > 1 else f"{length} rounds",
+    )
+
+
+def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+    scaling = float(number(config, "rho_scaling", 1.0))
+    block = {
+        "name": config.get("alg_name", "dinno"),
+        "rho": round(float(number(config, "rho_init", 0.5)) * scaling, 12),
+        "rho_scaling": scaling,
+        "primal_iterations": int(number(config, "primal_iterations", 2)),
+        "persistent_optimizer": bool(config.get("persistant_primal_opt", False)),
+    }
+    put(
+        "algorithm",
+        block,
+        "alg_name, rho_init (DiNNO scales it before the first round), rho_scaling, primal_iterations, persistant_primal_opt",
+    )
+    start = float(
+        number({"primal_lr_start": number(config, "primal_lr", 0.001), **config}, "primal_lr_start", 0.001)
+    )
+    rule = str(config.get("primal_optimizer", "adam"))
+    put(
+        "train.optimizer",
+        {"name": rule, "lr": start},
+        "primal_optimizer, primal_lr or primal_lr_start",
+    )
+    kind = config.get("lr_decay_type", "constant")
+    if kind != "constant":
+        put(
+            "train.schedule",
+            {"name": kind, "final": float(number(config, "primal_lr_finish", start))},
+            f"lr_decay_type {kind}, primal_lr_finish",
+        )
+
+
+def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+    alpha, mu = float(number(config, "alpha0", 0.005)), float(number(config, "mu", 0.0))
+    put("algorithm", {"name": "dsgd"}, "alg_name")
+    lr = round(alpha * (1 - mu * alpha), 15)
+    put(
+        "train.optimizer",
+        {"name": "sgd", "lr": lr},
+        "alpha0, which DiNNO lowers by mu before the first round",
+    )
+    if mu:
+        put("train.schedule", {"name": "diminishing", "mu": mu}, "mu")
+
+
+def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+    put(
+        "algorithm",
+        {"name": "dsgt"},
+        "alg_name; trackers start with the first gradients, as init_grads: true",
+    )
+    put("train.optimizer", {"name": "sgd", "lr": float(number(config, "alpha", 0.005))}, "alpha")
+
+
+def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], name: str) -> None:
+    metrics = settings.get("metrics") or []
+    if not isinstance(metrics, list):
+        raise UserError(f"{name}: metrics are a list, not {metrics!r}")
+    for metric in metrics:
+        if str(metric) not in METRICS:
+            draft.add_untranslatable(f"{name}: metrics {metric}", "it is not measured")
+    told = [f"{metric} is {METRICS[metric]}" for metric in map(str, metrics) if metric in METRICS]
+    if told and (text := f"metrics: {'; '.join(told)}") not in draft.remarks:
+        draft.remarks.append(text)
+    says = {
+        "val_batch_size": "validation takes what fits", "verbose_evals": "DiNNO never read it",
+        "dynamic_graph": "DiNNO never read it", "save_models": "models are always saved",
+    }  # fmt: skip
+    for key, text in says.items():
+        if key in settings and (line := f"{key} {settings[key]}: {text}") not in draft.remarks:
+            draft.remarks.append(line)
+    if "comm_radius" in settings:
+        draft.add_untranslatable(
+            f"{name}: comm_radius {settings['comm_radius']}", "graphs do not follow robots"
+        )

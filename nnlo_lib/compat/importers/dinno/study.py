@@ -1,0 +1,160 @@
+"""DiNNO's YAML files: one experiment, with several problems one after the other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.compat.importers.dinno.keys import check_keys, leaf_keys, number
+from nnlo_lib.compat.importers.dinno.problem import set_problem
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.yaml_source import read_yaml
+
+EXPERIMENT = {
+    "name", "data_dir", "output_metadir", "writeout", "use_cuda", "seed", "data_split_type", "loss", "graph", "model",
+    "individual_training", "scaling", "data",
+}  # fmt: skip
+GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
+MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
+FOURIER = {"shape", "scale"}
+INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
+LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
+
+
+def translate_study(path: Path) -> ExperimentDraft:
+    """Translate a file of DiNNO's experiments."""
+    written, _ = read_yaml(path)
+    check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
+    experiment = written.get("experiment") or {}
+    check_keys(experiment, EXPERIMENT, f"{path}: experiment")
+    draft = ExperimentDraft("A file of DiNNO's, imported: nnlo simulate FILE")
+    draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
+    draft.set("train.precision", "float64", "all that DiNNO computed; float32 is faster")
+    nodes = _graph(draft, experiment)
+    _data(draft, experiment)
+    _model(draft, experiment)
+    _other_keys(draft, experiment)
+    problems = written.get("problem_configs") or {}
+    if "problem" in written:
+        problems = {"problem": written["problem"]}
+    if not problems:
+        raise UserError(f"{path} has no problem_configs: it trains nothing")
+    check_keys(problems, problems, f"{path}: problem_configs")
+    for count, settings in enumerate(problems.values(), start=1):
+        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
+    _individual_baseline(draft, experiment.get("individual_training") or {}, path)
+    draft.given_words += sorted(leaf_keys(written))
+    draft.remarks += [
+        "DiNNO's DSGD and DSGT mixed in place, node after node; here all mix at "
+        "once (algorithm.mixing: in_place is its DSGD).",
+        "DiNNO looked at all nodes before a round, every evaluate_frequency rounds, and never after the last; here "
+        "after each epoch, which is so many rounds.",
+    ]
+    return draft
+
+
+def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
+    graph = experiment.get("graph") or {}
+    check_keys(graph, GRAPH, "experiment.graph")
+    nodes = int(number(graph, "num_nodes", 2))
+    draft.set("parallel.ranks", nodes, "experiment.graph.num_nodes")
+    draft.set(
+        "parallel.transport", "simulated", "DiNNO's nodes live in one process; mpi makes them processes"
+    )
+    draft.set("parallel.simulation.compute", "batched", "as fast as one process can")
+    if "graph" not in experiment:
+        draft.add_untranslatable("experiment without graph", "robots that move are not simulated")
+        return nodes
+    kind = {"name": graph.get("type", "wheel")}
+    said = f"experiment.graph.type {kind['name']}"
+    if kind["name"] == "random":
+        kind |= {"p": graph.get("p", 0.5), "gen_attempts": graph.get("gen_attempts", 100)}
+    elif unused := [key for key in ("p", "gen_attempts") if key in graph]:
+        draft.ineffective.append(f"experiment.graph: {', '.join(unused)} (of random graphs only)")
+    draft.set("topology", kind, said)
+    return nodes
+
+
+def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+    if lidar := experiment.get("data"):
+        draft.set("problem", "regression", "experiment.data: a density at each place")
+        draft.add_untranslatable(
+            f"experiment.data: {', '.join(lidar)}", "floor plans and lidar scans are no data set here"
+        )
+        return
+    draft.set("data.dataset", "mnist", "DiNNO's experiment with digits")
+    draft.set("data.normalize", "standard", "DiNNO's Normalize(0.1307, 0.3081)")
+    draft.set("data.validation", "test", "DiNNO validates on the test images")
+    split = str(experiment.get("data_split_type", "random"))
+    names = {"hetero": "by_class", "random": "iid"}
+    if split not in names:
+        raise UserError(
+            f"experiment.data_split_type: DiNNO has no split '{split}'; {suggest_name(split, names)}"
+        )
+    draft.set("data.partition", {"name": names[split]}, f"experiment.data_split_type {split}")
+    draft.remarks.append(
+        "hetero: DiNNO lost classes where the nodes did not divide 10; here none is lost."
+        if split == "hetero"
+        else "random: DiNNO's nodes kept their samples; here all are shuffled among them in each epoch."
+    )
+
+
+def _model(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+    model = experiment.get("model") or {}
+    check_keys(model, {*MODEL, *FOURIER}, "experiment.model")
+    loss = str(experiment.get("loss", "NLL"))
+    if loss not in LOSSES:
+        raise UserError(f"experiment.loss: DiNNO has no loss '{loss}'; {suggest_name(loss, LOSSES)}")
+    draft.set("loss", LOSSES[loss], f"experiment.loss {loss}")
+    if FOURIER & set(model):
+        draft.set(
+            "model", {"name": "fourier", "args": _fourier(model)}, f"experiment.model: {', '.join(model)}"
+        )
+        return
+    args = {MODEL[key]: value for key, value in model.items()}
+    draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model)}")
+
+
+def _fourier(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the hidden layers of `shape`; its ends follow from the data."""
+    hidden = {"hidden": list(model["shape"][1:-1])} if "shape" in model else {}
+    return hidden | {key: value for key, value in model.items() if key == "scale"}
+
+
+def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+    if "seed" in experiment:
+        draft.set("seeds", [experiment["seed"]], "experiment.seed")
+    says = {
+        "data_dir": "originals are fetched; to use yours set data.source to the folder of the four files of MNIST",
+        "output_metadir": "results go to results/<name>/",
+        "writeout": "results are always written",
+        "use_cuda": "parallel.gpus_per_rank",
+    }
+    draft.remarks += [
+        f"experiment.{key} {experiment[key]}: {text}" for key, text in says.items() if key in experiment
+    ]
+    if "scaling" in experiment:
+        why = (
+            "nodes are not swept; write a run for each number, as config/experiments/dinno-scaling.yaml does"
+        )
+        draft.add_untranslatable(f"experiment.scaling {experiment['scaling']}", why)
+
+
+def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:
+    """Add the baseline in which every node learns from its own samples only."""
+    check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
+    if not alone.get("train_solo"):
+        draft.ineffective += ["experiment.individual_training.train_solo false"] if alone else []
+        return
+    rule = {"name": alone.get("optimizer", "adam"), "lr": alone.get("lr", 0.001)}
+    train = {
+        "epochs": alone.get("epochs", 1),
+        "batch_size": alone.get("train_batch_size", 64),
+        "steps_per_epoch": None,
+    }
+    changes = {
+        "algorithm": {"name": "individual"},
+        "train": {**train, "optimizer": rule, "schedule": {"name": "constant"}},
+    }
+    draft.set("runs.alone", changes, "experiment.individual_training")

@@ -1,0 +1,83 @@
+"""Networks of NNLO and mpi_learn: by name, as a module with get_model(), or as Keras's JSON."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft
+
+
+@dataclass(frozen=True)
+class ImportedNetwork:
+    """Its name here, the data that its module brings along, what NNLO searches of it; own: a file of the user's."""
+
+    name: str
+    dataset: str | None = None
+    space: dict[str, Any] = field(default_factory=dict)
+    is_user_file: bool = False
+
+
+DROPOUT = {"uniform": [0.0, 0.95]}  # NNLO: to 1, where nothing is left
+MNIST = ImportedNetwork(
+    "nnlo_mnist", "mnist",
+    {"filters": {"integer": [10, 50]}, "pool": {"integer": [2, 10]}, "kernel": {"integer": [2, 10]},
+     "dense": {"integer": [50, 200]}, "dropout": DROPOUT},
+)  # fmt: skip
+TORCH_MNIST = ImportedNetwork(
+    "nnlo_mnist_torch", "mnist",
+    {"kernel": {"integer": [2, 9]}, "dense": {"integer": [50, 200]}, "dropout": DROPOUT},
+)  # fmt: skip
+LAYERS = {
+    "conv_layers": {"integer": [1, 6]},
+    "dense_layers": {"integer": [1, 6]},
+    "kernel": {"integer": [1, 6]},
+    "dropout": DROPOUT,
+}
+CIFAR10 = ImportedNetwork("nnlo_cifar10", "cifar10")
+TOPCLASS = ImportedNetwork("nnlo_topclass", None, LAYERS)
+TORCH_TOPCLASS = ImportedNetwork("nnlo_topclass_torch", None, LAYERS)
+GRU = ImportedNetwork(
+    "hls4ml_gru", None,
+    {"units": {"integer": [200, 300]}, "neurons": {"integer": [20, 100]}, "layers": {"integer": [1, 5]},
+     "activation": ["relu", "selu", "elu"], "dropout": DROPOUT},
+)  # fmt: skip
+JEDI = ImportedNetwork(
+    "jedi_net", None, {name: {"integer": [10, 100]} for name in ("hidden", "effects", "outputs")}
+)
+GAN = ImportedNetwork("calorimeter_gan", None, {"latent": {"integer": [50, 400]}, "dropout": DROPOUT})
+NNLO_NETWORKS = {
+    "mnist": MNIST, "cifar10": CIFAR10, "topclass": TOPCLASS, "gan": GAN, "example_mnist": MNIST,
+    "example_mnist_torch": TORCH_MNIST, "example_cifar10": CIFAR10, "example_topclass": TOPCLASS,
+    "example_topclass_torch": TORCH_TOPCLASS, "example_hls4mlgru": GRU, "example_jedi_torch": JEDI,
+    "mnist_arch": MNIST, "cifar10_arch": CIFAR10,
+}  # fmt: skip
+
+
+def set_model(draft: ExperimentDraft, written: str, said: str) -> ImportedNetwork:
+    """Set the model that NNLO was told; a file of the user's goes before NNLO's own of that name."""
+    path, known = Path(written), NNLO_NETWORKS.get(Path(written).stem)
+    if path.suffix == ".py" and path.is_file():
+        draft.set("model", {"name": written}, f"{said}; its get_model is called with model.args")
+        return ImportedNetwork(written, known.dataset if known else None, is_user_file=True)
+    if path.suffix in (".json", ".torch") and path.is_file():
+        draft.set("model", {"name": written}, said)
+        return ImportedNetwork(written, known.dataset if known else None)
+    if known is None:
+        why = "there is no such file or model here; instead the default model is trained"
+        draft.set("model", {"name": written}, said, why)
+        return ImportedNetwork(written)
+    draft.set("model", {"name": known.name}, said)
+    return known
+
+
+def set_gan_problem(draft: ExperimentDraft, said: str) -> None:
+    """Set what the 3-D GAN learns by (nnlo/train/GanModel.py), whatever loss was asked for."""
+    draft.set(
+        "problem", {"name": "gan", "energy_weight": 5.0}, f"{said}: weights 2, 0.1, 0.1; errors in per cent"
+    )
+    draft.set("loss", "non_saturating", f"{said}: binary cross-entropy of what the critic says")
+    draft.remarks.append(
+        "The 3-D GAN ignores --loss, draws energies at random for what it makes, flips 5 % of the labels and trains the "
+        "generator twice for each step of the critic; here made showers have the energies of the real ones, and both "
+        "learn once."
+    )

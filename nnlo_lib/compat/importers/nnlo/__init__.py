@@ -1,0 +1,1 @@
+"""Translate command lines of NNLO and mpi_learn."""

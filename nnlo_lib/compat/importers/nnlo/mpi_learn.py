@@ -1,0 +1,63 @@
+"""mpi_learn's MPIDriver, and the drivers of GANs, MPIGDriver, of mpi_learn and NNLO."""
+
+import re
+
+from nnlo_lib.compat.importers.command_line import CommandLine
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.networks import GAN, set_gan_problem
+from nnlo_lib.compat.importers.nnlo.options import OPTIONS as NNLO
+from nnlo_lib.compat.importers.nnlo.training import (
+    set_data,
+    set_resources,
+    set_training,
+    set_training_control,
+)
+from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
+
+POSITIONAL = ("model", "train_data", "val_data")
+TORCH = "here all networks are torch's"
+OPTIONS = {
+    **{name: option for name, option in NNLO.items() if name not in {*POSITIONAL, "backend"}},
+    "tf": flag_option(TORCH),
+    "torch": flag_option(TORCH),
+    "profile": flag_option("Theano is not there any more"),
+    "trace": flag_option(),
+    "max-gpus": OptionSpec(int, -1),
+    "mode": OptionSpec(default="sgd"),
+    "easgd": flag_option(),
+    "worker-optimizer": OptionSpec(default="sgd"),
+}
+
+
+def translate_training(command: CommandLine) -> ExperimentDraft:
+    """Translate mpi_learn's MPIDriver."""
+    draft = ExperimentDraft("mpi_learn's MPIDriver, imported:")
+    set_training(draft, _options(draft, command, "MPIDriver"), command.ranks)
+    return draft
+
+
+def translate_gan_training(command: CommandLine) -> ExperimentDraft:
+    """Translate an MPIGDriver, which trains the 3-D GAN whatever model it is given."""
+    draft = ExperimentDraft("MPIGDriver, imported:")
+    options = _options(draft, command, "MPIGDriver")
+    draft.translate_options(options)
+    draft.set("name", named(f"gan-{options['trial-name']}"), "the 3-D GAN and the trial")
+    draft.set("model", {"name": GAN.name}, f"MPIGDriver's 3-D GAN; it ignores {options['model']}")
+    set_gan_problem(draft, "MPIGDriver")
+    draft.ineffective.append(f"{options.as_written('loss')} (MPIGDriver never read it)")
+    set_data(draft, options, GAN)
+    set_training_control(draft, options, command.ranks)
+    return draft
+
+
+def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> ParsedOptions:
+    set_resources(draft, command)
+    options = ParsedOptions(program, OPTIONS, _renamed(command.words), POSITIONAL)
+    if options["easgd"]:
+        options = ParsedOptions(program, OPTIONS, [*_renamed(command.words), "--mode", "easgd"], POSITIONAL)
+    return options
+
+
+def _renamed(words: tuple[str, ...]) -> list[str]:
+    """Call options by NNLO's names, which were others in mpi_learn."""
+    return [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in words]

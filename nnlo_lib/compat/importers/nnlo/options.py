@@ -1,0 +1,49 @@
+"""The options of NNLO's TrainingDriver (nnlo/TrainingDriver.py), and where each goes."""
+
+from nnlo_lib.compat.importers.options import OptionSpec, flag_option, parse_arguments
+
+NEVER_READ = "NNLO took it and never read it"
+OPTIONS = {
+    "model": OptionSpec(),
+    "backend": OptionSpec(default="keras", note="here all networks are torch's"),
+    "trial-name": OptionSpec(default="train"),
+    "verbose": flag_option(NEVER_READ),
+    "monitor": flag_option(),
+    "timeline": flag_option(),
+    "thread_validation": flag_option("not needed: ranks share the validation samples"),
+    "train_data": OptionSpec(),
+    "val_data": OptionSpec(),
+    "features-name": OptionSpec(default="features"),
+    "labels-name": OptionSpec(default="labels"),
+    "batch": OptionSpec(int, 100, "train.batch_size"),
+    "preload-data": OptionSpec(int, 0, note="not needed: batches are always read ahead"),
+    "cache-data": OptionSpec(key="data.stage_to"),
+    "copy-command": OptionSpec(missing_reason="stores are staged by a plain copy (data.stage_to)"),
+    "n-masters": OptionSpec(int, 1),
+    "n-processes": OptionSpec(int, 1, "parallel.processes_per_worker"),
+    "max-gpus": OptionSpec(int, 1),
+    "master-gpu": flag_option(key="parallel.master_gpu"),
+    "synchronous": flag_option(),
+    "epochs": OptionSpec(int, 1, "train.epochs"),
+    "loss": OptionSpec(default="binary_crossentropy"),
+    "mode": OptionSpec(default="gem"),
+    "sync-every": OptionSpec(int, 1),
+    "optimizer": OptionSpec(default="adam"),
+    "worker-optimizer": OptionSpec(default="adam"),
+    "worker-optimizer-params": OptionSpec(parse_arguments, {}),
+    "elastic-force": OptionSpec(float, 0.9),
+    "elastic-lr": OptionSpec(float, 1.0, note="NNLO stored it and never used it"),
+    "elastic-momentum": OptionSpec(float, 0.0, note="NNLO stored it and never used it"),
+    "gem-lr": OptionSpec(float, 0.01),
+    "gem-momentum": OptionSpec(float, 0.9),
+    "gem-kappa": OptionSpec(float, 2.0),
+    "early-stopping": OptionSpec(),
+    "target-metric": OptionSpec(),
+    "restore": OptionSpec(
+        note="the same command again goes on from its newest checkpoint, if the run is the same"
+    ),
+    "checkpoint": OptionSpec(),
+    "checkpoint-interval": OptionSpec(int, 5),
+    "log-file": OptionSpec(note="the log is log.txt in the run's folder"),
+    "log-level": OptionSpec(default="info", note="there is one level"),
+}

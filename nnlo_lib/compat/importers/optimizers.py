@@ -1,0 +1,42 @@
+"""Optimizers of Keras and TensorFlow, by the names of their arguments there."""
+
+from typing import Any
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.config.base import block_types
+from nnlo_lib.config.optimizer import OptimizerConfig
+
+ARGUMENT_NAMES = {
+    "learning_rate": "lr", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "beta_1": "beta1",
+    "beta_2": "beta2", "rho": "rho", "alpha": "rho", "epsilon": "epsilon", "eps": "epsilon",
+    "weight_decay": "weight_decay", "amsgrad": "amsgrad", "centered": "centered", "initial_accumulator_value": "initial",
+}  # fmt: skip
+OPTIMIZER_NAMES = {rule.model_fields["name"].default for rule in block_types(OptimizerConfig)}
+SERVER_OPTIMIZER_DEFAULTS = {
+    "sgd": {"lr": 0.01}, "adam": {"lr": 0.001}, "rmsprop": {"lr": 0.001}, "adadelta": {"lr": 0.001, "rho": 0.95},
+}  # fmt: skip
+
+
+def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str, Any], said: str) -> None:
+    """Set the optimizer of the workers; Keras's sgd has learning rate 1 in NNLO where none is given."""
+    name = name.lower()
+    rule: dict[str, Any] = {"name": name}
+    if name == "sgd":
+        rule["lr"] = 1.0
+    for word, value in arguments.items():
+        if word in ARGUMENT_NAMES:
+            rule[ARGUMENT_NAMES[word]] = value
+        else:
+            draft.add_untranslatable(f"{said}: {word} = {value}", "optimizers have no such argument")
+    if name == "sgd" and rule["lr"] == 1.0:
+        said += " (without lr NNLO takes 1.0)"
+    draft.set(
+        "train.optimizer", rule, said, "" if name in OPTIMIZER_NAMES else f"{name} is no optimizer here"
+    )
+
+
+def set_server_optimizer(draft: ExperimentDraft, name: str, said: str) -> None:
+    """Set the optimizer of Downpour's server, with NNLO's constants for it."""
+    known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower())
+    missing = "" if known else f"{name} is no optimizer of NNLO's master"
+    draft.set("train.optimizer", {"name": name.lower(), **(known or {})}, said, missing)

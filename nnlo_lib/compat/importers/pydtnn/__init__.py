@@ -1,0 +1,1 @@
+"""Translate command lines of PyDTNN."""

@@ -1,0 +1,129 @@
+"""PyDTNN's schedulers, which also stop a training and save its model."""
+
+from typing import Any
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+LOSS = "val_categorical_cross_entropy"
+OPTIONS = {
+    "lr_schedulers": OptionSpec(default="early_stopping,reduce_lr_on_plateau,model_checkpoint"),
+    "warm_up_batches": OptionSpec(int, 500),
+    "warm_up_epochs": OptionSpec(int, 5),
+    "early_stopping_metric": OptionSpec(default=LOSS),
+    "early_stopping_patience": OptionSpec(int, 10),
+    "reduce_lr_on_plateau_metric": OptionSpec(default=LOSS),
+    "reduce_lr_on_plateau_factor": OptionSpec(float, 0.1),
+    "reduce_lr_on_plateau_patience": OptionSpec(int, 5),
+    "reduce_lr_on_plateau_min_lr": OptionSpec(float, 0.0),
+    "reduce_lr_every_nepochs_factor": OptionSpec(float, 0.1),
+    "reduce_lr_every_nepochs_nepochs": OptionSpec(int, 5),
+    "reduce_lr_every_nepochs_min_lr": OptionSpec(float, 0.0),
+    "stop_at_loss_metric": OptionSpec(default="val_accuracy"),
+    "stop_at_loss_threshold": OptionSpec(float, 0.0),
+    "model_checkpoint_metric": OptionSpec(default=LOSS),
+    "model_checkpoint_save_freq": OptionSpec(int, 2),
+}  # fmt: skip
+SCHEDULER_NAMES = (
+    "warm_up",
+    "early_stopping",
+    "reduce_lr_on_plateau",
+    "reduce_lr_every_nepochs",
+    "stop_at_loss",
+    "model_checkpoint",
+)
+
+
+def metric_name(name: str) -> str:
+    """Return what PyDTNN's loss or metric is here."""
+    for old, new in (
+        ("categorical_cross_entropy", "loss"),
+        ("binary_cross_entropy", "loss"),
+        ("categorical_", ""),
+    ):
+        name = name.replace(old, new)
+    return name
+
+
+def lacks_validation(options: ParsedOptions) -> bool:
+    """Whether there are no validation samples."""
+    return not (options["test_as_validation"] or options["validation_split"])
+
+
+def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
+    """Set what each scheduler of the list is here; tell of options of those that are not in it."""
+    chosen = [name for name in options["lr_schedulers"].split(",") if name]
+    for name in chosen:
+        if name not in SCHEDULER_NAMES:
+            raise UserError(f"PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULER_NAMES)}")
+        _set(draft, options, name, ranks)
+    for option, _ in options.given_options():
+        owner = next((name for name in SCHEDULER_NAMES if option.startswith(f"{name}_")), None)
+        if owner and owner not in chosen:
+            draft.ineffective.append(
+                f"{options.as_written(option)} (PyDTNN did not read it, {owner} is not in --lr_schedulers)"
+            )
+
+
+def _set(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) -> None:
+    metric = metric_name(options[f"{name}_metric"]) if f"{name}_metric" in OPTIONS else ""
+    said = options.as_written(
+        *(option for option in OPTIONS if option.startswith(f"{name}_") and option in options)
+    )
+    said = f"lr_schedulers {name}{f', {said}' if said else ''}"
+    if metric.startswith("val_") and lacks_validation(options):
+        draft.add_untranslatable(
+            said, "without --validation_split or --test_as_validation nothing is validated"
+        )
+        return
+    match name:
+        case "early_stopping":
+            watched = _column(metric)
+            block = {"metric": watched, "patience": options["early_stopping_patience"]}
+            draft.set("train.early_stopping", block, said)
+            draft.set("train.restore_best", watched, "early_stopping reloads the best weights")
+        case "reduce_lr_on_plateau":
+            block = {key: options[f"{name}_{key}"] for key in ("factor", "patience", "min_lr")}
+            _schedule(draft, {"name": "plateau", "metric": _column(metric), **block}, said)
+        case "reduce_lr_every_nepochs":
+            block = {"every": options[f"{name}_nepochs"], "factor": options[f"{name}_factor"]}
+            if options[f"{name}_min_lr"]:
+                draft.add_untranslatable(options.as_written(f"{name}_min_lr"), "steps have no least rate")
+            _schedule(draft, {"name": "step", **block}, said)
+        case "stop_at_loss":
+            block = {"metric": _column(metric), "value": options["stop_at_loss_threshold"]}
+            draft.set("train.target", block, said)
+        case "warm_up":
+            draft.set("train.warm_up", _warm_up(options, ranks), said)
+        case "model_checkpoint":
+            _keep_best(draft, options, metric.removeprefix("val_"), said)
+
+
+def _column(metric: str) -> str:
+    return metric if metric.startswith("val_") else f"train_{metric}"
+
+
+def _schedule(draft: ExperimentDraft, block: dict[str, Any], said: str) -> None:
+    if any(setting.key == "train.schedule" for setting in draft.settings):
+        draft.add_untranslatable(
+            said, "a training has one schedule, and another one came first in --lr_schedulers"
+        )
+    else:
+        draft.set("train.schedule", block, said)
+
+
+def _warm_up(options: ParsedOptions, ranks: int) -> dict[str, float]:
+    """Return the ramp: from nothing in batches, as PyDTNN had it in 2020, or from one rank's rate in epochs."""
+    if "warm_up_batches" in options:
+        return {"steps": options["warm_up_batches"], "start": 0.0}
+    return {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}
+
+
+def _keep_best(draft: ExperimentDraft, options: ParsedOptions, metric: str, said: str) -> None:
+    draft.set("checkpoint.best", metric, said)
+    every = options["model_checkpoint_save_freq"]
+    draft.remarks.append(
+        f"model_checkpoint: PyDTNN saved a better model every {every} epochs at most; here the best of all epochs is kept"
+    )

@@ -1,0 +1,1 @@
+"""Translate session files of Theano-MPI."""

@@ -1,0 +1,67 @@
+"""The models that Theano-MPI brings along, and the constants of their training."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TheanoModel:
+    """A model, and what its file says of its training: lr is per worker; more: other keys of the experiment."""
+
+    name: str
+    dataset: str
+    epochs: int
+    batch: int
+    optimizer: dict[str, Any]
+    schedule: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    extra_settings: dict[str, Any] = field(default_factory=dict)
+
+
+def _sgd(lr: float, decay: float) -> dict[str, Any]:
+    return {"name": "sgd", "lr": lr, "momentum": 0.9, "weight_decay": decay}
+
+
+def _tenths(*epochs: int) -> dict[str, Any]:
+    return {"name": "multi_step", "milestones": list(epochs), "factor": 0.1}
+
+
+RESNET = _sgd(0.0125, 1e-4), _tenths(30, 60, 80)
+LSGAN = {"problem": {"name": "gan"}, "loss": "least_squares"}
+MODELS = {
+    "AlexNet": TheanoModel("alexnet_2012", "imagenet", 70, 128, _sgd(0.01, 5e-4), _tenths(20, 40, 60)),
+    "GoogLeNet": TheanoModel(
+        "googlenet", "imagenet", 90, 32, _sgd(0.005, 2e-4), {"name": "polynomial", "power": 0.5},
+        {"auxiliary": True}, {"loss_weights": {"1": 0.3, "2": 0.3}},
+    ),
+    "VGG16": TheanoModel("vgg16", "imagenet", 40, 64, _sgd(0.002, 5e-4), _tenths(15, 30, 35)),
+    "ResNet50": TheanoModel("resnet50", "imagenet", 90, 32, *RESNET),
+    "ResNet152": TheanoModel("resnet152", "imagenet", 90, 32, *RESNET),
+    "Cifar10_model": TheanoModel(
+        "theanompi_cifar10", "cifar10", 70, 256, _sgd(0.01, 1e-4), _tenths(50, 60, 65), {},
+        {"data.crop": 28, "data.augment.flip": 0.5, "data.normalize": "standard"},
+    ),
+    "Wide_ResNet": TheanoModel(
+        "wide_resnet", "cifar10", 90, 128, {"name": "adam", "lr": 0.001}, _tenths(50, 70, 90),
+        {"widen": 4, "dropout": 0.3},
+    ),
+    "LSTM": TheanoModel("lstm", "", 100, 16, {"name": "adadelta", "lr": 1.0}),
+    "WGAN": TheanoModel(
+        "wgan", "mnist", 100, 64, {"name": "rmsprop", "lr": 5e-5}, {}, {},
+        {"problem": {"name": "gan", "critic_steps": 2, "weight_clip": 0.01}, "loss": "wasserstein"},
+    ),
+    "LSGAN": TheanoModel("lsgan", "mnist", 100, 64, {"name": "rmsprop", "lr": 1e-4}, extra_settings=LSGAN),
+    "LSGAN of CIFAR-10": TheanoModel("lsgan_cifar", "cifar10", 100, 128, {"name": "rmsprop", "lr": 1e-4}, extra_settings=LSGAN),
+}  # fmt: skip
+GANS = {
+    "WGAN": "its critic takes 50 steps at times; here always 2 for one of the generator, which is exchanged, too",
+    "LSGAN": "its rates fell linearly in the second half of the epochs, and only the critic was exchanged; here rates "
+    "stay, and both networks are exchanged",
+}
+
+
+def find_theano_model(file: str, cls: str) -> TheanoModel | None:
+    """Return what is known of a model of theirs; two have one class name."""
+    if not file.startswith("theanompi"):
+        return None
+    return MODELS.get(f"{cls} of CIFAR-10" if cls == "LSGAN" and "cifar" in file else cls)

@@ -1,0 +1,128 @@
+"""A session of Theano-MPI as it is written: cfg file, tmlauncher's options, or Python with a rule."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+KEYS = {"RULE", "MODELFILE", "MODELCLASS", "DEVICES", "BSP_SYNC_TYPE", "BSP_EXCH_STRATEGY", "BIND", "SIZE"}
+OPTION_KEYS = {
+    "file": "MODELFILE", "modelfile": "MODELFILE", "class": "MODELCLASS", "modelclass": "MODELCLASS", "r": "RULE",
+    "rule": "RULE", "s": "SIZE", "size": "SIZE", "bsp_sync_type": "BSP_SYNC_TYPE", "cfg": "", "config": "",
+    "bsp_exch_strategy": "BSP_EXCH_STRATEGY", "b": "BIND", "bind": "BIND",
+}  # fmt: skip
+RULES = {"BSP", "EASGD", "GOSGD"}
+ATTRIBUTES = {"sync_type": "BSP_SYNC_TYPE", "exch_strategy": "BSP_EXCH_STRATEGY"}
+
+
+@dataclass(frozen=True)
+class TheanoSession:
+    """The keys of a session, and each as it was written."""
+
+    keys: dict[str, str]
+    written: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        missing = [key for key in ("RULE", "MODELFILE", "MODELCLASS", "DEVICES") if not self.keys.get(key)]
+        if missing:
+            raise UserError(f"the Theano-MPI session has no {missing[0]}")
+        if self.keys["RULE"] not in RULES:
+            raise UserError(
+                f"Theano-MPI has no rule '{self.keys['RULE']}'; {suggest_name(self.keys['RULE'], RULES)}"
+            )
+
+    def as_written(self, key: str) -> str:
+        """Return a key as it was written."""
+        return self.written.get(key, f"{key}={self.keys.get(key, '')}")
+
+    @property
+    def hosts(self) -> list[tuple[str, list[str]]]:
+        """Devices by host: `cuda0,cuda1`, or `node0:cuda0 node1:cuda0,cuda1`."""
+        groups = [group.rpartition(":") for group in self.keys["DEVICES"].split()]
+        return [(host, devices.split(",")) for host, _, devices in groups]
+
+
+def session_from_options(words: Sequence[str]) -> TheanoSession:
+    """Read tmlauncher's options; those of a cfg file win."""
+    keys: dict[str, str] = {}
+    files = []
+    for word in words:
+        written, equals, value = word.partition("=")
+        name = written.lstrip("-")
+        if not word.startswith("-") or name not in OPTION_KEYS:
+            raise UserError(f"tmlauncher has no option {written}; {suggest_name(name, OPTION_KEYS)}")
+        if name in ("cfg", "config"):
+            files.append(value)
+        elif equals or name in ("b", "bind"):
+            keys[OPTION_KEYS[name]] = value or "yes"
+    for name in files:
+        keys |= session_from_cfg(Path(name)).keys
+    return TheanoSession(keys)
+
+
+def session_from_cfg(path: Path) -> TheanoSession:
+    """Read a session file, which bash reads in Theano-MPI: KEY=value, KEY=("a" "b")."""
+    keys = {}
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if not (words := shlex.split(line.replace("(", " ").replace(")", " "), comments=True)):
+            continue
+        name, equals, value = words[0].partition("=")
+        if not equals or name not in KEYS:
+            raise UserError(f"{path}:{number}: no key of a session: {name}; {suggest_name(name, KEYS)}")
+        keys[name] = " ".join([value, *words[1:]]).strip()
+    return TheanoSession(keys)
+
+
+def session_from_python(path: Path) -> TheanoSession:
+    """Read a session's Python: rule = BSP(); rule.init(devices=..., modelfile=..., modelclass=...)."""
+    try:
+        tree = ast.parse(_text(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: this is not Python: {error.msg}") from error
+    keys, written = {}, {}
+    for node in ast.walk(tree):
+        for key, value in _python_keys(node):
+            keys[key], written[key] = value, ast.unparse(node).splitlines()[0]
+    return TheanoSession(keys, {key: text for key, text in written.items() if len(text) < 60})
+
+
+def _python_keys(node: ast.AST) -> Iterator[tuple[str, str]]:
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in RULES:
+            yield "RULE", name
+        case ast.Call(func=ast.Attribute(attr="init")):
+            for each in node.keywords:
+                key = str(each.arg).upper()
+                if key not in KEYS:
+                    raise UserError(
+                        f"a rule's init has no argument {each.arg}; known: devices, modelfile, modelclass"
+                    )
+                yield key, _joined(each.value)
+        case ast.Assign(targets=[ast.Attribute(attr=name)]) if name in ATTRIBUTES:
+            yield ATTRIBUTES[name], _joined(node.value)
+
+
+def _joined(node: ast.expr) -> str:
+    try:
+        value: Any = ast.literal_eval(node)
+    except ValueError as error:
+        raise UserError(f"only plain values can be read, not {ast.unparse(node)}") from error
+    return ",".join(value) if isinstance(value, list | tuple) else str(value)
+
+
+def is_python_session(path: Path) -> bool:
+    """Tell a launch file of Theano-MPI from other Python."""
+    return path.suffix == ".py" and path.is_file() and bool(re.search(r"\btheanompi\b", _text(path)))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,146 @@
+"""Theano-MPI's sessions: the rules BSP, EASGD and GOSGD, and the constants of its models."""
+
+from pathlib import Path
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.theano_mpi.models import GANS, TheanoModel, find_theano_model
+from nnlo_lib.compat.importers.theano_mpi.session import TheanoSession
+
+COMPRESSION_BY_STRATEGY = {
+    "ar": "none",
+    "nccl32": "none",
+    "nccl16": "fp16",
+    "asa32": "none",
+    "asa16": "fp16",
+    "copper": "none",
+}
+
+
+def translate_session(session: TheanoSession) -> ExperimentDraft:
+    """Translate a session."""
+    draft = ExperimentDraft("A Theano-MPI session, imported:")
+    draft.set(
+        "name", named(f"{session.keys['MODELCLASS']}-{session.keys['RULE'].lower()}"), "model class and rule"
+    )
+    ranks = _machine(draft, session)
+    _set_algorithm(draft, session, ranks)
+    _model(draft, session, ranks)
+    _exchange(draft, session)
+    if "BIND" in session.keys:
+        draft.remarks.append(
+            f"{session.as_written('BIND')}: the profile and the launcher bind ranks to cores"
+        )
+    if "SIZE" in session.keys:
+        draft.remarks.append(
+            f"{session.as_written('SIZE')}: Theano-MPI counted the devices instead, and so does this"
+        )
+    draft.given_words += [session.as_written(key) for key in session.keys]
+    return draft
+
+
+def _machine(draft: ExperimentDraft, session: TheanoSession) -> int:
+    ranks, hosts = sum(len(devices) for _, devices in session.hosts), len(session.hosts)
+    said = session.as_written("DEVICES")
+    draft.set("parallel.ranks", ranks, said)
+    draft.set("parallel.gpus_per_rank", 1, f"{said}; 0 without GPUs")
+    if hosts > 1:
+        draft.set("resources.nodes", hosts, f"{hosts} hosts; the scheduler chooses them")
+    return ranks
+
+
+def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
+    rule, said = session.keys["RULE"], session.as_written("RULE")
+    if ranks == 1 and rule != "BSP":
+        draft.set("algorithm", {"name": "allreduce"}, f"{said}, but one device has nobody to agree with")
+    elif rule == "EASGD":
+        draft.set(
+            "algorithm", {"name": "easgd", "sync_every": 10, "alpha": 0.5}, f"{said}, constants of its source"
+        )
+        draft.remarks.append(
+            "EASGD: tau counted files of images, sub-batches each; here it counts batches. There every worker had all of "
+            "the data in the same order; here they share it. The first device is the server in both."
+        )
+    elif rule == "GOSGD":
+        draft.set("algorithm", {"name": "gosgd", "probability": 0.01}, f"{said}, p of its source")
+    else:
+        draft.set("algorithm", {"name": "allreduce"}, said)
+
+
+def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
+    file, cls = session.keys["MODELFILE"], session.keys["MODELCLASS"]
+    said = f"{session.as_written('MODELFILE')}, {session.as_written('MODELCLASS')}"
+    known = find_theano_model(file, cls)
+    if known is None:
+        path = f"{file.removesuffix('.py').replace('.', '/')}.py"
+        why = (
+            "Theano models do not run; write a function (shape, classes, **args) that returns a torch Module"
+        )
+        if Path(path).is_file():
+            draft.remarks.append(f"{said}: {why}")
+            draft.set("model", {"name": f"{path}:{cls}"}, said)
+        else:
+            draft.set("model", {"name": f"{path}:{cls}"}, said, f"{why}, in this file, which is not here")
+        draft.remarks.append(
+            "Epochs, batch size, rates and data were constants of the model's file: set train: and data:"
+        )
+        return
+    of_class = f"a constant of {cls}"
+    if known.dataset:
+        draft.set("data.dataset", known.dataset, f"the data of {cls}")
+    else:
+        draft.add_untranslatable(
+            f"the data of {cls}", "reviews of films (IMDB) are no data set here; set data: to files of words"
+        )
+    draft.set("model", {"name": known.name, "args": known.args}, said)
+    for key, value in known.extra_settings.items():
+        draft.set(key, value, of_class)
+    draft.set("train.epochs", known.epochs, of_class)
+    draft.set("train.batch_size", known.batch, of_class)
+    if cls in GANS:
+        draft.remarks.append(f"{cls}: {GANS[cls]}.")
+    _set_optimizer(draft, session, known, ranks)
+
+
+def _set_optimizer(draft: ExperimentDraft, session: TheanoSession, known: TheanoModel, ranks: int) -> None:
+    rule, said = dict(known.optimizer), f"constants of {session.keys['MODELCLASS']}"
+    if session.keys["RULE"] == "BSP" and ranks > 1:
+        rule["lr"] = round(rule["lr"] * ranks, 12)
+        said += f", rate times {ranks} workers"
+        warm_up = {"epochs": 5, "start": round(1 / ranks, 6)}
+        draft.set("train.warm_up", warm_up, "BSP warms up from one worker's rate, there by equal factors")
+        draft.remarks.append(
+            "BSP: biases had no weight decay and twice the rate; here all parameters are alike."
+        )
+    draft.set("train.optimizer", rule, said)
+    if known.schedule:
+        draft.set("train.schedule", known.schedule, f"adjust_hyperp of {session.keys['MODELCLASS']}")
+
+
+def _exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
+    sync, wire = session.keys.get("BSP_SYNC_TYPE"), session.keys.get("BSP_EXCH_STRATEGY")
+    if session.keys["RULE"] != "BSP":
+        draft.ineffective += [
+            session.as_written(key) for key in ("BSP_SYNC_TYPE", "BSP_EXCH_STRATEGY") if key in session.keys
+        ]
+        return
+    if sync == "swap":
+        draft.add_untranslatable(
+            session.as_written("BSP_SYNC_TYPE"), "no algorithm swaps the parameters of pairs"
+        )
+    elif sync:
+        draft.remarks.append(
+            f"{session.as_written('BSP_SYNC_TYPE')}: cdd averaged momenta, which is the same as averaging gradients; avg, "
+            "parameters: that is `algorithm: {name: average, sync_every: 1}`"
+        )
+    if not wire:
+        return
+    if COMPRESSION_BY_STRATEGY.get(wire) == "fp16":
+        draft.set("compression", {"name": "fp16"}, session.as_written("BSP_EXCH_STRATEGY"))
+    if wire.startswith("nccl"):
+        draft.set("parallel.gpu_exchange", "nccl", session.as_written("BSP_EXCH_STRATEGY"))
+    elif wire not in COMPRESSION_BY_STRATEGY:
+        draft.add_untranslatable(
+            session.as_written("BSP_EXCH_STRATEGY"), "Theano-MPI itself knows no such strategy"
+        )
+    else:
+        draft.remarks.append(f"{session.as_written('BSP_EXCH_STRATEGY')}: ranks talk through MPI")

@@ -1,0 +1,85 @@
+"""Find out whose command it is, and translate it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nnlo_lib.compat.importers.command_line import CommandLine, parse_command
+from nnlo_lib.compat.importers.dinno.study import translate_study
+from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.nnlo import mpi_learn
+from nnlo_lib.compat.importers.nnlo.search import translate_search
+from nnlo_lib.compat.importers.nnlo.training import translate_training as nnlo_training
+from nnlo_lib.compat.importers.pydtnn.training import translate_training as pydtnn_training
+from nnlo_lib.compat.importers.theano_mpi.session import (
+    is_python_session,
+    session_from_cfg,
+    session_from_options,
+    session_from_python,
+)
+from nnlo_lib.compat.importers.theano_mpi.session_to_experiment import translate_session
+from nnlo_lib.compat.importers.yaml_page import render_yaml
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
+    "TrainingDriver": nnlo_training,
+    "OptimizationDriver": translate_search,
+    "MPIGDriver": mpi_learn.translate_gan_training,
+    "MPIDriver": mpi_learn.translate_training,
+    "benchmarks_CNN": pydtnn_training,
+    "pydtnn_benchmark": pydtnn_training,
+    "tmlauncher": lambda command: translate_session(session_from_options(command.words)),
+}
+DATA_NOTE = "it makes data; here `data:` names them, and `nnlo data` or the DAG fetches them"
+NOT_TRAININGS = {
+    "GetData": DATA_NOTE, "get_mnist": DATA_NOTE, "get_cifar10": DATA_NOTE, "get_3d": DATA_NOTE, "get_topclass": DATA_NOTE,
+    "BuildModel": "it writes a model's JSON; here `model:` names a model",
+    "git": "it gets the old code", "pip": "it installs packages", "setup": "it installs packages",
+    "virtualenv": "it makes an environment",
+}  # fmt: skip
+
+
+def translate(words: Sequence[str]) -> str:
+    """Return the experiment that an old command, or a file, means, as YAML.
+
+    words: a command as one string or word by word, a YAML file of DiNNO's, or a session of Theano-MPI.
+    """
+    if len(words) == 1 and _is_file(words[0]):
+        return render_yaml(_file(Path(words[0])), words[0])
+    command = parse_command(words)
+    return render_yaml(_command(command), command.text)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a command may be longer than any name
+        return False
+
+
+def _file(path: Path) -> ExperimentDraft:
+    if path.suffix in (".yaml", ".yml"):
+        return translate_study(path)
+    if path.suffix == ".cfg":
+        return translate_session(session_from_cfg(path))
+    if is_python_session(path):
+        return translate_session(session_from_python(path))
+    raise UserError(f"{path} is neither a YAML file of DiNNO's nor a session of Theano-MPI (.cfg, or .py)")
+
+
+def _command(command: CommandLine) -> ExperimentDraft:
+    if command.program in TRANSLATORS:
+        return TRANSLATORS[command.program](command)
+    if command.program in NOT_TRAININGS:
+        raise UserError(
+            f"{command.program} trains nothing, so there is nothing to import: {NOT_TRAININGS[command.program]}"
+        )
+    if command.program.startswith("dist_") and len(command.words) == 1:
+        return translate_study(Path(command.words[0]))
+    if command.path.endswith(".py") and is_python_session(Path(command.path)):
+        return translate_session(session_from_python(Path(command.path)))
+    if Path(command.program).suffix in (".yaml", ".yml", ".cfg"):
+        raise UserError(f"there is no file {command.path}")
+    raise UserError(
+        f"'{command.program}' is no launcher that is known; {suggest_name(command.program, TRANSLATORS)}"
+    )

@@ -1,0 +1,100 @@
+"""The experiment as text: YAML in which every setting says where it comes from."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft, ImportedSetting, split_defaults
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.docgen.schema_tree import inline_yaml
+
+WIDTH = 110
+ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
+Tree = dict[str, Any]  # of trees, or at its leaves of (setting, whether it is there)
+
+
+def render_yaml(draft: ExperimentDraft, text: str) -> str:
+    """Write a draft of the command `text`."""
+    live, absent = draft.validated_settings()
+    differing, same = split_defaults(live)
+    idle = [
+        *draft.ineffective,
+        *draft.unmentioned_words,
+        *(f"{each.source} ({each.key})" for each in same if not each.source.startswith("by default")),
+    ]
+    head = [
+        *_wrapped(draft.title),
+        *_wrapped(text, "#   "),
+        *_paragraph("What differs in meaning:", draft.remarks),
+        *_paragraph("No counterpart:", draft.untranslatable),
+        *_paragraph(
+            "As it is here by default, or without effect beside the rest:", ["; ".join(idle)] if idle else []
+        ),
+    ]
+    tree = _tree([(each, True) for each in differing] + [(each, False) for each in absent])
+    return "\n".join([*head, *_block(tree, "")]) + "\n"
+
+
+def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:
+    tree: Tree = {}
+    for setting, there in leaves:
+        *path, last = setting.key.split(".")
+        block = tree
+        for part in path:
+            block = block.setdefault(part, {})
+        while last in block:  # one that is not here, beside one that is
+            last += " "
+        block[last] = setting, there
+    return dict(sorted(tree.items(), key=lambda item: _place(item[0])))
+
+
+def _place(key: str) -> int:
+    return ORDER.index(key) if key in ORDER else len(ORDER)
+
+
+def _block(tree: Tree, indent: str) -> Iterator[str]:
+    for key, node in tree.items():
+        if isinstance(node, tuple):
+            setting, there = node
+            yield from _leaf(key.strip(), setting, there, indent)
+            continue
+        inner = list(_block(node, indent + "  "))
+        there = any(not line.lstrip().startswith("#") for line in inner)
+        yield f"{indent}{'' if there else '# '}{key}:"
+        yield from inner
+
+
+def _leaf(key: str, setting: ImportedSetting, there: bool, indent: str) -> Iterator[str]:
+    line = f"{key}: {inline_yaml(setting.value)}"
+    if not there:
+        yield from _wrapped(f"{setting.source}: not here, because {setting.missing_reason}", f"{indent}# ")
+        yield f"{indent}# {line}"
+    elif len(indent + line + setting.source) + 4 <= WIDTH:
+        yield f"{indent}{line}  # {setting.source}"
+    elif len(indent + line) <= WIDTH or not isinstance(setting.value, dict):
+        yield from _wrapped(setting.source, f"{indent}# ")
+        yield indent + line
+    else:
+        yield from _wrapped(f"{key}:  # {setting.source}", indent)
+        yield from (f"{indent}  {inner}: {inline_yaml(value)}" for inner, value in setting.value.items())
+
+
+def _paragraph(title: str, texts: list[str]) -> Iterator[str]:
+    if texts:
+        yield "#"
+        yield f"# {title}"
+    for text in texts:
+        first, *rest = _wrapped(text, "#     ")
+        yield f"#   - {first.removeprefix('#     ')}"
+        yield from rest
+
+
+def _wrapped(text: str, start: str = "# ") -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=start,
+        subsequent_indent=start,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

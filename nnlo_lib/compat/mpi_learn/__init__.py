@@ -1,0 +1,15 @@
+"""mpi_learn's Python interface over ours: model builder, data, algorithm and manager, docs/mpi_learn.md."""
+
+import os
+
+os.environ |= {
+    "KERAS_BACKEND": "torch",
+    "KERAS_TORCH_DEVICE": "cpu",
+}  # before the user's script imports Keras
+
+from nnlo_lib.compat.mpi_learn.algo import Algo
+from nnlo_lib.compat.mpi_learn.data import Data, H5Data
+from nnlo_lib.compat.mpi_learn.manager import MPIManager
+from nnlo_lib.compat.mpi_learn.model import ModelBuilder, ModelFromJson
+
+__all__ = ["Algo", "Data", "H5Data", "MPIManager", "ModelBuilder", "ModelFromJson"]

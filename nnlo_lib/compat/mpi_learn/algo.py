@@ -1,0 +1,74 @@
+"""What mpi_learn calls an algorithm: optimizer, loss and how workers and master agree."""
+
+import json
+from typing import Any
+
+from nnlo_lib.compat.importers.nnlo.training import LOSSES
+from nnlo_lib.compat.importers.optimizers import ARGUMENT_NAMES, SERVER_OPTIMIZER_DEFAULTS
+from nnlo_lib.core.errors import UserError
+
+Block = dict[str, Any]
+MODES = {"sgd": "downpour", "downpour": "downpour", "easgd": "easgd", "gem": "gem"}
+OPTIONS = {
+    "loss": "binary_crossentropy", "validate_every": None, "sync_every": 1, "mode": "sgd", "worker_optimizer": "sgd",
+    "worker_optimizer_params": "{}", "elastic_force": None, "elastic_lr": 1.0, "elastic_momentum": 0.0,
+    "gem_lr": None, "gem_momentum": 0.9, "gem_kappa": 2.0,
+}  # fmt: skip
+
+
+class Algo:
+    """Settings of the training, by mpi_learn's names; others are arguments of `optimizer`, like learning_rate.
+
+    mode: sgd (Downpour), easgd or gem. Raises UserError for names that nobody knows.
+    """
+
+    def __init__(self, optimizer: str, **kwargs: Any) -> None:
+        self.optimizer = optimizer
+        self.options = OPTIONS | {name: value for name, value in kwargs.items() if name in OPTIONS}
+        self.optimizer_args = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+        if self.options["mode"] not in MODES:
+            raise UserError(f"Algo: mode '{self.options['mode']}' is none of {', '.join(MODES)}")
+        if self.options["elastic_lr"] != 1 or self.options["elastic_momentum"]:
+            raise UserError(
+                "Algo: elastic_lr and elastic_momentum are not there; easgd moves by elastic_force"
+            )
+
+    @property
+    def loss(self) -> str:
+        """The loss by its name here."""
+        return str(LOSSES.get(self.options["loss"], self.options["loss"]))
+
+    def experiment_settings(self, ranks: int, masters: int, synchronous: bool) -> Block:
+        """Return the keys of an experiment that say the same."""
+        served = ranks > 1 and MODES[self.options["mode"]] == "downpour"
+        own = self.options["worker_optimizer"], json.loads(self.options["worker_optimizer_params"])
+        name, arguments = (self.optimizer, self.optimizer_args) if served or ranks == 1 else own
+        train: Block = {"optimizer": _optimizer_block(name, arguments)}
+        if self.options["validate_every"]:
+            train["validate_every"] = max(1, self.options["validate_every"] // max(1, ranks - masters))
+        return {
+            "train": train,
+            "algorithm": self._algorithm(masters, synchronous) if ranks > 1 else {"name": "allreduce"},
+        }
+
+    def _algorithm(self, masters: int, synchronous: bool) -> Block:
+        mode = MODES[self.options["mode"]]
+        block: Block = {"name": mode, "sync_every": self.options["sync_every"], "masters": masters}
+        if mode == "gem":
+            return block | {"momentum": self.options["gem_momentum"], "kappa": self.options["gem_kappa"]}
+        if mode == "easgd" and self.options["elastic_force"] is not None:
+            block["elastic_force"] = self.options["elastic_force"]
+        return block | {"synchronous": synchronous}
+
+
+def _optimizer_block(name: str, arguments: Block) -> Block:
+    """Return an optimizer by the names of its arguments here. Raises UserError for one that is not there."""
+    for word in arguments:
+        if word not in ARGUMENT_NAMES:
+            raise UserError(f"Algo: '{word}' is neither an option nor an argument of {name}")
+    known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower(), {})
+    return {
+        "name": name.lower(),
+        **known,
+        **{ARGUMENT_NAMES[word]: value for word, value in arguments.items()},
+    }

@@ -1,0 +1,170 @@
+"""What a script of mpi_learn's users ends with: all ranks train together."""
+
+import inspect
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nnlo_lib.comm.mpi.communicator import MPICommunicator
+from nnlo_lib.compat.mpi_learn.algo import Algo
+from nnlo_lib.compat.mpi_learn.data import Data
+from nnlo_lib.compat.mpi_learn.model import ModelBuilder
+from nnlo_lib.compat.mpi_learn.store import DATASET_NAME, make_store
+from nnlo_lib.compat.mpi_learn.training import (
+    KerasCallbacks,
+    KerasHistory,
+    keras_history,
+    model_of_script,
+    report_error,
+    share_weights,
+)
+from nnlo_lib.config import Run, merge_settings
+from nnlo_lib.config.data import DataConfig as DataBlock
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.models.factory import module_from_function
+from nnlo_lib.train.observe.attach import attach_observers
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.process import tune_malloc_and_timers
+from nnlo_lib.train.publish import publish_training
+from nnlo_lib.train.rank import reduction_mode
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.replica.model_init import activation_in_loss
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.task import Task
+from nnlo_lib.train.trainer import Trainer
+
+MASTER_HISTORY_KEY = "0:0:-"  # how mpi_learn calls the master in its histories
+
+
+class MPIManager:
+    """Train with all ranks of `comm`, whose others begin at once and end with rank 0, which begins at `train`.
+
+    settings: keys of an experiment (docs/experiment.md) that go before what the others say. folder: where results and
+    checkpoints stay, so that a script that is started again goes on; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        data: Data,
+        algo: Algo,
+        model_builder: ModelBuilder,
+        num_epochs: int,
+        train_list: Sequence[str] = (),
+        val_list: Sequence[str] = (),
+        num_masters: int = 1,
+        synchronous: bool = False,
+        callbacks: Sequence[Any] = (),
+        seed: int = 0,
+        folder: str | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.comm, self.data, self.algo, self.model_builder = comm, data, algo, model_builder
+        self.epochs, self.lists, self.callbacks = num_epochs, (list(train_list), list(val_list)), callbacks
+        self._algo_settings = algo.experiment_settings(comm.Get_size(), num_masters, synchronous)
+        self._seed, self._folder, self._settings = seed, folder, settings or {}
+        self._histories: dict[str, KerasHistory] | None = None
+        self.model: Any = None
+        self.process = self  # mpi_learn: manager.process.train()
+        if comm.Get_rank():
+            self.train()
+
+    def train(self) -> dict[str, KerasHistory]:
+        """Train, once, and return the histories; on every rank or on rank 0 only. An error ends all ranks."""
+        if self._histories is None:
+            try:
+                self._histories = self._run_training()
+            except BaseException as error:
+                report_error(error)
+                self.comm.Abort(1)
+        return self._histories or {}
+
+    def get_histories(self, comm: Any = None) -> dict[str, KerasHistory]:
+        """Return what `train` did."""
+        return self._histories or {}
+
+    def record_details(self, json_name: str, meta: dict[str, Any] | None = None) -> None:
+        """Write time and histories to a JSON file, as mpi_learn did; on rank 0."""
+        if self.comm.Get_rank() == 0:
+            content = {"train_time": self.train_time, "history": self._histories, **(meta or {})}
+            Path(json_name).write_text(json.dumps(content, indent=1))
+
+    def free_comms(self) -> None:
+        """Do nothing: MPI ends by itself."""
+
+    def _run_training(self) -> dict[str, KerasHistory]:
+        first = self.comm.Get_rank() == 0
+        folder = Path(
+            self.comm.bcast(
+                (self._folder or tempfile.mkdtemp(prefix=".mpi_learn-", dir=".")) if first else None
+            )
+        )
+        try:
+            block = self.comm.bcast(self._store(folder / "data") if first else None)
+            task = self._task(DataBlock.model_validate_json(block[0]), block[1], folder)
+            return self._train_task(task)
+        finally:
+            if first and not self._folder:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _store(self, folder: Path) -> tuple[str, int]:
+        """Make the store; return what all ranks must know of it: its block as JSON, and the batch size."""
+        one_hot = self.algo.loss not in ("mse", "mae", "huber")
+        block = make_store(self.data, *self.lists, one_hot, folder)
+        return block.model_dump_json(), self.data.batch_size or 100
+
+    def _task(self, data: DataBlock, batch_size: int, folder: Path) -> Task:
+        manifest = folder / "data/store/manifest.json"
+        learned = "classification" if DataManifest.load(manifest).classes else "regression"
+        builder = type(self.model_builder)
+        settings = {
+            "data": data.model_dump(mode="json"),
+            "model": {"name": f"{inspect.getsourcefile(builder)}:{builder.__name__}"},
+            "problem": {"name": learned},
+            "loss": self.algo.loss,
+            "parallel": {"ranks": self.comm.Get_size(), "transport": "mpi"},
+        }
+        settings = merge_settings(
+            settings,
+            merge_settings(self._algo_settings, {"train": {"epochs": self.epochs, "batch_size": batch_size}}),
+        )
+        run = Run.model_validate(merge_settings(settings, self._settings))
+        return Task(DATASET_NAME, "script", run, self._seed, None, 1, manifest, folder)
+
+    def _train_task(self, task: Task) -> dict[str, KerasHistory]:
+        tune_malloc_and_timers()
+        torch.set_num_threads(task.run.parallel.threads_per_rank)
+        task.state.mkdir(parents=True, exist_ok=True)
+        started, began = datetime.now(UTC), time.perf_counter()
+        comm = MPICommunicator(self.comm, reduction_mode(task.run), task.run.parallel.peer_timeout)
+        shape = Preprocessor(DataManifest.load(task.manifest), task.run.data, "cpu").shape
+        module = module_from_function(
+            self.model_builder.build_model, shape, self._seed, activation_in_loss(task.run)
+        )
+        trainer = self._trainer(RankContext(task, comm, module=module), model_of_script(module))
+        with closing(trainer):
+            done = trainer.run()
+        self.model, self.train_time = model_of_script(module), time.perf_counter() - began
+        if done and self._folder:
+            publish_training(
+                trainer, *(when.isoformat(timespec="seconds") for when in (started, datetime.now(UTC)))
+            )
+        return {
+            MASTER_HISTORY_KEY: self.comm.bcast(keras_history(trainer.recorder) if comm.rank == 0 else None)
+        }
+
+    def _trainer(self, context: RankContext, model: Any) -> Trainer:
+        trainer = Trainer(context, StopFlag())
+        share_weights(trainer)
+        if self.callbacks and context.comm.rank == 0:
+            trainer.callbacks.append(KerasCallbacks(trainer, model, list(self.callbacks)))
+        attach_observers(trainer)
+        return trainer

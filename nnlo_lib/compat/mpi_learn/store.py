@@ -1,0 +1,88 @@
+"""The user's samples as a store: files are converted as they are, generated batches are written down first."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.compat.mpi_learn.data import Data, H5Data, Side
+from nnlo_lib.config.data import DataConfig as DataBlock
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import Array
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+
+MAX_FILE_BYTES = 1 << 26  # bytes of batches that are written as one file
+DATASET_NAME = "mpi_learn"
+
+
+def make_store(
+    data: Data, train_list: Sequence[str], val_list: Sequence[str], one_hot: bool, folder: Path
+) -> DataBlock:
+    """Write the store into `folder` and return the experiment's block about it. Raises UserError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lists = {"train": list(train_list), "validation": list(val_list)}
+    keys: dict[str, Any] = {"features": "features", "labels": "labels"}
+    if isinstance(data, H5Data):
+        keys = {"features": data.features_name, "labels": data.labels_name}
+    own = not isinstance(data, H5Data) or type(data).generate_data is not H5Data.generate_data
+    if own or (isinstance(data, H5Data) and type(data).load_data is not H5Data.load_data):
+        lists = {
+            split: _write_generated(data, names, folder / f"generated-{split}")
+            for split, names in lists.items()
+        }
+        keys = {"features": ["features"], "labels": "labels"}
+        keys["features"] = _names(lists["train"])
+    files = {split: [str(Path(name).absolute()) for name in names] for split, names in lists.items() if names}
+    reader = {"name": "arrays", "one_hot": one_hot, **keys, **files}
+    validation = "validation" if "validation" in files else 0.1
+    block = DataBlock.model_validate(
+        {"dataset": DATASET_NAME, "source": str(folder), "reader": reader, "validation": validation}
+    )
+    prepare_dataset(block, folder / "store")
+    return block
+
+
+def _names(files: Sequence[str]) -> list[str]:
+    if not files:
+        raise UserError("MPIManager: the data's generate_data() yields no batch of train_list")
+    with np.load(files[0]) as arrays:
+        return sorted(name for name in arrays if name != "labels")
+
+
+def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
+    """Let `data` generate one epoch of the files `names`, and write its batches to files of some size."""
+    if stem.name.endswith("validation") and not names:
+        return []
+    data.set_file_names(names)
+    pieces = enumerate(_chunks(data))
+    return [_save(Path(f"{stem}-{number:05d}.npz"), piece) for number, piece in pieces]
+
+
+def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
+    piece: list[dict[str, Array]] = []
+    for x, y in data.generate_data():
+        piece.append(_named(x, y))
+        if data.batch_size is None:
+            data.batch_size = len(piece[0]["labels"])
+        if sum(array.nbytes for batch in piece for array in batch.values()) > MAX_FILE_BYTES:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def _named(x: Side, y: Side) -> dict[str, Array]:
+    """Name the arrays of a batch; the network's inputs keep their order."""
+    inputs, targets = ([side] if isinstance(side, np.ndarray) else list(side) for side in (x, y))
+    if len(targets) != 1:
+        raise UserError(f"generate_data() yields {len(targets)} kinds of labels; one is possible")
+    return {"labels": np.asarray(targets[0])} | {
+        f"features{place:02d}": np.asarray(array) for place, array in enumerate(inputs)
+    }
+
+
+def _save(path: Path, piece: Sequence[dict[str, Array]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **{name: np.concatenate([batch[name] for batch in piece]) for name in piece[0]})  # type: ignore[arg-type]
+    return str(path)

@@ -1,0 +1,75 @@
+"""Keras's callbacks and histories in a training of a network that the user's script has built."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.trainer import Trainer
+
+KerasHistory = dict[str, list[float]]
+COLUMNS = {"train_loss": "loss", "train_accuracy": "acc", "val_loss": "val_loss", "val_accuracy": "val_acc"}
+
+
+class KerasCallbacks(Callback):
+    """Passes a training's events on to Keras's callbacks, which may set `model.stop_training`; on rank 0."""
+
+    def __init__(self, trainer: Trainer, model: Any, callbacks: Sequence[Any]) -> None:
+        self._trainer, self._model, self._callbacks = trainer, model, callbacks
+
+    def on_run_begin(self) -> None:
+        for callback in self._callbacks:
+            if hasattr(callback, "set_model"):
+                callback.set_model(self._model)
+        self._notify("on_train_begin")
+
+    def on_run_end(self) -> None:
+        self._notify("on_train_end")
+
+    def on_epoch_end(self) -> None:
+        history = keras_history(self._trainer.recorder)
+        logs = {name: values[-1] for name, values in history.items() if values}
+        accuracies = {
+            name.replace("acc", "accuracy"): value for name, value in logs.items()
+        }  # as Keras says today
+        self._notify("on_epoch_end", self._trainer.position.epoch - 1, logs | accuracies)
+        if getattr(self._model, "stop_training", False):
+            self._trainer.stop.signal = "stop_training"
+
+    def _notify(self, event: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, event, lambda *_: None)(*arguments)
+
+
+def keras_history(recorder: Recorder) -> KerasHistory:
+    """Return what was measured, a list with a value for each epoch, by Keras's names."""
+    rows = recorder.history.rows
+    return {theirs: [row[ours] for row in rows if ours in row] for ours, theirs in COLUMNS.items()}
+
+
+def model_of_script(module: nn.Module) -> Any:
+    """Return the model as the script has built it: `module`, or what `module` wraps."""
+    return getattr(module, "_model", (module,))[0]
+
+
+def share_weights(trainer: Trainer) -> None:
+    """Give every rank the weights of rank 0: scripts may draw them as they like."""
+    comm, replica = trainer.context.comm, trainer.context.replica
+    comm.broadcast(replica.theta)
+    if replica.buffers.numel():
+        comm.broadcast(replica.buffers)
+
+
+def report_error(error: BaseException) -> None:
+    """Print a sentence if it is the user's mistake; else let Python print where it happened."""
+    from nnlo_lib.core.errors import UserError
+
+    if isinstance(error, UserError):
+        from nnlo_lib.core.logging_setup import get_logger
+
+        get_logger(__name__).error(error)
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)

@@ -1,0 +1,116 @@
+"""The reference page: an introduction written by hand, then a table for each block."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from nnlo_lib.config.docgen.schema_tree import (
+    EXPERIMENT_SCHEMA,
+    Schema,
+    defaults,
+    description_of,
+    discriminator_value,
+    fields,
+    inline_yaml,
+    member_blocks,
+)
+
+MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config/: edit there. -->\n"
+
+
+def reference_page(current: str) -> str:
+    """Return the page: the introduction of the current one, and a section for each block."""
+    introduction = current.partition(MARKER)[0]
+    sections: dict[str, str] = {}
+    for name, text in _sections(EXPERIMENT_SCHEMA):
+        sections.setdefault(name, text)  # a block that occurs twice is told once
+    whole = ["## The whole file", "", *_table(EXPERIMENT_SCHEMA), *sections.values(), ""]
+    return "\n".join([introduction + MARKER, *whole])
+
+
+def _sections(block: Schema) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of the section of each block, and of those inside it."""
+    for key, field in fields(block).items():
+        choices = member_blocks(field)
+        if len(choices) > 1:
+            yield key, f"\n## `{key}`\n\n{description_of(field)}"
+        for member in choices:
+            name, level = _names()[id(member)], "##" if len(choices) == 1 else "###"
+            yield name, "\n".join([f"\n{level} `{name}`\n", member["description"], "", *_table(member)])
+            yield from _sections(member)
+
+
+@cache
+def _names() -> dict[int, str]:
+    """Name every block: after what chooses it, else its key; with its key where another has that name."""
+    named: dict[int, str] = {}
+    for key, member in _members(EXPERIMENT_SCHEMA):
+        name = discriminator_value(member) or key
+        if id(member) not in named:
+            named[id(member)] = f"{key}: {name}" if name in named.values() else name
+    return named
+
+
+def _members(block: Schema) -> Iterator[tuple[str, Schema]]:
+    for key, field in fields(block).items():
+        for member in member_blocks(field):
+            yield key, member
+            yield from _members(member)
+
+
+def _link(text: str, member: Schema) -> str:
+    return f"[{text}](#{_names()[id(member)].replace(': ', '-')})"
+
+
+def _table(block: Schema) -> Iterator[str]:
+    yield "| key | type and limits | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for key, field in fields(block).items():
+        yield f"| `{key}` | {_kind(key, field)} | {_default(field)} | {description_of(field)} |"
+
+
+def _default(field: Schema) -> str:
+    """Say what holds where nothing is written."""
+    if "$ref" in field:
+        return ""
+    return f"`{inline_yaml(_short(field))}`" if "default" in field else "required"
+
+
+def _kind(key: str, field: Schema) -> str:
+    """Say in words what a key may hold."""
+    match field:
+        case {"$ref": _}:
+            (member,) = member_blocks(field)
+            return _link(discriminator_value(member) or "block", member)
+        case {"anyOf": choices} | {"oneOf": choices}:
+            return " or ".join(dict.fromkeys(_kind(key, choice) for choice in choices))
+        case {"enum": names}:
+            return " or ".join(f"`{name}`" for name in names)
+        case {"const": name}:
+            return f"`{name}`"
+        case {"type": "array", "items": items}:
+            return f"{'non-empty ' * field.get('minItems', 0)}list of: {_kind(key, items)}"
+        case {"type": "array", "prefixItems": items}:
+            return f"list of {len(items)}: {_kind(key, items[0])}"
+        case {"type": "object", "additionalProperties": {"anyOf": [{"$ref": _} as inner, *_]}}:
+            return f"mapping to {_kind(key, inner)}, list or value"
+        case {"type": "object"}:
+            return "mapping"
+        case {"type": kind}:
+            return f"{kind}{_limits(field)}"
+    return str(field["description"])
+
+
+def _limits(field: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    return ",".join(f" {sign} {field[limit]}" for limit, sign in signs.items() if limit in field)
+
+
+def _short(field: Schema) -> Any:
+    """Return a key's default; of a block only what differs from the block's own defaults."""
+    default = field["default"]
+    for member in member_blocks(field):
+        if isinstance(default, dict) and discriminator_value(member) == default.get("name"):
+            own = defaults(member)
+            return {key: default[key] for key in own if key == "name" or default[key] != own[key]}
+    return default

@@ -1,0 +1,1 @@
+"""Checks of settings that depend on each other."""

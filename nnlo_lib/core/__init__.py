@@ -1,0 +1,1 @@
+"""Errors, files, locks, processes, batch systems, random streams: what every package may import."""

@@ -1,0 +1,45 @@
+"""Files that are either whole or not there."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nnlo_lib.core.errors import UserError
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; on success flush it to disk and rename it, else remove it.
+
+    Raises UserError naming `path` where the file system refuses (full disk, missing permission).
+    """
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = _reserve(path)
+        yield part
+        _publish(part, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+    finally:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def _reserve(path: Path) -> Path:
+    """Create an empty file with an unused name and the permissions a new file would have."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(name, 0o666 & ~mask)
+    return Path(name)
+
+
+def _publish(part: Path, path: Path) -> None:
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+    part.replace(path)

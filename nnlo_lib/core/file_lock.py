@@ -1,0 +1,36 @@
+"""Files that one process at a time may work on."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from nnlo_lib.core.errors import UserError
+
+
+@contextmanager
+def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
+    """Create the file `path` and hold its lock; leave it only if it then holds something.
+
+    Raises UserError if another process is `doing` this.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is {doing}; wait for it") from error
+        if not _is_still(path, lock):
+            raise UserError(f"another process was {doing} just now; try again")
+        try:
+            yield
+        finally:
+            if _is_still(path, lock) and not path.stat().st_size:
+                path.unlink()
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
+    """Tell whether the open file is the one at `path`, not one that was renamed or removed since."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())

@@ -1,0 +1,180 @@
+"""Archives: told by their name, and extracted without trusting what they hold."""
+
+import bz2
+import gzip
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from nnlo_lib.core.errors import UserError
+
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+MAX_MEMBERS = 10_000_000
+FREE_SPACE_MARGIN_BYTES = 100_000_000  # bytes that stay free on the disk
+HIGHEST_RATIO = 1100  # deflate reaches 1032; what grows more, and beyond MARGIN, is a bomb
+MAX_TAR_METADATA_BYTES = (
+    1 << 24
+)  # bytes in a tar from one file's content to the next: headers, long names, padding
+CHUNK_BYTES = 1 << 20
+COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file in an archive; `name` is relative, with / between its parts."""
+
+    name: str
+    size: int
+    stream: IO[bytes]
+
+
+def is_archive(name: str) -> bool:
+    """Tell an archive by its name."""
+    return name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def extract(archive: Path, target: Path) -> None:
+    """Extract all files into the new folder `target`, which appears only when all of them are there.
+
+    Raises UserError naming archive and member for what is no plain file below `target`: an absolute path, `..`, a link,
+    a device; for more than the disk or an honest archive of its size holds; for a member that yields other than it
+    declares; for a damaged archive; and where the file system refuses.
+    """
+    part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        part.mkdir(parents=True)
+        _extract(archive, part)
+        shutil.rmtree(target, ignore_errors=True)
+        part.rename(target)
+    except DAMAGED as error:
+        if getattr(error, "errno", None):  # the system's, not that of a decompressor
+            raise UserError(f"cannot extract {archive} into {target}: {error}") from error
+        raise UserError(
+            f"{archive} is damaged or no archive ({error or type(error).__name__}); get it again"
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _extract(archive: Path, target: Path) -> None:
+    room = shutil.disk_usage(target).free - FREE_SPACE_MARGIN_BYTES
+    honest = max(HIGHEST_RATIO * archive.stat().st_size, FREE_SPACE_MARGIN_BYTES)
+    total = 0
+    for number, member in enumerate(_members(archive)):
+        total += member.size
+        if number == MAX_MEMBERS:
+            raise UserError(f"{archive} holds more than {MAX_MEMBERS:,} files, at {member.name}")
+        if total > room:
+            raise UserError(
+                f"{archive} holds more than the disk of {target.parent} has room for, at {member.name}"
+            )
+        if total > honest:
+            raise UserError(
+                f"{archive} grows more than {HIGHEST_RATIO}-fold, at {member.name}, as no honest archive does; if it is "
+                f"one, extract it yourself and set data.source to the folder"
+            )
+        path = target.joinpath(*_parts(archive, member.name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(archive, member, path)
+
+
+def _members(archive: Path) -> Iterator[Member]:
+    members = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
+    return members(archive)
+
+
+def _tar_members(archive: Path) -> Iterator[Member]:
+    with _decompressed(archive) as stream:
+        bounded = _Bounded(stream)
+        with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r|") as tar:
+            while (info := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]  # or tarfile remembers all of them
+                bounded.left = info.size + MAX_TAR_METADATA_BYTES
+                if not info.isdir():
+                    yield Member(info.name, info.size, _content(archive, tar, info))
+                bounded.left = MAX_TAR_METADATA_BYTES
+        while bounded.read(CHUNK_BYTES):  # to the end, where the checksum of what was compressed is compared
+            pass
+
+
+def _content(archive: Path, tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(info) if info.isreg() else None
+    if content is None:
+        raise UserError(f"{archive}: {info.name} is a link or device; only plain files are extracted")
+    return content
+
+
+class _Bounded:
+    """A stream of at most `left` bytes more, for tarfile reads a header of any declared size into memory."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.left = stream, MAX_TAR_METADATA_BYTES
+
+    def read(self, size: int) -> bytes:
+        chunk = self.stream.read(size)
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise tarfile.ReadError("more between its files than a tar needs")
+        return chunk
+
+
+def _decompressed(archive: Path) -> IO[bytes]:
+    with archive.open("rb") as file:
+        start = file.read(6)
+    for magic, open_compressed in COMPRESSED.items():
+        if start.startswith(magic):
+            return cast(IO[bytes], open_compressed(archive))
+    return archive.open("rb")
+
+
+def _zip_members(archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(archive) as zipped:
+        for info in zipped.infolist():
+            if info.is_dir():
+                continue
+            if info.external_attr >> 28 not in (0, 8):  # the kind of file, where Unix wrote the archive
+                raise UserError(
+                    f"{archive}: {info.filename} is a link or device; only plain files are extracted"
+                )
+            with zipped.open(info) as stream:
+                yield Member(info.filename, info.file_size, stream)
+
+
+def _parts(archive: Path, name: str) -> tuple[str, ...]:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in name or not path.parts or "\0" in name:
+        raise UserError(f"{archive}: {name!r} would lie outside the folder; this archive cannot be trusted")
+    return path.parts
+
+
+def _write(archive: Path, member: Member, path: Path) -> None:
+    """Write a member, and no more of it than it declares."""
+    left = member.size
+    with path.open("xb") as file:
+        while chunk := member.stream.read(min(CHUNK_BYTES, left + 1)):
+            left -= len(chunk)
+            if left < 0:
+                break
+            file.write(chunk)
+    if left:
+        raise UserError(
+            f"{archive}: {member.name} does not hold the {member.size:,} bytes it declares; get it again"
+        )
+
+
+def single_subfolder(folder: Path) -> Path:
+    """Return the only folder in `folder`, or `folder` if there is anything else."""
+    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder

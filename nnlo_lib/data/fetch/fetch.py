@@ -1,0 +1,215 @@
+"""Bring the original files of a data set into a folder, each checked before it gets its name."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.data.catalog import DatasetSpec, SourceFile
+from nnlo_lib.data.fetch.archive import extract, is_archive, single_subfolder
+from nnlo_lib.data.fetch.download import download
+from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
+from nnlo_lib.data.fetch.record import FetchRecord
+
+EXTRACTED_FOLDER = "files"  # the folder, below the target, of what was in an archive
+
+
+def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> FetchRecord:
+    """Fill `target` with the data set's files and a record of them.
+
+    They come from the mirrors, or from `source`: a folder, an archive or a URL of either. Files already there with the
+    right content are kept. The user's own files are read where they lie, but for archives and URLs. Raises UserError if
+    a file cannot be had or is not the official one by its checksum; then nothing appears under its name.
+    """
+    fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
+    fetched.save()
+    return fetched
+
+
+def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
+    base = source or _embedded(dataset)
+    if base and is_archive(_name(base)) and not is_archive(dataset.files[0].name):
+        base = str(target / _unpacked(_archive(base, target), target))
+    dataset = _as_found(dataset, target, base)
+    paths = [
+        _valid_existing_file(file, target) or _fetch_file(dataset, file, target, base)
+        for file in dataset.files
+    ]
+    files = tuple(
+        {
+            "name": path.name,
+            "bytes": path.stat().st_size,
+            "content_sha256": file.content_sha256,
+            "md5": file.md5,
+        }
+        for file, path in zip(dataset.files, paths, strict=True)
+    )
+    folder = _unpacked(paths[0], target) if is_archive(paths[0].name) else "."
+    return FetchRecord(
+        target, dataset.name, source or dataset.embedded or list(dataset.mirrors), folder, files
+    )
+
+
+def _own(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
+    if source is None:
+        hint = f" ({dataset.hint})" if dataset.hint else ""
+        raise UserError(f"data.source: name the folder, archive or URL of the files of {dataset.name}{hint}")
+    path = Path(source).expanduser()
+    if not _is_remote(source) and path.is_dir():
+        return FetchRecord(target, dataset.name, source, str(path.resolve()), ())
+    if not is_archive(_name(source)):
+        raise UserError(
+            f"data.source {source}: there is no such folder, and it is not the name of an archive"
+        )
+    archive = _archive(source, target)
+    return FetchRecord(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))
+
+
+def _is_remote(source: str) -> bool:
+    return "://" in source
+
+
+def _name(source: str) -> str:
+    """Return the file name in a path or URL, without what a URL asks behind it."""
+    return Path(urlsplit(source).path if _is_remote(source) else source).name
+
+
+def _archive(source: str, target: Path) -> Path:
+    """Return the local archive, downloaded into `target` if `source` is a URL."""
+    path = target / _name(source) if _is_remote(source) else Path(source).expanduser()
+    if _is_remote(source):
+        what = f"download {source}; get it elsewhere and set data.source to the archive"
+        _download([source], path, lambda *_: None, what)
+    elif not path.is_file():
+        raise UserError(f"data.source {source}: there is no such folder or archive")
+    return path
+
+
+def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSpec:
+    """Return the data set, made of its other official file where that lies and the first does not."""
+    places = [str(target), base or ""]
+    other = dataset.instead
+    if other and not _is_available(dataset.files[0], places) and _is_available(other, places):
+        return replace(dataset, files=(other,))
+    return dataset
+
+
+def _is_available(file: SourceFile, places: list[str]) -> bool:
+    """Tell whether one of `places` is the file, by path or URL, or a folder that has it."""
+    return any(
+        _name(place) == file.name or (Path(place).expanduser() / file.name).is_file() for place in places
+    )
+
+
+def _described(path: Path) -> dict[str, Any]:
+    return {"name": path.name, "bytes": path.stat().st_size, "md5": _md5(path)}
+
+
+def _unpacked(archive: Path, target: Path) -> str:
+    """Extract an archive below `target`; return where its files are, relative to it."""
+    with exclusive_lock(target / f".{EXTRACTED_FOLDER}.lock", f"extracting into {target}"):
+        extract(archive, target / EXTRACTED_FOLDER)
+    return str(single_subfolder(target / EXTRACTED_FOLDER).relative_to(target))
+
+
+def _embedded(dataset: DatasetSpec) -> str | None:
+    """Find the folder inside an installed package without importing the package."""
+    if dataset.embedded is None:
+        return None
+    package, _, folder = dataset.embedded.partition("/")
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"data set {dataset.name} lies inside the package {package}, which is not installed")
+    return str(Path(spec.submodule_search_locations[0]) / folder)
+
+
+def _valid_existing_file(file: SourceFile, target: Path) -> Path | None:
+    """Return the file already in `target` if its content is right."""
+    path = find_plain_or_gzip(target, file.name)
+    try:
+        return path if path and not _difference(file, path, str(path)) else None
+    except UserError:
+        return None
+
+
+def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | None) -> Path:
+    if base is None or _is_remote(base):
+        final = _from_web(dataset, file, target, base)
+    else:
+        final = _from_disk(dataset, file, target, Path(base).expanduser())
+    for other in variants(file.name):
+        if other != final.name:
+            (target / other).unlink(missing_ok=True)
+    return final
+
+
+def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path) -> Path:
+    """Copy from a folder, or the archive itself if it is the file."""
+    found = base if base.is_file() else find_plain_or_gzip(base, file.name)
+    if found is None:
+        raise UserError(f"no {file.name} in {base} (data.source); {_wanted(dataset)}")
+    final = target / (file.name if found == base else found.name)
+    with atomic_write(final) as part:
+        shutil.copyfile(found, part)
+        _check(dataset, file, part, str(found))
+    return final
+
+
+def _from_web(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | None) -> Path:
+    if base and _name(base) == file.name:
+        urls = [base]
+    else:
+        urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
+    what = (
+        f"download {file.name}; {_wanted(dataset)}: put them in a folder and set data.source to it, or put them in "
+        f"{target}"
+    )
+    _download(urls, target / file.name, partial(_check, dataset, file), what)
+    return target / file.name
+
+
+def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], what: str) -> None:
+    try:
+        download(urls, path, check)
+    except UserError as error:
+        raise UserError(f"cannot {what}\n  {error}") from error
+
+
+def _wanted(dataset: DatasetSpec) -> str:
+    return f"data set {dataset.name} is made of the files {', '.join(file.name for file in dataset.files)}"
+
+
+def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> None:
+    """Raise UserError naming `origin` unless `path` is the official file."""
+    if difference := _difference(file, path, origin):
+        raise UserError(
+            f"{origin} is not the official {file.name}: {difference}; get the file again or set data.source to another "
+            f"place. To use other files on purpose give the data set a name of your own and say "
+            f"`reader: {{name: {dataset.reader}}}`"
+        )
+
+
+def _difference(file: SourceFile, path: Path, origin: str) -> str | None:
+    """Say by what the file differs from the official one."""
+    if file.content_sha256:
+        found, expected, what = (
+            content_sha256(path, origin),
+            file.content_sha256,
+            "the SHA-256 of its content",
+        )
+    else:
+        found, expected, what = _md5(path), file.md5 or "", "its MD5"
+    return None if found == expected else f"{what} is {found[:16]}..., expected {expected[:16]}..."
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

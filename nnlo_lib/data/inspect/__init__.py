@@ -1,0 +1,1 @@
+"""Describe a converted data set: counts and a contact sheet."""

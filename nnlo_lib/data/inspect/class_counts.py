@@ -1,0 +1,78 @@
+"""Tables of samples: of each class and split, of each worker and class."""
+
+from collections.abc import Mapping, Sequence
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.store.manifest import DataManifest
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ROWS = 24  # of a table; the middle of a longer one is left out
+CLASSES = 12  # that have a column of their own
+HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # letters of a class's name, above a column and in a row
+
+
+def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
+    """Tabulate how many samples of each class each split has; `labels` are the classes of its samples."""
+    from pandas import DataFrame
+
+    table = DataFrame({name: _count(manifest, each) for name, each in labels.items()})
+    summary = range_summary("samples per class of train", table["train"].to_numpy())
+    if manifest.class_names:
+        names = [_short(name) for name in manifest.class_names]
+        width = max(len(name) for name in names)
+        table.insert(0, "name".ljust(width), [name.ljust(width) for name in names])
+    table.insert(0, "class", [str(number) for number in range(len(table))])
+    return f"{_text(table)}\n{summary}"
+
+
+def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
+    """Tabulate how many samples of each class each worker has: class by class if they are few, else the most frequent."""
+    counts = np.array([_count(manifest, labels[part]) for part in parts])
+    named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
+    table = _each(named, counts) if len(named) <= CLASSES else _most_frequent(named, counts)
+    table.insert(0, "worker", [str(worker) for worker in range(len(parts))], allow_duplicates=True)
+    table.insert(1, "samples", counts.sum(axis=1), allow_duplicates=True)
+    table.insert(2, "classes", classes, allow_duplicates=True)
+    return f"{_text(table)}\n{range_summary('classes per worker', classes)}"
+
+
+def range_summary(what: str, counts: Indices) -> str:
+    """Say the least, the greatest and the median."""
+    if counts.min() == counts.max():
+        return f"{what}: {counts.min():,}"
+    return f"{what}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
+
+
+def _count(manifest: DataManifest, labels: Array) -> Indices:
+    return np.bincount(labels, minlength=len(manifest.class_labels))
+
+
+def _each(named: Sequence[str], counts: Array) -> "DataFrame":
+    from pandas import DataFrame
+
+    fits = all(len(name) <= HEADING for name in named)
+    return DataFrame(counts, columns=list(named) if fits else [str(number) for number in range(len(named))])
+
+
+def _most_frequent(named: Sequence[str], counts: Array) -> "DataFrame":
+    from pandas import DataFrame
+
+    shares = counts.max(axis=1) / counts.sum(axis=1)
+    names = [_short(named[kind]) for kind in counts.argmax(axis=1)]
+    return DataFrame({"most frequent": names, "of it": [f"{share:.0%}" for share in shares]})
+
+
+def _short(name: str) -> str:
+    return shorten(name, MAX_CLASS_NAME_CHARS, placeholder=" ...")
+
+
+def _text(table: "DataFrame") -> str:
+    """Write a table, shortened in the middle; a zero is a dot, so that the eye finds who has what."""
+    shown = table.map(lambda value: value if isinstance(value, str) else f"{value:,}" if value else ".")
+    return shown.to_string(index=False, max_rows=ROWS)

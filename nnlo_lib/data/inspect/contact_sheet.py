@@ -1,0 +1,136 @@
+"""A picture of a data set: samples of each class, side by side, each above the name of its class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+
+USUAL, SMALLEST, LARGEST = 96, 64, 128  # side of a tile in pixels
+MARGIN, GAP = 16, 8
+TEXT, TITLE = 13, 17  # pixels
+INK, PAPER = "#333333", "#ffffff"
+
+
+def image_input(manifest: DataManifest) -> int | None:
+    """Return the number of the first input of images, (1 or 3, height, width); None if there is none."""
+    for number, column in enumerate(manifest.inputs):
+        if len(column.shape) == 3 and column.shape[0] in (1, 3) and 0 not in column.shape:
+            return number
+    return None
+
+
+def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int = 10, rows: int = 10) -> None:
+    """Write a PNG with up to columns * rows images of a split, equally many of each class.
+
+    Which images depends on the data alone. With more classes than tiles, some are left out, evenly. Bytes are
+    shown as they are, other numbers from the least to the greatest on the sheet.
+    Raises UserError if the samples are no images.
+    """
+    number = image_input(manifest)
+    if number is None:
+        shapes = ", ".join(f"{column.name} {column.shape}" for column in manifest.inputs)
+        raise UserError(f"no contact sheet of {manifest.dataset}: its inputs ({shapes}) are no images")
+    samples = Split(manifest, split)
+    chosen, places = _choose(_groups(samples.labels, manifest.classes), columns, rows)
+    inputs, labels = samples.take(chosen)
+    images = [_tile(image) for image in _bytes(inputs[number], manifest.scale)]
+    title = f"{manifest.dataset}, {split}: {len(chosen):,} of {len(samples):,} samples"
+    sheet = _sheet(title, images, _captions(manifest, chosen, labels), places, columns)
+    with atomic_write(path) as part:
+        sheet.save(part, format="PNG")
+
+
+def _groups(labels: Array, classes: int | None) -> list[Indices]:
+    """List the samples of each class that occurs; all samples in one group if there are no classes."""
+    if classes is None:
+        return [np.arange(len(labels))]
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices, Indices]:
+    """Return samples and their places, row by row; a class fills whole rows, or a row holds whole classes."""
+    groups = [groups[index] for index in _spread(len(groups), columns * rows)]
+    most = columns * rows // len(groups)
+    each = next(count for count in range(most, 0, -1) if count % columns == 0 or columns % count == 0)
+    chosen = [group[_spread(len(group), each)] for group in groups]
+    places = [number * each + np.arange(len(group)) for number, group in enumerate(chosen)]
+    return np.concatenate(chosen), np.concatenate(places)
+
+
+def _spread(things: int, wanted: int) -> Indices:
+    """Pick up to `wanted` of the numbers 0..things-1, evenly."""
+    count = min(things, wanted)
+    return np.arange(count) * things // count
+
+
+def _bytes(images: Array, scale: float) -> Array:
+    """Turn stored values into bytes 0..255."""
+    values = images.astype(np.float64)
+    if images.dtype == np.uint8:
+        values *= scale
+    else:
+        values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+        values = (values - values.min()) / (np.ptp(values) or 1.0)
+    return np.rint(255 * values.clip(0, 1)).astype(np.uint8)  # type: ignore[no-any-return]
+
+
+def _captions(manifest: DataManifest, chosen: Indices, labels: Array) -> list[str]:
+    if manifest.classes is None:
+        return [f"sample {number}" for number in chosen]
+    names = manifest.class_labels
+    return [" ".join(names[label].split()) for label in labels]
+
+
+def _tile(image: Array) -> "Image":
+    """Bring bytes (1 or 3, height, width) to a size that can be looked at, pixel by pixel if they are few."""
+    from PIL import Image
+
+    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).convert("RGB")
+    side = max(picture.size)
+    if side > LARGEST:
+        picture.thumbnail((LARGEST, LARGEST))
+        return picture
+    times = max(1, round(USUAL / side))
+    return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+
+
+def _sheet(
+    title: str, images: Sequence["Image"], captions: Sequence[str], places: Indices, columns: int
+) -> "Image":
+    """Lay the images, all of one size, on paper."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    width, height = max(SMALLEST, images[0].width) + GAP, images[0].height + TEXT + 2 * GAP
+    top, rows = MARGIN + TITLE + GAP, int(places.max()) // columns + 1
+    sheet = Image.new("RGB", (2 * MARGIN - GAP + columns * width, top + rows * height + MARGIN - GAP), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((MARGIN, MARGIN), title, fill=INK, font=ImageFont.load_default(TITLE), anchor="lt")
+    draw.font = ImageFont.load_default(TEXT)
+    for image, caption, place in zip(images, captions, places.tolist(), strict=True):
+        row, column = divmod(place, columns)
+        middle, upper = MARGIN + column * width + (width - GAP) // 2, top + row * height
+        sheet.paste(image, (middle - image.width // 2, upper))
+        text = _fitting(draw, caption, width - GAP)
+        draw.text((middle, upper + image.height + TEXT + 1), text, fill=INK, anchor="ms")
+    return sheet
+
+
+def _fitting(draw: "ImageDraw", text: str, width: int) -> str:
+    """Shorten a text to what fits."""
+    short = text
+    while draw.textlength(short) > width and text:
+        text = text[:-1]
+        short = text.rstrip(" ,") + "…"
+    return short

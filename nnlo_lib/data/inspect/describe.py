@@ -1,0 +1,89 @@
+"""What a store holds and who of the workers has what, as text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from nnlo_lib.data.inspect.class_counts import range_summary, samples_by_class, samples_by_worker
+from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
+from nnlo_lib.data.store.split import Split
+
+CHANNELS = 4  # whose mean and deviation are told one by one
+SKIPPED = 4  # shards that are named
+
+
+def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]) -> str:
+    """Describe a data set: files, arrays, samples of each class and split, and of each worker and class.
+
+    `partitions` has, by the name of a run, the training samples of each worker; a single part is shared by all.
+    Raises UserError on unreadable shards.
+    """
+    labels = {name: Split(manifest, name).labels for name in manifest.splits}
+    paragraphs = ["\n".join(_facts(manifest)), _labels(manifest, labels)]
+    paragraphs += [_workers(manifest, run, parts, labels["train"]) for run, parts in partitions.items()]
+    return "\n\n".join(paragraphs)
+
+
+def _facts(manifest: DataManifest) -> Iterator[str]:
+    shards = [shard for part in manifest.splits.values() for shard in part.shards]
+    size = _size(sum(shard.bytes for shard in shards))
+    several = "s" if len(shards) > 1 else ""
+    splits = ", ".join(f"{name} {part.samples:,}" for name, part in manifest.splits.items())
+    yield f"data set  {manifest.dataset}"
+    yield f"samples   {splits}"
+    yield f"store     {manifest.folder}: {manifest.format}, {size} in {len(shards):,} shard{several}"
+    for column in manifest.inputs:
+        yield f"input     {_column(column)}{_moments(column, manifest.scale)}"
+    classes = "" if manifest.classes is None else f", {manifest.classes:,} classes"
+    yield f"labels    {_column(manifest.labels)}{classes}"
+    skipped = [f"{shard.skipped:,} in {shard.file}" for shard in shards if shard.skipped]
+    if skipped:
+        more = f" and {len(skipped) - SKIPPED:,} more shards" if len(skipped) > SKIPPED else ""
+        yield f"skipped   corrupt records: {', '.join(skipped[:SKIPPED])}{more}"
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:,.4g} TB"
+
+
+def _column(column: ArraySpec) -> str:
+    shape = " x ".join(str(length) for length in column.shape) or "one number"
+    return f"{column.name}: {shape}, {column.dtype}"
+
+
+def _moments(column: ArraySpec, scale: float) -> str:
+    """Say mean and deviation of each channel of the values that `normalize: unit` gives."""
+    factor = scale if column.dtype == "uint8" else 1.0
+    told = [
+        f"{what} " + (" ".join(values) if len(values) <= CHANNELS else f"{values[0]} ... {values[-1]}")
+        for what, moments in (("mean", column.mean), ("deviation", column.std))
+        if (values := [f"{moment * factor:.4g}" for moment in moments])
+    ]
+    return ", ".join(["", *told]) + (f" (of 0..1, bytes / {1 / scale:.4g})" if told and factor != 1 else "")
+
+
+def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
+    """Count the samples of each class and split; say the range of labels that are no classes."""
+    if manifest.classes is not None:
+        return samples_by_class(manifest, labels)
+    return "\n".join(
+        f"labels of {name}: {each.min():.4g} to {each.max():.4g}, mean {each.mean():.4g}"
+        for name, each in labels.items()
+    )
+
+
+def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
+    """Say who has what in a run: all share one order, or each has samples of its own."""
+    samples = np.array([len(part) for part in parts])
+    held = len(labels) - samples.sum()
+    head = f"run {run}: {samples.sum():,} training samples, {held:,} held back for validation; "
+    if len(parts) == 1:
+        return head + "the workers share them in one order, a new one each epoch"
+    table = [] if manifest.classes is None else [samples_by_worker(manifest, parts, labels)]
+    own = f"{head}{len(parts):,} workers have their own"
+    return "\n".join([own, *table, range_summary("samples per worker", samples)])

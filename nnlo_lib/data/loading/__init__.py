@@ -1,0 +1,1 @@
+"""Samplers, shuffling, augmentation and prefetching of mini-batches."""

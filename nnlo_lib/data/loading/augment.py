@@ -1,0 +1,96 @@
+"""Random changes to training images, as bytes, in mini-batches (count, channels, height, width)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nnlo_lib.data.loading.shuffle import ShufflePurpose
+from nnlo_lib.data.readers import Array, Indices, Inputs
+
+Draws = npt.NDArray[np.uint64]  # (count, WORDS): what is drawn for each sample
+WORDS = 8
+BLOCK = 4  # words that Philox makes at a time
+FLIP, WINDOW, TOP, LEFT, FROM_TOP, FROM_LEFT, TO_TOP, TO_LEFT = range(WORDS)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Crop, then move a window, then flip.
+
+    flip: probability of a horizontal mirror. pad, crop: a random square of side `crop` (the stored size by default)
+    of the image with `pad` zeros around. window: with `window_probability` only a random square of that side is kept
+    and moved to a random place, the rest is zero (what PyDTNN's --crop_images means).
+
+    What happens to a sample is a function of (seed, epoch, position), whoever asks and in whatever order.
+    """
+
+    flip: float = 0.0
+    pad: int = 0
+    crop: int | None = None
+    window: int | None = None
+    window_probability: float = 0.5
+    seed: int = 0
+
+    def __call__(self, inputs: Inputs, epoch: int, position: int) -> Inputs:
+        """Change the images of a mini-batch whose first sample is at `position` of the epoch; may reuse `inputs`."""
+        draws = self._draws(epoch, position, len(inputs[0]))
+        return tuple(self._changed(array, draws) if array.ndim == 4 else array for array in inputs)
+
+    def _draws(self, epoch: int, position: int, count: int) -> Draws:
+        """Take the words of these positions out of the epoch's stream; numpy promises that they never change."""
+        stream = np.random.Philox(np.random.SeedSequence([self.seed, ShufflePurpose.AUGMENT, epoch]))
+        stream.advance(position * (WORDS // BLOCK))
+        return stream.random_raw(count * WORDS).reshape(count, WORDS)
+
+    def _changed(self, images: Array, draws: Draws) -> Array:
+        if self.pad or self.crop:
+            images = self._cropped(images, draws)
+        if self.window:
+            self._move_windows(images, draws, self.window)
+        flipped = np.flatnonzero(_chosen(draws[:, FLIP], self.flip))
+        images[flipped] = images[flipped, :, :, ::-1]
+        return images
+
+    def _cropped(self, images: Array, draws: Draws) -> Array:
+        count, channels, *sides = images.shape
+        height, width = (self.crop or side for side in sides)
+        margin = ((0, 0), (0, 0), (self.pad, self.pad), (self.pad, self.pad))
+        padded = np.pad(images, margin) if self.pad else images
+        tops = _below(draws[:, TOP], padded.shape[2] - height + 1)
+        lefts = _below(draws[:, LEFT], padded.shape[3] - width + 1)
+        cropped = np.empty((count, channels, height, width), images.dtype)
+        for into, image, top, left in zip(cropped, padded, tops.tolist(), lefts.tolist(), strict=True):
+            into[...] = image[:, top : top + height, left : left + width]
+        return cropped
+
+    def _move_windows(self, images: Array, draws: Draws, side: int) -> None:
+        height, width = (min(side, extent) for extent in images.shape[2:])
+        down, across = (images.shape[2] - height + 1, images.shape[3] - width + 1)
+        places = np.stack(
+            [_below(draws[:, word], room) for word, room in ((FROM_TOP, down), (FROM_LEFT, across), (TO_TOP, down), (TO_LEFT, across))]
+        )  # fmt: skip
+        for number in np.flatnonzero(_chosen(draws[:, WINDOW], self.window_probability)):
+            top, left, to_top, to_left = places[:, number].tolist()
+            kept = images[number, :, top : top + height, left : left + width].copy()
+            images[number] = 0
+            images[number, :, to_top : to_top + height, to_left : to_left + width] = kept
+
+
+def center_crop(inputs: Inputs, crop: int) -> Inputs:
+    """Cut the central square of side `crop` out of images that are larger."""
+    return tuple(_central(array, crop) if array.ndim == 4 else array for array in inputs)
+
+
+def _central(images: Array, crop: int) -> Array:
+    top, left = (max(0, side - crop) // 2 for side in images.shape[2:])
+    return images[:, :, top : top + crop, left : left + crop]
+
+
+def _chosen(words: npt.NDArray[np.uint64], probability: float) -> npt.NDArray[np.bool_]:
+    return (words >> np.uint64(11)) * 2.0**-53 < probability
+
+
+def _below(words: npt.NDArray[np.uint64], limit: int) -> Indices:
+    """Turn words into integers 0..limit-1."""
+    return ((words >> np.uint64(32)) * np.uint64(limit) >> np.uint64(32)).astype(np.int64)

@@ -1,0 +1,64 @@
+"""A thread that makes the next items while the current one is used."""
+
+from collections.abc import Generator, Iterator
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import TypeVar
+
+T = TypeVar("T")
+QUEUE_PUT_TIMEOUT_S = 0.1  # seconds between two looks at whether the consumer has gone
+
+
+class _Failed:
+    """What the thread raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def prefetched(source: Iterator[T], depth: int) -> Generator[T, None, None]:
+    """Yield the items of `source`, up to `depth` of them made ahead by a thread.
+
+    What `source` raises is raised here, in its turn. Closing the generator stops the thread and waits for it.
+    """
+    ready: Queue[T | _Failed | None] = Queue(depth)
+    stop = Event()
+    thread = Thread(target=_fill, args=(source, ready, stop), daemon=True, name="prefetch")
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, _Failed):
+                raise item.error
+            yield item
+    finally:
+        stop.set()
+        _drain(ready)
+        thread.join()
+
+
+def _fill(source: Iterator[T], ready: "Queue[T | _Failed | None]", stop: Event) -> None:
+    try:
+        for item in source:
+            if not _put(item, ready, stop):
+                return
+        _put(None, ready, stop)
+    except BaseException as error:  # whatever it is, the consumer must hear of it
+        _put(_Failed(error), ready, stop)
+
+
+def _put(item: "T | _Failed | None", ready: "Queue[T | _Failed | None]", stop: Event) -> bool:
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=QUEUE_PUT_TIMEOUT_S)
+        except Full:
+            continue
+        return True
+    return False
+
+
+def _drain(ready: "Queue[T | _Failed | None]") -> None:
+    try:
+        while True:
+            ready.get_nowait()
+    except Empty:
+        return

@@ -1,0 +1,1 @@
+"""Splits of samples between training and validation and between workers."""

@@ -1,0 +1,65 @@
+"""Who learned from which sample, saved with the run: `partition.npz`."""
+
+import io
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.store.shard import UNREADABLE_SHARD_ERRORS, write_shard
+
+
+def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) -> None:
+    """Write the samples that validate and those of each worker; the same give the same bytes.
+
+    The arrays `worker-00000`, ..., `validation` (samples,) int64 are places in the training split. A single part
+    holds what all workers share.
+    """
+    ids = (each.astype(np.int64) for each in (*parts, validation))
+    with atomic_write(path) as part_file:
+        write_shard(part_file, "npz", dict(zip(_names(len(parts)), ids, strict=True)))
+
+
+def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
+    """Return (validation, parts) as saved; raises UserError if the file is missing or damaged."""
+    try:
+        with ZipFile(path) as archive:
+            members = archive.namelist()
+            if members != [f"{name}.npy" for name in _names(len(members) - 1)]:
+                raise ValueError("arrays are missing or have other names")
+            *parts, validation = (_array(archive.read(member)) for member in members)
+    except (*UNREADABLE_SHARD_ERRORS, RuntimeError, zlib.error) as error:
+        raise UserError(f"{path} is no partition of a run ({error}); train the run again") from error
+    return validation, parts
+
+
+def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> None:
+    """Raise ValueError unless each of the samples 0..samples-1 is in exactly one of validation and parts."""
+    ids: Array = np.concatenate([validation, *parts])
+    for stranger in ids[(ids < 0) | (ids >= samples)][:1]:
+        raise ValueError(f"the partition holds sample {stranger}, but they are 0..{samples - 1}")
+    times = np.bincount(ids, minlength=samples)
+    for missing in np.flatnonzero(times == 0)[:1]:
+        raise ValueError(f"the partition misses {np.sum(times == 0)} samples, the first is {missing}")
+    for twice in np.flatnonzero(times > 1)[:1]:
+        named = zip(_names(len(parts)), (*parts, validation), strict=True)
+        owners = [name for name, each in named if twice in each]
+        raise ValueError(
+            f"the partition repeats {np.sum(times > 1)} samples, the first is {twice} in {', '.join(owners)}"
+        )
+
+
+def _names(parts: int) -> list[str]:
+    """List the arrays; validation is last, so that a directory cut short is noticed."""
+    return [*(f"worker-{number:05d}" for number in range(parts)), "validation"]
+
+
+def _array(content: bytes) -> Array:
+    """Read an npy file whose bytes were compared with their checksum, which np.load of the whole would not do."""
+    array: Array = np.load(io.BytesIO(content), allow_pickle=False)
+    return array

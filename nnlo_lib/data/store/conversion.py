@@ -1,0 +1,135 @@
+"""One conversion: which files become which shards, and the making of a single shard."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
+from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, read
+from nnlo_lib.data.store.shard import SHARD_SUFFIXES, ShardFormat, write_shard
+from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The files fetched into `raw`, as shards of up to `shard_size` samples in `target`.
+
+    `reader` is what was told of the reader: its name and options; empty: as the catalog says.
+    """
+
+    dataset: DatasetSpec
+    raw: Path
+    target: Path
+    format: ShardFormat
+    shard_size: int
+    reader: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_settings(
+        cls,
+        name: str,
+        reader: Mapping[str, Any] | None,
+        raw: Path,
+        target: Path,
+        format: ShardFormat,
+        shard_size: int,
+    ) -> "Conversion":
+        """Convert a data set of the catalog, or with `reader` one of the user's own."""
+        dataset = user_dataset(name, reader["name"]) if reader and name not in CATALOG else find_dataset(name)
+        return cls(dataset, raw, target, format, shard_size, reader or {})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of the reader."""
+        return {key: value for key, value in self.reader.items() if key != "name"}
+
+    @cached_property
+    def contents(self) -> DatasetContents:
+        """Units of the data set; raises UserError on damaged files or a split without samples."""
+        if self.shard_size < 1:
+            raise UserError(f"data.shard_size {self.shard_size}: a shard holds at least one sample")
+        folder = FetchRecord.load(self.raw).path
+        contents = read(self.dataset.reader, folder, self.shard_size, self.options)
+        if not any(unit.split == "train" for unit in contents.units):
+            raise UserError(f"{folder} holds no train sample of {self.dataset.name}; get the files again")
+        return contents
+
+    def unit(self, name: str) -> ConversionUnit:
+        """Return the unit called `name`; raises UserError if there is none."""
+        for unit in self.contents.units:
+            if unit.name == name:
+                return unit
+        raise UserError(f"{self.dataset.name} in {self.raw} has no shard {name}; were files removed?")
+
+    def missing_units(self) -> Iterator[ConversionUnit]:
+        """Yield the units whose shard this conversion has not yet made."""
+        return (unit for unit in self.contents.units if self.record(unit) is None)
+
+    def record(self, unit: ConversionUnit) -> ShardRecord | None:
+        """Return the record of a shard that this conversion made and that is still there."""
+        record = ShardRecord.load(self._record_path(unit))
+        if record is None or record.key != self._key(unit):
+            return None
+        path = self.target / record.shard.file
+        return record if path.is_file() and path.stat().st_size == record.shard.bytes else None
+
+    @property
+    def layout(self) -> DatasetContents:
+        """The names of the arrays, without the units: what making a shard needs, light enough to be sent around."""
+        return replace(self.contents, units=())
+
+    def convert_unit(self, layout: DatasetContents, unit: ConversionUnit) -> ShardRecord:
+        """Read one unit and write its shard, then its record; raises UserError on bad files."""
+        block = unit.read()
+        self._check(layout, unit, block)
+        names = [*layout.inputs, layout.labels]
+        file = unit.name + SHARD_SUFFIXES[self.format]
+        with atomic_write(self.target / file) as part:
+            arrays = dict(zip(names, (*block.inputs, block.labels), strict=True))
+            write_shard(part, self.format, arrays)
+            record = ShardRecord.from_block(self._key(unit), unit.split, file, part, block, names)
+        record.save(self._record_path(unit))
+        return record
+
+    def _record_path(self, unit: ConversionUnit) -> Path:
+        return self.target / SHARD_RECORDS_FOLDER / f"{unit.name}.json"
+
+    def _key(self, unit: ConversionUnit) -> str:
+        """Tell this conversion from one of other files or with other settings."""
+        fetched, origin = self.raw / FETCH_RECORD_FILE, unit.origin.stat()
+        made = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
+        told = [self.dataset.reader, self.options, self.shard_size, self.format]
+        text = json.dumps([made, told, unit.name, origin.st_size, origin.st_mtime_ns], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
+        """Raise UserError if the block is empty, or not what the catalog says of the data set."""
+        if not len(block.labels):
+            raise UserError(f"{unit.origin} holds no {unit.split} sample; get the file again")
+        wanted, found = self.dataset.shape, block.inputs[0].shape[1:]
+        if wanted and found != wanted:
+            raise UserError(
+                f"{unit.origin.parent}: the {unit.split} images are {found}, but those of "
+                f"{self.dataset.name} are {wanted}; are these the files of another data set?"
+            )
+        if block.labels.dtype.kind in "iu":
+            self._check_labels(layout, unit, block)
+
+    def _check_labels(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
+        labels, first = block.labels.reshape(-1), layout.first_class
+        classes = self.dataset.classes or len(layout.class_names)
+        too_high = labels >= first + classes if classes else np.zeros(labels.shape, np.bool_)
+        for wrong in np.flatnonzero((labels < first) | too_high)[:1]:
+            raise UserError(
+                f"{unit.origin}: sample {wrong} of shard {unit.name} has label {labels[wrong]}, but the classes "
+                f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; mend the file or get it again"
+            )

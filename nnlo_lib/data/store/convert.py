@@ -1,0 +1,132 @@
+"""The common store: any data set as shards of one layout, with a manifest."""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import DatasetSpec
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest, SplitInfo
+from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord, pooled
+
+LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
+
+
+def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
+    """Make the shards that `conversion` has not made yet, `processes` at a time, and the manifest.
+
+    One shard for each process is in memory. Raises UserError on bad files; then there is no manifest, hence no
+    store, but the shards made so far stay, and converting again goes on with the rest.
+    """
+    target, missing = conversion.target, list(conversion.missing_units())
+    if missing:
+        (target / MANIFEST_FILE).unlink(missing_ok=True)
+        _make_all(conversion, missing, processes)
+    records = [conversion.record(unit) for unit in conversion.contents.units]
+    manifest = _manifest(conversion, [record for record in records if record])
+    _remove_leftover_files(target, [record.shard.file for record in records if record])
+    manifest.save()
+    return manifest
+
+
+def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes: int) -> None:
+    make = partial(
+        replace(conversion).convert_unit, conversion.layout
+    )  # a copy, without the list of all units
+    if processes == 1:
+        for unit in _shown(units, len(units)):
+            print_skipped(make(unit))
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        try:
+            for record in _shown(pool.map(make, units), len(units)):
+                print_skipped(record)
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"a process that converted {conversion.dataset.name} died, perhaps for lack of memory; convert "
+                f"again to go on, with fewer processes or a smaller data.shard_size"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def print_skipped(record: ShardRecord) -> None:
+    """Say what was left out."""
+    for reason in record.skipped:
+        print(f"{record.shard.file}: skipped {reason}", file=sys.stderr)
+
+
+def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
+    """Show a progress bar on a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(each, total=total, unit="shard", disable=None, leave=False)
+
+
+def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataManifest:
+    """Join what the records say; raises UserError if the shards are not of one kind."""
+    contents, first = conversion.contents, records[0]
+    for record in records:
+        if (record.inputs, record.labels) != (first.inputs, first.labels):
+            raise UserError(
+                f"the samples of {record.shard.file} are {_said(record)}, but those of {first.shard.file} are "
+                f"{_said(first)}; all files of {conversion.dataset.name} must hold samples of one kind"
+            )
+    return DataManifest(
+        folder=conversion.target,
+        dataset=conversion.dataset.name,
+        format=conversion.format,
+        inputs=_columns([record for record in records if record.split == "train"]),
+        labels=first.labels,
+        classes=_classes(conversion.dataset, contents, records),
+        first_class=contents.first_class,
+        class_names=contents.class_names,
+        scale=conversion.dataset.scale if first.inputs[0].dtype == "uint8" else 1.0,
+        settings={"reader": dict(conversion.reader), "shard_size": conversion.shard_size},
+        splits={split: _part(records, split) for split in dict.fromkeys(record.split for record in records)},
+    )
+
+
+def _said(record: ShardRecord) -> str:
+    columns = (*record.inputs, record.labels)
+    return ", ".join(f"{column.name} {column.shape} {column.dtype}" for column in columns)
+
+
+def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
+    """Give each input the mean and deviation of the training samples."""
+    moments = (pooled(each) for each in zip(*(record.moments for record in train), strict=True))
+    return tuple(
+        replace(column, mean=mean, std=std)
+        for column, (mean, std) in zip(train[0].inputs, moments, strict=True)
+    )
+
+
+def _classes(dataset: DatasetSpec, contents: DatasetContents, records: Sequence[ShardRecord]) -> int | None:
+    highest = [record.highest for record in records if record.highest is not None]
+    if not highest:
+        return None
+    return dataset.classes or len(contents.class_names) or max(highest) + 1 - contents.first_class
+
+
+def _part(records: Sequence[ShardRecord], split: str) -> SplitInfo:
+    shards = tuple(record.shard for record in records if record.split == split)
+    return SplitInfo(sum(shard.samples for shard in shards), shards)
+
+
+def _remove_leftover_files(target: Path, files: Sequence[str]) -> None:
+    """Remove the shards, finished or not, that an earlier conversion left and this one did not make."""
+    stems = {Path(file).with_suffix("") for file in files}
+    ours = {target / file for file in files} | {
+        target / SHARD_RECORDS_FOLDER / f"{stem}.json" for stem in stems
+    }
+    for path in target.rglob("*"):
+        if LEFTOVER.fullmatch(path.name) and path not in ours:
+            path.unlink()

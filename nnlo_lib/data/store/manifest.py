@@ -1,0 +1,149 @@
+"""What a converted data set holds, file by file: `manifest.json`, the last file that a conversion writes."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+
+MANIFEST_FILE = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of the store: its name, samples, size in bytes, SHA-256 and the records left out as corrupt."""
+
+    file: str
+    samples: int
+    bytes: int
+    sha256: str
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array that every sample has: its name in the shards, the shape of a sample and the stored dtype.
+
+    `mean` and `std` are those of the training samples for each channel (first axis), in stored units.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """One split: its samples, in the order of its shards."""
+
+    samples: int
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True)
+class DataManifest:
+    """A data set in the store: its `inputs`, its `labels`, and `scale` from stored value to 0..1.
+
+    `classes` is None where labels are no classes; they count from `first_class` in the shards. `settings` is
+    what the conversion was told. `folder` is where it lies; it is not saved, so that a store can be moved, nor is
+    `staged`, which tells a copy on the node's own disk.
+    """
+
+    folder: Path
+    dataset: str
+    format: str
+    inputs: tuple[ArraySpec, ...]
+    labels: ArraySpec
+    classes: int | None
+    first_class: int
+    class_names: tuple[str, ...]
+    scale: float
+    settings: Mapping[str, Any]
+    splits: Mapping[str, SplitInfo]
+    staged: bool = False
+
+    @property
+    def class_labels(self) -> list[str]:
+        """Return the names of the classes, numbers if they have none."""
+        return list(self.class_names) or [str(number) for number in range(self.classes or 0)]
+
+    @classmethod
+    def load(cls, path: Path) -> "DataManifest":
+        """Read the manifest at `path`, a file or its folder; raises UserError if it is missing or damaged."""
+        path = path / MANIFEST_FILE if path.is_dir() else path
+        try:
+            return cls(folder=path.parent, **_typed(json.loads(path.read_text())))
+        except FileNotFoundError as error:
+            raise UserError(f"no data set at {path}; make it: python scripts/convert.py --help") from error
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path} is damaged ({error}); remove it and convert the data again") from error
+
+    def save(self) -> Path:
+        """Write `manifest.json` into the folder, whole or not at all."""
+        fields = {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
+        with atomic_write(self.folder / MANIFEST_FILE) as part:
+            part.write_text(json.dumps(fields, indent=2) + "\n")
+        return self.folder / MANIFEST_FILE
+
+    def verify(self) -> None:
+        """Read every shard and compare its checksum; raises UserError naming the first that differs."""
+        for part in self.splits.values():
+            for shard in part.shards:
+                if file_sha256(self.path(shard)) != shard.sha256:
+                    raise self.damaged_shard_error(shard, "its checksum differs from the manifest")
+
+    def path(self, shard: Shard) -> Path:
+        """Return the path of a shard that is there with the right size; raises UserError if it is not."""
+        path = self.folder / shard.file
+        if not path.is_file():
+            raise self.damaged_shard_error(shard, "the file is missing")
+        if path.stat().st_size != shard.bytes:
+            raise self.damaged_shard_error(shard, f"{path.stat().st_size:,} bytes instead of {shard.bytes:,}")
+        return path
+
+    def damaged_shard_error(self, shard: Shard, reason: str) -> UserError:
+        """Build the error that names a bad shard and the command that makes it again."""
+        path, reader = self.folder / shard.file, json.dumps(self.settings["reader"])
+        if self.staged:
+            return UserError(
+                f"shard {path} is unreadable: {reason}; it is a copy: rm -f {path}, and run again"
+            )
+        return UserError(
+            f"shard {path} is unreadable: {reason}; convert the data set again: rm -f {path}; "
+            f"python scripts/convert.py --dataset {self.dataset} --raw {self.folder.parent / 'raw'} "
+            f"--target {self.folder} --format {self.format} --shard-size {self.settings['shard_size']}"
+            + (f" --reader {quote(reader)}" if self.settings["reader"] else "")
+        )
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+    splits = {
+        name: SplitInfo(part["samples"], tuple(Shard(**shard) for shard in part["shards"]))
+        for name, part in fields["splits"].items()
+    }
+    return {
+        **fields,
+        "inputs": tuple(array_spec_from_json(each) for each in fields["inputs"]),
+        "labels": array_spec_from_json(fields["labels"]),
+        "class_names": tuple(fields["class_names"]),
+        "splits": splits,
+    }
+
+
+def array_spec_from_json(fields: dict[str, Any]) -> ArraySpec:
+    """Build a column from its JSON form."""
+    tuples = {name: tuple(fields[name]) for name in ("shape", "mean", "std")}
+    return ArraySpec(fields["name"], dtype=fields["dtype"], **tuples)

@@ -1,0 +1,89 @@
+"""One file of the store: named arrays, uncompressed and contiguous, to be memory-mapped."""
+
+import struct
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from nnlo_lib.data.readers import Array
+
+ShardFormat = Literal["hdf5", "npz"]
+SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
+UNREADABLE_SHARD_ERRORS = (OSError, KeyError, ValueError, EOFError, struct.error, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class ArrayLocation:
+    """Where an array lies in a file: `offset` in bytes."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) -> None:
+    """Write one shard; the same arrays give the same bytes. Raises OSError if the file system refuses."""
+    if format == "hdf5":
+        _write_hdf5(path, arrays)
+    else:
+        with path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
+    try:
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
+    except RuntimeError as error:  # how h5py reports a full disk when it closes the file
+        raise OSError(str(error)) from error
+
+
+def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
+    """Return the named arrays as read-only views of the file; raises UNREADABLE if it is damaged."""
+    return [_mapped(path, place) for place in LOCATORS[path.suffix](path, names)]
+
+
+def _mapped(path: Path, place: ArrayLocation) -> Array:
+    return np.asarray(np.memmap(path, dtype=place.dtype, mode="r", offset=place.offset, shape=place.shape))
+
+
+def _in_hdf5(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
+    with h5py.File(path, "r", locking=False) as file:
+        return [_in_dataset(file[name]) for name in names]
+
+
+def _in_dataset(dataset: Any) -> ArrayLocation:
+    offset = dataset.id.get_offset()
+    if offset is None:
+        raise ValueError(f"{dataset.name} is chunked or compressed, so it cannot be mapped")
+    return ArrayLocation(offset, dataset.shape, dataset.dtype)
+
+
+def _in_npz(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        return [_in_member(archive.getinfo(f"{name}.npy"), file) for name in names]
+
+
+def _in_member(member: zipfile.ZipInfo, file: Any) -> ArrayLocation:
+    """Skip the member's local header (30 bytes, name, extra field) and read the npy header behind it."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{member.filename} is compressed, so it cannot be mapped")
+    file.seek(member.header_offset)
+    name, extra = struct.unpack("<26x2H", file.read(30))
+    file.seek(name + extra, 1)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"{member.filename} has npy version {version}, not (1, 0)")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if fortran or dtype.hasobject:
+        raise ValueError(f"{member.filename} is not a plain array in C order")
+    return ArrayLocation(file.tell(), shape, dtype)
+
+
+LOCATORS: dict[str, Callable[[Path, Sequence[str]], list[ArrayLocation]]] = {".h5": _in_hdf5, ".npz": _in_npz}

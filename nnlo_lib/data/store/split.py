@@ -1,0 +1,91 @@
+"""One split of a converted data set, read in place from memory-mapped shards."""
+
+import errno
+import resource
+
+import numpy as np
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import Array, Indices, Inputs
+from nnlo_lib.data.store.manifest import DataManifest, Shard
+from nnlo_lib.data.store.shard import UNREADABLE_SHARD_ERRORS, map_shard
+
+
+class Split:
+    """Samples 0..len-1 of a split; only the pages asked for are read, and ranks on a node share them.
+
+    `columns` describe the inputs; `labels` are all labels, classes counted from 0. Each shard keeps a file open for
+    each input. Raises UserError naming a shard that is unreadable, or the limit of open files if that is too low.
+    """
+
+    def __init__(self, manifest: DataManifest, name: str) -> None:
+        shards = manifest.splits[name].shards
+        _allow_files(len(shards) * len(manifest.inputs))
+        opened = [_open(manifest, shard) for shard in shards]
+        self.columns = manifest.inputs
+        self.labels = _labels(manifest, [labels for _, labels in opened])
+        self._inputs = list(zip(*(inputs for inputs, _ in opened), strict=True))
+        self._ends = np.cumsum([shard.samples for shard in shards])
+        self._starts = self._ends - [shard.samples for shard in shards]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of all inputs of one sample."""
+        return sum(array.nbytes for array in self._empty(1))
+
+    def _empty(self, count: int) -> Inputs:
+        """Make room for `count` samples: one array (count, *shape) for each input."""
+        return tuple(np.empty((count, *column.shape), dtype=column.dtype) for column in self.columns)
+
+    def take(self, indices: Indices) -> tuple[Inputs, Array]:
+        """Gather the inputs, (len(indices), *shape) each, and the labels (len(indices), ...).
+
+        Raises IndexError for an index outside 0..len-1.
+        """
+        if len(indices) and not 0 <= indices.min() <= indices.max() < len(self):
+            raise IndexError(f"samples {indices.min()}..{indices.max()} are not all in 0..{len(self) - 1}")
+        inputs = self._empty(len(indices))
+        places = self._ends.searchsorted(indices, side="right")
+        rows = (indices - self._starts[places]).tolist()
+        shards = places.tolist()
+        for into, arrays in zip(inputs, self._inputs, strict=True):
+            for sample, shard, row in zip(into, shards, rows, strict=True):
+                sample[...] = arrays[shard][row]
+        return inputs, self.labels[indices]
+
+
+def _allow_files(count: int) -> None:
+    """Raise this process's limit of open files as far as it may: a mapped file counts, and the usual limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
+
+
+def _labels(manifest: DataManifest, pieces: list[Array]) -> Array:
+    """Join the labels; classes become (samples,) int64 from 0, whatever the files' layout."""
+    labels = np.concatenate(pieces)
+    return labels if manifest.classes is None else labels.reshape(-1).astype(np.int64) - manifest.first_class
+
+
+def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
+    path, columns = manifest.path(shard), (*manifest.inputs, manifest.labels)
+    try:
+        arrays = map_shard(path, [column.name for column in columns])
+    except UNREADABLE_SHARD_ERRORS as error:
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise _too_many_files(manifest) from error
+        raise manifest.damaged_shard_error(shard, str(error)) from error
+    found = [(array.shape, array.dtype.name) for array in arrays]
+    if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
+        raise manifest.damaged_shard_error(shard, f"its arrays are {found}, not those of the manifest")
+    return tuple(arrays[:-1]), arrays[-1].copy()  # a copy keeps no file open
+
+
+def _too_many_files(manifest: DataManifest) -> UserError:
+    shards, limit = sum(len(part.shards) for part in manifest.splits.values()), resource.RLIMIT_NOFILE
+    return UserError(
+        f"{manifest.folder} has {shards} shards, but a process may open {resource.getrlimit(limit)[0]} files here; "
+        f"raise the limit (ulimit -n), or convert with a larger data.shard_size"
+    )

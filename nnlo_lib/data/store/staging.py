@@ -1,0 +1,115 @@
+"""A copy of the store on the node's own disk."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
+
+CHUNK_BYTES = 1 << 22
+FREE_SPACE_FACTOR = 1.05  # room that must be there, over what is copied
+STAGING_TIMEOUT_S = 3600.0  # for another process of the node that copies
+POLL_SECONDS = 0.2
+
+
+def stage_dataset(manifest: DataManifest, folder: str, patience: float = STAGING_TIMEOUT_S) -> DataManifest:
+    """Return the same data set in a folder below `folder`, like $TMPDIR, copied there unless it is there already.
+
+    Of all processes on a node one copies and the others wait, up to `patience` seconds. Raises UserError if the space
+    does not suffice, a shard differs from its checksum, or `folder` is not to be had.
+    """
+    home = _expanded(folder)
+    key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
+    target = home / f"nnlo-{manifest.dataset}-{key}"
+    with _staging_lock(target, patience):
+        _clear_unfinished(target)
+        missing = [shard for shard in _shards(manifest) if not _is_there(target / shard.file, shard)]
+        _refuse_without_room(missing, target)
+        for shard in missing:
+            _copy(manifest, shard, target / shard.file)
+    return replace(manifest, folder=target, staged=True)
+
+
+def _expanded(folder: str) -> Path:
+    for variable in re.findall(r"\$\{?(\w+)", folder):
+        if not os.environ.get(variable):
+            raise UserError(f"data.stage_to {folder}: the variable {variable} is not set on this node")
+    path = os.path.expanduser(os.path.expandvars(folder))
+    if not Path(path).is_dir():
+        raise UserError(f"data.stage_to {folder}: there is no folder {path} on this node")
+    return Path(path)
+
+
+def _shards(manifest: DataManifest) -> list[Shard]:
+    return [shard for part in manifest.splits.values() for shard in part.shards]
+
+
+def _is_there(path: Path, shard: Shard) -> bool:
+    return path.is_file() and path.stat().st_size == shard.bytes
+
+
+def _clear_unfinished(target: Path) -> None:
+    """Remove what a copy that was killed left behind; whoever holds the lock is the only one to write."""
+    for part in target.rglob(".*.part"):
+        part.unlink()
+
+
+def _refuse_without_room(missing: list[Shard], target: Path) -> None:
+    wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
+    if wanted > free:
+        raise UserError(
+            f"data.stage_to: {target.parent} has {free / 1e9:.2f} GB free, but the data set needs {wanted / 1e9:.2f} GB "
+            f"more; free some, or leave data.stage_to out"
+        )
+
+
+def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
+    """Copy one shard, checking it on the way; it has its name only when it is whole."""
+    digest = hashlib.sha256()
+    with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
+        while chunk := source.read(CHUNK_BYTES):
+            digest.update(chunk)
+            copy.write(chunk)
+        if digest.hexdigest() != shard.sha256:
+            raise manifest.damaged_shard_error(shard, "its checksum differs from the manifest")
+
+
+@contextmanager
+def _staging_lock(target: Path, patience: float) -> Iterator[None]:
+    """Hold the folder's lock; the system frees it when its holder dies."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        lock = (target / ".lock").open("a+")
+    except OSError as error:
+        raise UserError(f"data.stage_to: cannot write to {target}: {error.strerror}") from error
+    with lock:
+        _acquire(lock, target, patience)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def _acquire(lock: TextIO, target: Path, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                lock.seek(0)
+                raise UserError(
+                    f"process {lock.read() or 'unknown'} has been copying to {target} for over {patience:g} s; end it, "
+                    f"or leave data.stage_to out"
+                ) from None
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,1 @@
+"""Executors of a search: how the fold tasks of trials are started and awaited."""

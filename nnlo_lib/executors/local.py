@@ -1,0 +1,88 @@
+"""Leaves as processes of this machine."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.executors.restarts import RestartPolicy, last_log_line
+from nnlo_lib.launch.launcher import die_with_parent
+from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+
+logger = get_logger(__name__)
+
+PROCESS_POLL_INTERVAL_S = 0.05  # seconds between two looks
+SAVE_TIMEOUT_S = 900.0  # seconds for all to save and stop
+
+
+class LocalExecutor:
+    """Train leaves in processes of this machine; a signal stops them, saved, and so does the end of this one."""
+
+    def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
+        self._folder, self._launcher, self._signals = folder, launcher, signals
+        self._running: dict[FoldTask, subprocess.Popen[bytes]] = {}
+        self._tries = RestartPolicy(folder)
+
+    def start(self, leaf: FoldTask) -> None:
+        """Start a process, its words going to `leaf.log` beside the results."""
+        log = self._log(leaf)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            self._running[leaf] = subprocess.Popen(
+                self._command(leaf), stdout=file, stderr=file, stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"}, preexec_fn=die_with_parent,
+            )  # fmt: skip
+
+    def wait(self) -> bool:
+        """Return when a process has ended; False when all have, after a signal to this one or to one of them."""
+        while not self._signals.first:
+            if ended := [leaf for leaf, process in self._running.items() if process.poll() is not None]:
+                goes_on = [self._handle_exit(leaf) for leaf in ended]
+                return all(goes_on) or self.stop()
+            time.sleep(PROCESS_POLL_INTERVAL_S)
+        return self.stop()
+
+    def stop(self) -> bool:
+        """Ask all to save and stop, and wait for them; who does not is ended."""
+        if self._running:
+            logger.info(f"waiting until {len(self._running)} trainings are saved")
+        for process in self._running.values():
+            process.terminate()
+        end = time.monotonic() + SAVE_TIMEOUT_S
+        for process in self._running.values():
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._running.clear()
+        return False
+
+    def _command(self, leaf: FoldTask) -> list[str]:
+        numbers = [str(number) for number in (leaf.trial, leaf.fold, leaf.epochs)]
+        command = [sys.executable, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
+        attempt = self._tries.record_start(leaf)  # the first forgives what was before, as a person started it
+        return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
+
+    def _handle_exit(self, leaf: FoldTask) -> bool:
+        """Start again what was killed; False if it was asked to stop. Raises UserError if there is no hope."""
+        status = self._running.pop(leaf).returncode
+        if status in (0, EXIT_PREEMPTED):
+            return status == 0
+        try:
+            if status == EXIT_USER_ERROR:
+                raise UserError(f"trial {leaf.trial} cannot be trained: {last_log_line(self._log(leaf))}")
+            self._tries.record_exit(leaf, self._log(leaf))
+        except UserError:
+            self.stop()
+            raise
+        self.start(leaf)
+        return True
+
+    def _log(self, leaf: FoldTask) -> Path:
+        return RunPaths(leaf.run_folder(self._folder)).trial_log

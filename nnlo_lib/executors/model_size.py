@@ -1,0 +1,26 @@
+"""How large a model is, before it is trained."""
+
+import torch
+from torch import nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+
+def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
+    """Return the number of trained parameters of a run's model. Raises UserError if it cannot be built."""
+    try:
+        model = _built("meta", run, manifest, seed)
+    except UserError:  # perhaps only for it reads a number of a tensor, which none has there
+        model = _built("cpu", run, manifest, seed)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _built(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
+    shape = Preprocessor(manifest, run.data, "cpu").shape
+    with torch.device(device):
+        return build_random_model(run, shape, model_output_size(run, manifest), seed)

@@ -1,0 +1,180 @@
+"""Rank 0: gives leaves to blocks that have nothing to do, and takes them back from blocks that died."""
+
+import time
+from pathlib import Path
+
+from mpi4py import MPI
+
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.search import MpiPoolConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.executors.mpi_pool.failure_log import FailureLog, NoGroupLeftError
+from nnlo_lib.executors.mpi_pool.heartbeat import HeartbeatMonitor
+from nnlo_lib.executors.mpi_pool.protocol import (
+    ASSIGN_TAG,
+    GROUP_LOST_TAG,
+    QUIT_TAG,
+    REPORT_TAG,
+    STOP_TAG,
+)
+from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
+from nnlo_lib.executors.mpi_pool.world import LIVENESS_CHECK_INTERVAL_S, MESSAGE_POLL_INTERVAL_S, PoolWorld
+from nnlo_lib.search.study.trial import FoldTask, Result, read_result
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.train.preemption import StopFlag
+
+logger = get_logger(__name__)
+
+SAVE_TIMEOUT_S = 900.0  # seconds for all to save and stop; the launcher ends who does not
+
+
+def heartbeat_file(folder: Path, block: int) -> Path:
+    """Return the file in which a block's leader beats."""
+    return SearchPaths(folder).state.pool_heartbeats / str(block)
+
+
+class Coordinator:
+    """The executor of an allocation's blocks; all ranks but this one belong to one. stop: the signals of this rank.
+
+    tally: what the blocks have done.
+    """
+
+    def __init__(
+        self, world: PoolWorld, folder: Path, wish: MpiPoolConfig, cores: int, stop: StopFlag
+    ) -> None:
+        self._world, self._folder, self._wish, self._stop = world, folder, wish, stop
+        self._cores, self._looked, self._stop_requested = cores, time.monotonic(), False
+        self._alive = {block: HeartbeatMonitor(heartbeat_file(folder, block)) for block in world.blocks}
+        self._busy: dict[int, tuple[FoldTask, float]] = {}
+        self._queue: list[FoldTask] = []
+        self._failures, self._last = FailureLog(folder), ""
+        self._mpi_is_broken = False
+        self.utilization = PoolUtilization(len(world.blocks))
+
+    def start(self, leaf: FoldTask) -> None:
+        """Have it trained as soon as a block has nothing else to do."""
+        self._queue.append(leaf)
+        if not self._failures[leaf]:
+            self._hand_out()
+
+    def wait(self) -> bool:
+        """Return when a block has done its work; False when all have stopped, as was wished. Raises UserError."""
+        while not self._is_to_stop():
+            if not self._alive:
+                raise NoGroupLeftError(f"no block is left ({self._last})")
+            self._hand_out()
+            if self._receive() or self._check_liveness():
+                return True
+            time.sleep(MESSAGE_POLL_INTERVAL_S)
+        return self._stop_all()
+
+    def shut_down(self) -> bool:
+        """Send all away, who trains saves first; return whether MPI is whole, so that it can be ended as it should."""
+        whole = not (self.utilization.losses or self._mpi_is_broken or self._busy)
+        for block in self._alive:
+            for rank in self._world.members(block):
+                if block in self._busy:
+                    self._world.messenger.send(None, rank, STOP_TAG)
+                self._world.messenger.send(whole, rank, QUIT_TAG)
+        return whole
+
+    def _hand_out(self) -> None:
+        """Give what no block has died of first: what kills one block more is then all that is left to do."""
+        for block in self._alive:
+            if self._queue and block not in self._busy:
+                leaf = min(self._queue, key=self._failures.__getitem__)
+                self._queue.remove(leaf)
+                self._busy[block] = leaf, time.time()
+                work = [leaf.trial, leaf.fold, leaf.epochs]
+                self._world.messenger.send(work, self._world.members(block)[0], ASSIGN_TAG)
+
+    def _is_to_stop(self) -> bool:
+        return self._stop_requested or self._stop()
+
+    def wait_until_idle(self) -> None:
+        """Wait until no block has anything to do: its result may be there a moment before its report."""
+        end = time.monotonic() + SAVE_TIMEOUT_S
+        while self._busy and time.monotonic() < end:
+            self._receive()
+            self._check_liveness()
+            time.sleep(MESSAGE_POLL_INTERVAL_S)
+
+    def _stop_all(self) -> bool:
+        """Wait until those that train have saved."""
+        self._mpi_is_broken = True  # a message that nobody takes any more
+        for block in self._busy:
+            for rank in self._world.members(block):
+                self._world.messenger.send(None, rank, STOP_TAG)
+        self.wait_until_idle()
+        return False
+
+    def _receive(self) -> bool:
+        """Take what blocks report; say whether one has done something."""
+        if found := self._world.messenger.receive(MPI.ANY_SOURCE, GROUP_LOST_TAG):
+            rank, why = found
+            return self._remove_group((rank - 1) // self._world.size, why)
+        found = self._world.messenger.receive(MPI.ANY_SOURCE, REPORT_TAG)
+        return found is not None and self._ended((found[0] - 1) // self._world.size, *found[1])
+
+    def _ended(
+        self, block: int, status: int, error: str, started: float, ended: float, wrecked: bool
+    ) -> bool:
+        self._mpi_is_broken = self._mpi_is_broken or wrecked
+        if block not in self._busy:
+            return False
+        leaf, _ = self._busy.pop(block)
+        self.utilization.add(started, ended)
+        self._stop_requested = self._stop_requested or status == EXIT_PREEMPTED
+        if not (status or self._is_to_stop()):
+            self._hand_out()
+        if status not in (0, EXIT_PREEMPTED):
+            self._stop_requested = True
+            self._stop_all()
+            raise UserError(f"trial {leaf.trial} cannot be trained: {error or 'see leaf.log in its folder'}")
+        return True
+
+    def _check_liveness(self) -> bool:
+        """Look for the dead, now and then; say whether a leaf is over by that."""
+        if time.monotonic() - self._looked < LIVENESS_CHECK_INTERVAL_S:
+            return False
+        self._looked = time.monotonic()
+        if SearchPaths(self._folder).state.pool_stop.exists():
+            self._stop_requested = True
+        over = [self._remove_group(block, why) for block, why in self._lost()]
+        return any(over)
+
+    def _lost(self) -> list[tuple[int, str]]:
+        lost = []
+        for block, silence in self._alive.items():
+            if dead := self._world.ended_ranks(self._world.members(block)):
+                lost.append((block, f"{self._world.describe_rank(dead[0])} has ended"))
+            elif silence.poll() > self._wish.silence and not self._world.can_observe(
+                self._world.members(block)
+            ):
+                lost.append((block, f"it has been silent for {silence.seconds:.0f} s"))
+        return lost
+
+    def _remove_group(self, block: int, why: str) -> bool:
+        """Give the leaf of a broken block to another; say whether it is over, as it broke too many."""
+        if self._alive.pop(block, None) is None:
+            return False
+        for rank in self._world.members(block):
+            self._world.messenger.send(False, rank, QUIT_TAG)
+        leaf, started = self._busy.pop(block, (None, 0.0))
+        self._last = why
+        self.utilization.record_loss(block)
+        logger.warning(f"lost block {block}, {len(self._alive)} left: {why}")
+        return leaf is not None and self._requeue_task(leaf, started, why)
+
+    def _requeue_task(self, leaf: FoldTask, started: float, why: str) -> bool:
+        self._failures.add(leaf, why)
+        if read_result(self._folder, leaf):
+            return True
+        if self._failures[leaf] < self._wish.deaths:
+            self._queue.append(leaf)
+            return False
+        error = f"{self._failures[leaf]} blocks were lost while they trained this; the last as {why}"
+        result = Result(leaf, "failed", error=error, started=started, ended=time.time(), cores=self._cores)
+        result.write(self._folder)
+        return True

@@ -1,0 +1,223 @@
+"""Search in one MPI allocation: start its ranks, pass signals on, and see that nothing is left when they end."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import SearchPaths, SearchStatePaths
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.executors.mpi_pool.failure_log import FailureLog, NoGroupLeftError
+from nnlo_lib.executors.mpi_pool.protocol import NO_GROUP_STATUS
+from nnlo_lib.launch.launcher import die_with_parent, rank_environment, relay_output
+from nnlo_lib.launch.rank_processes import RankProcesses
+from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
+from nnlo_lib.launch.signals import SignalSource
+from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+
+logger = get_logger(__name__)
+
+MAX_FRUITLESS_ALLOCATIONS = 3  # allocations one after another that all died without a result
+ORPHAN_TIMEOUT_S = 120.0  # seconds that blocks have, to save and leave, after their coordinator has ended
+KEEP_ALIVE_SHELL = (
+    'trap "" USR1; "$@"; exit 0'  # a shell; by USR1 MPICH's mpiexec tells all others of a rank that died
+)
+
+
+class PoolProgress(NamedTuple):
+    """What has come of a search so far: results, and blocks that died in training."""
+
+    results: int
+    failures: int
+
+
+def allocation_size(experiment: Experiment, ranks: int | None) -> int:
+    """Return the size of the allocation: as told, else as the scheduler gave, else as `search.parallel` needs.
+
+    Raises UserError if it is not one rank and whole blocks, or if the experiment does not train in blocks.
+    """
+    search, parallel = experiment.search, experiment.parallel
+    assert search is not None
+    changed = {"parallel.ranks", "parallel.transport"} & search.space.keys()
+    if parallel.transport != "mpi" or changed:
+        what = f"search.space: {min(changed)}" if changed else "parallel.transport: simulated"
+        raise UserError(
+            f"{what} does not go with --executor mpi, whose blocks have {parallel.ranks} MPI ranks each"
+        )
+    size = parallel.ranks
+    count = ranks or int(os.environ.get("SLURM_NTASKS", 1 + search.parallel * size))
+    blocks, over = divmod(count - 1, size)
+    if over or not blocks:
+        few = 1 + max(1, blocks) * size
+        raise UserError(
+            f"--ranks {count}: one coordinates, and blocks of {size} (parallel.ranks) train; take {few} or {few + size}"
+        )
+    return count
+
+
+def search_in_pool(
+    experiment: Experiment, folder: Path, launcher: str, ranks: int, signals: SignalSource, lost: Event
+) -> int:
+    """Search with so many ranks; return 0, or 75 if it was asked to stop. Raises UserError.
+
+    folder: of the search, whose lease this process holds; lost: that it does no more.
+    """
+    return restart_until_done(
+        lambda: _allocate(experiment, folder, launcher, ranks, signals, lost),
+        lambda: _read_progress(folder),
+        lambda: bool(signals.first) or lost.is_set(),
+    )
+
+
+def restart_until_done(
+    allocate: Callable[[], int], come: Callable[[], PoolProgress], stopped: Callable[[], bool]
+) -> int:
+    """Start ranks anew when no block is left of those before, and something came of them; return the status.
+
+    Raises UserError where they would die for ever: nothing came, or VAIN times one after another no result.
+    """
+    vain = 0
+    while True:
+        before = come()
+        try:
+            return allocate()
+        except NoGroupLeftError as error:
+            after = come()
+            vain = 0 if after.results > before.results else vain + 1
+            if after == before or vain == MAX_FRUITLESS_ALLOCATIONS or stopped():
+                again = "the same command goes on from there, with as many as before"
+                raise UserError(f"{error}; {again}") from error
+            logger.warning(f"{error}; starting all ranks anew")
+
+
+def _read_progress(folder: Path) -> PoolProgress:
+    return PoolProgress(len(SearchPaths(folder).results()), FailureLog(folder).total)
+
+
+def _allocate(
+    experiment: Experiment, folder: Path, launcher: str, ranks: int, signals: SignalSource, lost: Event
+) -> int:
+    """Search in one allocation. Raises NoGroupLeftError if all of its blocks died before the search had ended."""
+    state = SearchPaths(folder).state
+    _clear(state)
+    if signals.first:
+        return EXIT_PREEMPTED
+    segments = SharedMemoryCleanup()
+    arguments = [str(folder), "--size", str(experiment.parallel.ranks), *_minutes()]
+    process = start_ranks(experiment, launcher, ranks, ["-m", "nnlo_lib.executors.mpi_pool.rank", *arguments])
+    watch = PoolWatchdog(state, ranks, process, signals, lost, experiment.parallel.peer_timeout)
+    watch.start()
+    relay_output(process)
+    process.wait()
+    watch.join()
+    segments.remove_unused()
+    if watch.start_timed_out:
+        raise UserError("no rank came up in time; what the launcher said is above")
+    return _status(state, watch.first_exits)
+
+
+def start_ranks(
+    experiment: Experiment, launcher: str, ranks: int, program: list[str]
+) -> "subprocess.Popen[bytes]":
+    """Start ranks of a Python program, of which some may die without taking the others with them."""
+    variables = rank_environment(experiment.parallel)
+    variables.pop("NNLO_TERMINAL", None)
+    rank, words = [sys.executable, *program], shlex.split(launcher)
+    if "srun" in launcher:
+        words += [
+            "--kill-on-bad-exit=0",
+            "--wait=0",
+            f"--cpus-per-task={experiment.parallel.threads_per_rank}",
+        ]
+    elif _is_hydra(words, variables):
+        words, rank = [*words, "-disable-auto-cleanup"], ["sh", "-c", KEEP_ALIVE_SHELL, "rank", *rank]
+    try:
+        return subprocess.Popen(
+            [*words, "-n", str(ranks), *rank], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"cannot start the ranks by '{launcher}': {error}") from error
+
+
+def _is_hydra(words: list[str], variables: dict[str, str]) -> bool:
+    """Ask a launcher whether it is MPICH's; its kind, Intel's and others', has the same options."""
+    try:
+        asked = subprocess.run(
+            [*words, "--version"], env=variables, capture_output=True, text=True, timeout=15,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "hydra" in asked.stdout.lower()
+
+
+def _minutes() -> list[str]:
+    left = TimeLimit(None, BatchJob.current()).seconds_left
+    return ["--minutes", str(left / 60)] if left < float("inf") else []
+
+
+def _clear(state: SearchStatePaths) -> None:
+    """Forget the allocation before; ranks of it that are left on this host are waited for, and ended."""
+    RankProcesses(state.ranks).wait_then_kill(EXIT_GRACE_S)
+    for folder in (state.ranks, state.pool_heartbeats):
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in (state.pool_outcome, state.pool_stop):
+        file.unlink(missing_ok=True)
+
+
+def _status(state: SearchStatePaths, first: list[str]) -> int:
+    try:
+        outcome = json.loads(state.pool_outcome.read_text())
+    except FileNotFoundError:
+        who = "the coordinator, rank 0," if "0" in first else "the coordinator"
+        logger.error(f"{who} ended without a word; the same command goes on from there")
+        return 1
+    if outcome["status"] == NO_GROUP_STATUS:
+        raise NoGroupLeftError(outcome["error"])
+    if outcome["status"] == EXIT_USER_ERROR:
+        raise UserError(outcome["error"])
+    if outcome["error"]:
+        logger.error(outcome["error"])
+    return int(outcome["status"])
+
+
+class PoolWatchdog(Watchdog):
+    """Watches the ranks of an allocation, which outlive each other."""
+
+    def __init__(
+        self, state: SearchStatePaths, expected: int, child: "subprocess.Popen[bytes]", signals: SignalSource, lost: Event,
+        timeout: float,
+    ) -> None:  # fmt: skip
+        super().__init__(RankProcesses(state.ranks), expected, child, signals, lost, timeout)
+        self._state, self._alone = state, 0.0
+        self._coordinator: ProcessIdentity | None = None
+
+    def _forward_signal(self) -> None:
+        """Pass on a wish to stop, also by a file; end blocks that do not leave when their coordinator has ended."""
+        super()._forward_signal()
+        if self._signals.first:
+            self._state.pool_stop.touch()
+        if self._has_ended():
+            self._alone = self._alone or time.monotonic()
+            if time.monotonic() - self._alone > ORPHAN_TIMEOUT_S:
+                self._child.kill()
+
+    def _has_ended(self) -> bool:
+        note = self._state.ranks / "0"
+        if self._coordinator is None and note.exists():
+            self._coordinator = ProcessIdentity(**json.loads(note.read_text()))
+        return self._coordinator is not None and self._coordinator.is_dead

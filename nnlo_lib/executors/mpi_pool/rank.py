@@ -1,0 +1,143 @@
+"""One process of an allocation of blocks: `python -m nnlo_lib.executors.mpi_pool.rank FOLDER --size N`, started by MPI."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.executors.mpi_pool.coordinator import Coordinator, heartbeat_file
+from nnlo_lib.executors.mpi_pool.failure_log import NoGroupLeftError
+from nnlo_lib.executors.mpi_pool.heartbeat import Heartbeat
+from nnlo_lib.executors.mpi_pool.protocol import GROUP_LOST_TAG, NO_GROUP_STATUS
+from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
+from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, PoolWorld
+from nnlo_lib.executors.progress import ProgressLogger
+from nnlo_lib.launch.launcher import die_with_parent
+from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.study.loop import run_study
+from nnlo_lib.search.study.storage import load_study, read_config
+from nnlo_lib.search.study.study import Study
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.train.process import exit_process
+from nnlo_lib.train.rank_status import register_rank
+
+logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # as `python -m` it is __main__
+
+FLUSH_TIME_S = 0.5  # seconds, for the last words of a rank
+GroupRole = Callable[[PoolWorld, PoolStopFlag], bool]  # a rank's, in a block; returns whether MPI is whole
+
+
+def main() -> None:
+    """Be one rank until the search has ended, or was asked to stop, or this rank's block is broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="results/<experiment>/search")
+    parser.add_argument("--size", type=int, required=True, help="ranks of a block")
+    parser.add_argument("--minutes", type=float, help="until the scheduler ends the job")
+    options = parser.parse_args()
+    limit = TimeLimit(options.minutes, BatchJob.current())
+    run_pool_rank(
+        options.folder, options.size, lambda world, wish: _train(world, options.folder, wish, limit), limit
+    )
+
+
+def run_pool_rank(folder: Path, size: int, part: GroupRole, limit: TimeLimit) -> None:
+    """Coordinate, or play a part in a block; then leave, which does not return."""
+    die_with_parent(signal.SIGKILL)
+    world = PoolWorld(size)
+    wish = _install_signal_handlers(PoolStopFlag(world, limit.seconds_left))
+    register_rank(SearchPaths(folder).state.folder, world.rank)
+    try:
+        if world.rank == COORDINATOR_RANK:
+            whole = _coordinate(world, folder, wish)
+        else:
+            if world.rank == world.members(world.block)[0]:
+                Heartbeat(heartbeat_file(folder, world.block))
+            whole = part(world, wish)
+    except PeerLostError as error:
+        whole = False
+        world.messenger.send(f"{world.describe_rank(world.rank)}: {error}", COORDINATOR_RANK, GROUP_LOST_TAG)
+    _leave(world, whole)
+
+
+def _install_signal_handlers(wish: PoolStopFlag) -> PoolStopFlag:
+    """Listen to signals; USR1 only if whoever started us does not say by ignoring it that it means something else."""
+    ignored = signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    wish.install_handlers()
+    if ignored:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    return wish
+
+
+def _train(world: PoolWorld, folder: Path, wish: PoolStopFlag, limit: TimeLimit) -> bool:
+    from nnlo_lib.executors.mpi_pool.gpu_assignment import assign_gpus
+    from nnlo_lib.executors.mpi_pool.rank_group import RankGroup
+    from nnlo_lib.executors.mpi_pool.worker import (
+        GroupTrainer,
+        failing_train_function,
+        run_group_leader,
+        run_group_member,
+    )
+    from nnlo_lib.train.process import tune_malloc_and_timers
+    from nnlo_lib.train.task import Task
+
+    tune_malloc_and_timers()
+    crew = RankGroup(world, wish)
+    short = crew.first_fault(assign_gpus(world, read_config(folder)))
+    if world.rank == world.members(world.block)[0]:
+        return run_group_leader(
+            world, failing_train_function(short) if short else GroupTrainer(world, crew, folder, wish, limit)
+        )
+    return run_group_member(world, lambda text: crew.train(Task.parse(text)))
+
+
+def _coordinate(world: PoolWorld, folder: Path, wish: PoolStopFlag) -> bool:
+    """Search to the end, and say what became of it; return whether MPI is whole."""
+    experiment = read_config(folder)
+    search = experiment.search
+    assert search is not None
+    coordinator = Coordinator(
+        world, folder, search.blocks, world.size * experiment.parallel.threads_per_rank, wish
+    )
+    try:
+        parallel = search.parallel if search.order == "fixed" else len(world.blocks) + search.blocks.ahead
+        study = Study(folder, search, experiment.train.epochs, build_sampler(search), parallel)
+        done = run_study(study, ProgressLogger(coordinator, load_study(folder)))
+        coordinator.wait_until_idle()
+        status, error = 0 if done else EXIT_PREEMPTED, ""
+    except NoGroupLeftError as end:
+        status, error = NO_GROUP_STATUS, str(end)
+    except UserError as mistake:
+        status, error = EXIT_USER_ERROR, str(mistake)
+    except Exception:
+        status, error = 1, traceback.format_exc()
+    logger.info(coordinator.utilization.text())
+    state = SearchPaths(folder).state
+    coordinator.utilization.write(state.folder)
+    with atomic_write(state.pool_outcome) as part:
+        part.write_text(json.dumps({"status": status, "error": error}))
+    return coordinator.shut_down()
+
+
+def _leave(world: PoolWorld, whole: bool) -> None:
+    """End without taking the interpreter apart; nor MPI if it would wait for what never comes."""
+    if whole:
+        exit_process(0)
+    world.messenger.linger(FLUSH_TIME_S)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

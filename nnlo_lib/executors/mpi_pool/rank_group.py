@@ -1,0 +1,107 @@
+"""The ranks of a block: they train together, one task after the other, and nothing is left of the one before."""
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from mpi4py import MPI
+
+from nnlo_lib.comm.mpi.communicator import ABANDONED_COMMUNICATORS, MPICommunicator
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.mpi_pool.protocol import FAILURE_TAG_BASE
+from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
+from nnlo_lib.executors.mpi_pool.world import PoolWorld
+from nnlo_lib.train.rank import reduction_mode, train_rank
+from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped
+from nnlo_lib.train.task import Task
+
+GROUP_SYNC_TIMEOUT_S = 600.0  # seconds for the ranks of a block to meet after a training
+
+
+class RankGroup:
+    """This rank among those of its block. wish: says when to pause."""
+
+    def __init__(self, world: PoolWorld, wish: PoolStopFlag) -> None:
+        self._world, self._wish = world, wish
+        self._group_comm = MPICommunicator(world.comm, timeout=GROUP_SYNC_TIMEOUT_S)
+        self._number = FAILURE_TAG_BASE
+
+    def first_fault(self, fault: str) -> str:
+        """Return the first fault of a rank of the block, empty if none has one; all ranks call it."""
+        return next(filter(None, self._group_comm.gather(fault)), "")
+
+    def train(self, task: Task) -> list[int]:
+        """Train; return the exit status that each rank would have, who leaves word in the run folder, as ever.
+
+        Raises PeerLostError if the block is broken.
+        """
+        self._number += 1
+        self._wish.peer_failed = lambda: bool(self._peer_failure())
+        ranks = self._group_comm.duplicate()
+        with redirect_output(task.paths.trial_log):
+            status, comm, failed = self._try(task, ranks)
+        endings = self._group_comm.gather([status, failed])
+        if any(failed for _, failed in endings):
+            comm.abandon() if comm else ABANDONED_COMMUNICATORS.append(ranks)
+        elif comm:
+            comm.free()
+        gc.collect()
+        return [status for status, _ in endings]
+
+    def _try(self, task: Task, ranks: MPI.Intracomm) -> tuple[int, MPICommunicator | None, bool]:
+        """Return status and communicator, and whether it ended in failure, which the others then know."""
+        comm, parallel = None, task.run.parallel
+        try:
+            register_rank(task.state, self._group_comm.rank)
+            torch.set_num_threads(parallel.threads_per_rank)
+            comm = MPICommunicator(ranks, reduction_mode(task.run), parallel.peer_timeout, self._peer_failure)
+            _refuse_what_does_not_fit(task, comm.size)
+            done = train_rank(task, comm, self._wish)
+            return 0 if done else report_stopped(task.state, comm.rank, self._wish.signal), comm, False
+        except BaseException as error:
+            self._send_failure()
+            return report_failure(task.state, self._group_comm.rank, error), comm, True
+
+    def _send_failure(self) -> None:
+        for rank in self._world.members(self._world.block):
+            if rank != self._world.rank:
+                self._world.messenger.send(self._group_comm.rank, rank, self._number)
+
+    def _peer_failure(self) -> str:
+        """Say who has failed, if somebody has."""
+        return (
+            "another rank has failed"
+            if self._world.messenger.has_message(MPI.ANY_SOURCE, self._number)
+            else ""
+        )
+
+
+def _refuse_what_does_not_fit(task: Task, size: int) -> None:
+    parallel = task.run.parallel
+    if (parallel.transport, parallel.ranks) != ("mpi", size):
+        raise UserError(
+            f"parallel: {parallel.ranks} ranks by {parallel.transport} do not fit a block, {size} ranks by mpi"
+        )
+
+
+@contextmanager
+def redirect_output(path: Path) -> Iterator[None]:
+    """Append what this process says to a file; where the disk refuses, it is said as before."""
+    before = [(stream, os.dup(stream)) for stream in (1, 2)]
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            for stream, _ in before:
+                os.dup2(file.fileno(), stream)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for stream, kept in before:
+            os.dup2(kept, stream)
+            os.close(kept)

@@ -1,0 +1,53 @@
+"""What makes a rank of a block pause in the middle of a training."""
+
+import time
+from collections.abc import Callable
+from threading import Event
+
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.executors.mpi_pool.protocol import STOP_TAG
+from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, LIVENESS_CHECK_INTERVAL_S, PoolWorld
+from nnlo_lib.train.preemption import StopFlag
+
+MESSAGE_CHECK_INTERVAL_S = 0.02  # seconds between two looks for messages, which cost microseconds
+
+
+class PoolStopFlag(StopFlag):
+    """A signal, the time limit, the coordinator's word or its end; a fellow's failure too, which the next call raises.
+
+    failed: says whether a fellow has failed; lost: that the run folder is another's.
+    """
+
+    def __init__(self, world: PoolWorld, limit: float = float("inf")) -> None:
+        super().__init__(limit)
+        self._world, self.lost = world, Event()
+        self.peer_failed: Callable[[], bool] = bool
+        self._glanced = self._looked = 0.0
+
+    @property
+    def first(self) -> str:
+        """The name of the first signal that came, empty if none did."""
+        self._stop_requested()
+        return self.signal or ""
+
+    def __call__(self) -> bool:
+        """Say whether to pause. Raises PeerLostError if the run folder is another's: nothing may be written there."""
+        if self.lost.is_set():
+            raise PeerLostError("the run folder is gone, or another nnlo took it over")
+        return super().__call__() or self._stop_requested()
+
+    def _stop_requested(self) -> bool:
+        now = time.monotonic()
+        if now - self._glanced < MESSAGE_CHECK_INTERVAL_S:
+            return False
+        self._glanced = now
+        if self._world.messenger.has_message(COORDINATOR_RANK, STOP_TAG) or self._is_orphan(now):
+            self.signal = self.signal or "SIGTERM"
+            return True
+        return self.peer_failed()
+
+    def _is_orphan(self, now: float) -> bool:
+        if now - self._looked < LIVENESS_CHECK_INTERVAL_S:
+            return False
+        self._looked = now
+        return bool(self._world.ended_ranks([COORDINATOR_RANK]))

@@ -1,0 +1,73 @@
+"""A line for each trial that has ended, while a search goes on."""
+
+import math
+import textwrap
+import time
+
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.search.study.folds import next_fold
+from nnlo_lib.search.study.loop import Executor
+from nnlo_lib.search.study.objective import mean_and_error
+from nnlo_lib.search.study.plain_text import format_duration, with_error
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.storage import StoredStudy
+from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.search.study.trial_summary import summarize_trial
+
+logger = get_logger(__name__)
+
+MAX_REASON_LENGTH = 100  # letters of a reason
+
+
+class ProgressLogger:
+    """An executor that tells what the one inside it has done. record: reads the search as it is on disk."""
+
+    def __init__(self, inner: Executor, record: StoredStudy) -> None:
+        self._inner, self._record, self._begun = inner, record, time.monotonic()
+        self._told = set(finished_rungs(record.snapshot))
+
+    def start(self, leaf: FoldTask) -> None:
+        """Pass it on."""
+        self._inner.start(leaf)
+
+    def wait(self) -> bool:
+        """Wait as the executor does, and tell what has ended."""
+        goes_on = self._inner.wait()
+        self._record = self._record.refreshed()
+        for rung in finished_rungs(self._record.snapshot):
+            if rung not in self._told:
+                logger.info(format_progress(self._record.snapshot, *rung, time.monotonic() - self._begun))
+                self._told.add(rung)
+        return goes_on
+
+
+def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
+    """Return trials and the epochs at which they have ended, or wait for what comes of others."""
+    return [
+        (trial.number, epochs)
+        for trial in known.trials
+        for epochs in known.rungs(trial.number)
+        if known.mean_value(trial.number, epochs) is not None
+        and (epochs < known.rungs(trial.number)[-1] or next_fold(known, trial.number) is None)
+    ]
+
+
+def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: float) -> str:
+    """Say what came of a trial after so many epochs, and how far the search is."""
+    best = known.best_trial()
+    leader = (
+        f"best {summarize_trial(known, best).objective:.5g}, trial {best}" if best is not None else "none yet"
+    )
+    done = len({number for number, _ in finished_rungs(known)})
+    said = _outcome(known, trial, epochs)
+    return f"trial {trial}{said}  ({leader})  {done}/{known.search.trials}, {format_duration(seconds)}"
+
+
+def _outcome(known: StudySnapshot, trial: int, epochs: int) -> str:
+    worth, objective = known.mean_value(trial, epochs), known.search.objective
+    if worth is None or math.isinf(worth):
+        there = summarize_trial(known, trial)
+        return f" {there.state}: {textwrap.shorten(there.reason, MAX_REASON_LENGTH)}"
+    rung = f" after epoch {epochs}" if epochs < known.epochs else ""
+    mean, error = mean_and_error(known.leading_fold_values(trial, epochs))
+    return f"{rung}  {objective.metric} {with_error(objective.sign * mean, error)}"

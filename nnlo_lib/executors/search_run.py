@@ -1,0 +1,102 @@
+"""A whole search in one process, without Snakemake: decide, train, report."""
+
+from pathlib import Path
+from threading import Event
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import SearchPaths, manifest_of
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.executors.factory import EXECUTORS
+from nnlo_lib.executors.progress import ProgressLogger
+from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.report.search.result_text import report_outcome
+from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.study.loop import Executor, run_study
+from nnlo_lib.search.study.replay import replay
+from nnlo_lib.search.study.storage import load_study, search_folder, write_config
+from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.trial import decisions_in_order, read_trials
+from nnlo_lib.state.lease import Lease
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+
+logger = get_logger(__name__)
+
+
+def run_search(
+    experiment: Experiment, launcher: str, executor: str = "local", ranks: int | None = None
+) -> int:
+    """Search to the end; return 0, or 75 if it was asked to stop: the same command goes on. Raises UserError.
+
+    ranks: of the allocation of the executor `mpi`.
+    """
+    if experiment.search is None:
+        raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
+    folder, signals = search_folder(experiment), SignalRecorder()
+    lease = Lease(SearchPaths(folder).state.folder)
+    lease.acquire(False, lambda: bool(signals.first))
+    try:
+        experiment = freeze_or_verify_settings(folder, experiment)
+        _prepare(experiment)
+        write_config(experiment)
+        if executor == "mpi":
+            status = _search_in_pool(experiment, folder, launcher, ranks, signals, lease.lost)
+        else:
+            status = _search(experiment, folder, EXECUTORS[executor](folder, launcher, signals), lease.lost)
+        return _report_outcome(folder, status)
+    finally:
+        lease.release()
+
+
+def replay_search(experiment: Experiment) -> int:
+    """Make each decision of a search again from what it knew; return 1 and say so if one comes out otherwise."""
+    if experiment.search is None:
+        raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
+    folder = search_folder(experiment)
+    if not SearchPaths(folder).settings.exists():
+        raise UserError(f"{folder}: no search has begun there")
+    settings = freeze_or_verify_settings(folder, experiment).search
+    assert settings is not None
+    found = replay(folder, settings, experiment.train.epochs, build_sampler(settings))
+    count = len(decisions_in_order(read_trials(folder)))
+    print("\n".join(found) if found else f"{folder}: all {count} decisions come out as they were")
+    return int(bool(found))
+
+
+def _search(experiment: Experiment, folder: Path, executor: Executor, lost: Event) -> int:
+    assert experiment.search is not None
+    study = Study(
+        folder, experiment.search, experiment.train.epochs, build_sampler(experiment.search), experiment.search.parallel
+    )  # fmt: skip
+    done = run_study(study, ProgressLogger(executor, load_study(folder)), lost)
+    return 0 if done else EXIT_PREEMPTED
+
+
+def _search_in_pool(
+    experiment: Experiment,
+    folder: Path,
+    launcher: str,
+    ranks: int | None,
+    signals: SignalRecorder,
+    lost: Event,
+) -> int:
+    from nnlo_lib.executors.mpi_pool.pool_launcher import allocation_size, search_in_pool
+
+    count = allocation_size(experiment, ranks)
+    return search_in_pool(experiment, folder, launcher, count, signals, lost)
+
+
+def _report_outcome(folder: Path, status: int) -> int:
+    if status == EXIT_PREEMPTED:
+        logger.info(f"{folder}: stopped; the same command goes on from there")
+    elif not status:
+        report_outcome(folder)
+    return status
+
+
+def _prepare(experiment: Experiment) -> None:
+    manifest = Path(manifest_of(experiment))
+    if not manifest.exists():
+        prepare_dataset(experiment.data, manifest.parent)

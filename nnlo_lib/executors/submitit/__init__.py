@@ -1,0 +1,1 @@
+"""The executor that submits trials as batch jobs through submitit."""

@@ -1,0 +1,107 @@
+"""Leaves as jobs of Slurm, or of this machine where there is none, by submitit and without Snakemake."""
+
+import time
+from pathlib import Path
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
+from nnlo_lib.executors.restarts import RestartPolicy
+from nnlo_lib.executors.submitit.job import TrialJob
+from nnlo_lib.executors.submitit.job_record import JobRecord
+from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
+from nnlo_lib.executors.submitit.queue import JobQueue, log_of
+from nnlo_lib.executors.submitit.slurm import SlurmQueue, has_slurm
+from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.search.study.storage import read_config
+from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.search.study.trial_run import fold_task_run
+from nnlo_lib.state.retry_policy import memory_for_next_attempt
+
+logger = get_logger(__name__)
+
+RESULT_POLL_INTERVAL_S = 0.2  # seconds between two looks for results
+
+
+class SubmititExecutor:
+    """Train leaves as jobs of a queue; those that a driver before this one has submitted are found again."""
+
+    def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
+        self._folder, self._signals = folder, signals
+        self._experiment = read_config(folder)
+        self._queue = _build_queue(folder, self._experiment, launcher)
+        self._jobs: dict[FoldTask, JobRecord] = {}
+        self._tries = RestartPolicy(folder)
+        self._looked, self._missed = time.monotonic(), set[JobRecord]()
+
+    def start(self, leaf: FoldTask) -> None:
+        """Queue a job for a leaf that has none."""
+        if found := self._queue.find(leaf):
+            logger.info(f"trial {leaf.trial}, fold {leaf.fold} goes on as job {found.job}")
+            self._tries.record_start(leaf, lives=True)
+            self._keep(leaf, found)
+        else:
+            self._submit(leaf)
+
+    def wait(self) -> bool:
+        """Return when a result is there; False after a signal. Raises UserError if a leaf cannot be trained."""
+        while not self._signals.first:
+            if ended := [leaf for leaf in self._jobs if leaf.result_path(self._folder).exists()]:
+                for leaf in ended:
+                    del self._jobs[leaf]
+                return True
+            try:
+                self._check_jobs()
+            except UserError:
+                self._shut_down()
+                raise
+            time.sleep(RESULT_POLL_INTERVAL_S)
+        return self._shut_down()
+
+    def _shut_down(self) -> bool:
+        if self._jobs:
+            logger.info(self._queue.shut_down(self._jobs.values()))
+        return False
+
+    def _check_jobs(self) -> None:
+        """Start again what has ended without a result: twice not seen, for a result may be seen late."""
+        if time.monotonic() - self._looked < self._queue.poll_interval_s:
+            return
+        ended = self._queue.ended(self._jobs.values())
+        gone, self._missed = ended & self._missed, ended
+        for leaf in [leaf for leaf, ticket in self._jobs.items() if ticket in gone]:
+            if not leaf.result_path(self._folder).exists():
+                self._resubmit(leaf)
+        self._looked = time.monotonic()
+
+    def _resubmit(self, leaf: FoldTask) -> None:
+        ticket = self._jobs.pop(leaf)
+        if self._queue.was_cancelled(ticket):
+            raise UserError(
+                f"job {ticket.job} (trial {leaf.trial}, fold {leaf.fold}) was cancelled, so the search stops; the same "
+                f"command submits it again"
+            )
+        self._tries.record_exit(leaf, log_of(self._folder, ticket))
+        logger.info(
+            f"job {ticket.job} ended without a result: trial {leaf.trial}, fold {leaf.fold} is submitted again"
+        )
+        self._submit(leaf)
+
+    def _submit(self, leaf: FoldTask) -> None:
+        run = fold_task_run(self._experiment, self._folder, leaf)
+        memory = memory_for_next_attempt(run.resources.mem_mb, self._tries.attempts(leaf))
+        job = TrialJob(self._folder.absolute(), leaf, self._queue.launcher, self._tries.record_start(leaf))
+        self._keep(leaf, self._queue.submit(job, run, memory))
+
+    def _keep(self, leaf: FoldTask, ticket: JobRecord) -> None:
+        ticket.write(self._folder, leaf)
+        self._jobs[leaf] = ticket
+
+
+def _build_queue(folder: Path, experiment: Experiment, launcher: str) -> JobQueue:
+    if has_slurm():
+        return SlurmQueue(folder, f"nnlo-{experiment.name}", launcher)
+    warn_if_gpus_are_few(experiment)
+    logger.info("there is no Slurm here, so submitit's jobs are processes of this machine")
+    return LocalProcessQueue(folder, launcher)

@@ -1,0 +1,38 @@
+"""The job of a leaf, on disk, so that the next driver finds it: job-9.json beside epochs-9.json."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.search.study.trial import FoldTask
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """cluster: submitit's name for it; job: its number there; process: that has the job, where there is no cluster."""
+
+    cluster: str
+    job: str
+    process: ProcessIdentity | None = None
+
+    @classmethod
+    def read(cls, search: Path, leaf: FoldTask) -> "JobRecord | None":
+        """Return the last job of a leaf, if it had one."""
+        try:
+            values = json.loads(_path(search, leaf).read_text())
+        except FileNotFoundError:
+            return None
+        process = values.pop("process")
+        return cls(**values, process=ProcessIdentity(**process) if process else None)
+
+    def write(self, search: Path, leaf: FoldTask) -> None:
+        """Write it, in one move."""
+        with atomic_write(_path(search, leaf)) as part:
+            part.write_text(json.dumps(asdict(self)))
+
+
+def _path(search: Path, leaf: FoldTask) -> Path:
+    return SearchPaths(search).job_record(leaf.trial, leaf.fold, leaf.epochs)

@@ -1,0 +1,118 @@
+"""Train one leaf of a search: whatever comes of it is a result, unless it was asked to stop."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.paths import manifest_of
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.exit_reason import RESUMABLE_REASONS, TRANSIENT_REASONS
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.launch.attempt import LaunchOptions, run_attempt_and_requeue
+from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, read_result, read_trial
+from nnlo_lib.search.study.trial_run import trial_run
+from nnlo_lib.state import attempts
+from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.retry_policy import MAX_MEMORY_INCREASES
+from nnlo_lib.train.task import Task
+
+MAX_ATTEMPTS = 3  # of a leaf that chance ended
+Attempted = Callable[[Task, LaunchOptions], AttemptOutcome]
+
+
+def train_fold_task(
+    experiment: Experiment,
+    folder: Path,
+    leaf: FoldTask,
+    wishes: LaunchOptions,
+    attempted: Attempted = run_attempt_and_requeue,
+) -> int:
+    """Train until the leaf is done; return 0 with its result on disk, 75 saved and stopped, 1 try again, 2 the disk.
+
+    folder: of the search. A failure that would come again is a result. Raises UserError if somebody else trains it.
+    """
+    if read_result(folder, leaf):
+        return 0
+    point = read_trial(folder, leaf.trial).point
+    manifest = DataManifest.load(Path(manifest_of(experiment)))  # a fault of which is no point's
+    try:
+        too_large = _too_large(experiment, trial_run(experiment, point), manifest)
+    except UserError as error:
+        return _publish(folder, Result(leaf, "failed", error=str(error)))
+    if too_large:
+        return _publish(folder, Result(leaf, "unwanted", error=too_large))
+    task, started = task_of(experiment, folder, leaf, point), time.time()
+    outcome = _tried(task, wishes, attempted)
+    if read_result(folder, leaf):  # of another job, that was waited for
+        return 0
+    if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(task, outcome, wishes):
+        return outcome.exit_status
+    lost = attempts.interrupted_seconds(attempts.read_attempts(task.state), started)
+    result = replace(_result(task, leaf, outcome), started=started, ended=time.time(), interrupted=lost)
+    return _publish(folder, result)
+
+
+def _tried(task: Task, wishes: LaunchOptions, attempted: Attempted) -> AttemptOutcome:
+    """Try again what chance ended."""
+    outcome = attempted(task, wishes)
+    for _ in range(MAX_ATTEMPTS - 1):
+        if outcome.reason not in TRANSIENT_REASONS:
+            break
+        outcome = attempted(task, wishes)
+    return outcome
+
+
+def _may_get_more_memory(task: Task, outcome: AttemptOutcome, wishes: LaunchOptions) -> bool:
+    """Tell whether the scheduler can be asked again, for more."""
+    asks = outcome.reason == "out of memory" and wishes.attempt_number is not None
+    return asks and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
+
+
+def _result(task: Task, leaf: FoldTask, outcome: AttemptOutcome) -> Result:
+    resources = RunResources(task.run)
+    return Result(
+        leaf, "finished" if outcome.reason == "finished" else "failed", _rows(task, leaf.epochs), outcome.error,
+        cores=resources.cores, gpus=resources.gpus,
+    )  # fmt: skip
+
+
+def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
+    """Return the history up to an epoch."""
+    try:
+        lines = task.paths.state.history.read_text().splitlines()
+    except FileNotFoundError:
+        return ()
+    rows = [json.loads(line) for line in lines]
+    return tuple(row for row in rows if row["epoch"] <= epochs)
+
+
+def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
+    """Say so if the model has more parameters than the objective allows. Raises UserError if it cannot be built."""
+    search = experiment.search
+    most = search.objective.max_parameters if search else None
+    if most is None:
+        return ""
+    from nnlo_lib.executors.model_size import count_parameters
+
+    count = count_parameters(run, manifest, experiment.seeds[0])
+    return f"{count:,} parameters, and search.objective.max_parameters is {most:,}" if count > most else ""
+
+
+def _publish(folder: Path, result: Result) -> int:
+    result.write(folder)
+    return 0
+
+
+def task_of(experiment: Experiment, folder: Path, leaf: FoldTask, point: SearchPoint) -> Task:
+    """Return the training of a leaf; folder: of the search."""
+    assert experiment.search is not None, "only a search has leaves"
+    folds = experiment.search.folds.k
+    run = trial_run(experiment, point)
+    return Task(
+        experiment.name, f"trial {leaf.trial}", run, experiment.seeds[0], leaf.fold if folds > 1 else None, folds,
+        Path(manifest_of(run)), leaf.run_folder(folder), leaf.epochs,
+    )  # fmt: skip

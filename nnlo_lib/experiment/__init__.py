@@ -1,0 +1,1 @@
+"""Read an experiment file into a checked Experiment."""

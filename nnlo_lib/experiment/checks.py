@@ -1,0 +1,132 @@
+"""Check an experiment whose keys and values are valid one by one: do they fit together?"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from nnlo_lib.config import Experiment, Run, merge_settings
+from nnlo_lib.config.rules.combinations import unused_settings
+from nnlo_lib.config.rules.watched_metrics import unvalidated_metrics
+from nnlo_lib.experiment.validation_messages import Mistake, shown, validation_mistakes
+from nnlo_lib.experiment.yaml_source import KeyPath
+
+Settings = Mapping[str, Any]  # the experiment as it was written
+Check = Callable[[Experiment, Settings], Iterator[Mistake]]
+
+
+def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
+    """Return what the first failing check finds: later checks rely on those before."""
+    found = (list(check(experiment, settings)) for check in CHECKS)
+    return next(filter(None, found), [])
+
+
+def _run_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Check each run with its overrides merged in."""
+    base = experiment.settings
+    for name, changes in experiment.runs.items():
+        for key, message in validation_mistakes(Run, merge_settings(base, changes)):
+            yield ("runs", name, *key), message
+
+
+def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mistake]:
+    """Find what is written for one run and not used by its algorithm, or written for all and used by none."""
+    runs = {name: _unused(run) for name, run in experiment.variants.items()}
+    for name, faults in runs.items():
+        own = (key for key in faults if _is_set(settings, "runs", name, *key))
+        yield from ((("runs", name, *key), faults[key]) for key in own)
+    if experiment.search is None or "algorithm.name" not in experiment.search.space:
+        of_all = [*runs.values(), *([_unused(experiment)] if experiment.search else [])]
+        shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
+        yield from ((key, of_all[0][key]) for key in shared if _is_set(settings, *key))
+        yield from _unused_search_mistakes(experiment)
+
+
+def _unused_search_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    for searched in experiment.search.space if experiment.search else ():
+        faults = (what for key, what in _unused(experiment).items() if searched.startswith(".".join(key)))
+        yield from ((("search", "space", searched), what) for what in faults)
+
+
+def _unused(run: Run) -> dict[KeyPath, str]:
+    return {key: what for what, key in unused_settings(run)}
+
+
+def _is_set(settings: Any, *key: str) -> bool:
+    """Tell whether something is written below nested keys."""
+    for part in key:
+        settings = settings.get(part) if isinstance(settings, Mapping) else None
+    return settings is not None
+
+
+def _data_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Find runs that want other originals of one data set, or other shards of one store: all share one copy."""
+    first: dict[KeyPath, Any] = {}
+    for name, run in experiment.variants.items():
+        data = run.data.model_dump(mode="json")
+        store = data["dataset"], data["format"]
+        for key, *shared in (("source", store[0]), ("reader", store[0]), ("shard_size", *store)):
+            other = first.setdefault((key, *shared), data[key])
+            if other != data[key]:
+                what = f"another run has {shown(other)}, and all share one copy of the data"
+                yield ("runs", name, "data", key), what
+
+
+def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Find runs in which something that is never measured is to decide."""
+    for name, run in experiment.variants.items():
+        for key, metric in unvalidated_metrics(run) if experiment.folds == 1 else ():
+            at = ("runs", name) if experiment.runs else ()
+            yield (*at, "train", key), f"watches {metric}, but no sample validates; set data.validation"
+
+
+def _missing_extras(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Find runs that want to be observed by what is not installed."""
+    for name, run in experiment.variants.items():
+        if lacking := run.observe.missing_package:
+            yield ("runs", name, "observe", "tensorboard"), lacking
+
+
+def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Find runs whose graph cannot be made, or is not what their algorithm needs, for some seed."""
+    runs = {
+        name: run for name, run in experiment.variants.items() if run.algorithm.capabilities.graph_properties
+    }
+    if not runs:
+        return
+    from nnlo_lib.topology.requirements import topology_error
+
+    for name, run in runs.items():
+        fault = next(filter(None, (topology_error(run, seed) for seed in experiment.seeds)), None)
+        if fault:
+            yield ("runs", name, "topology"), fault
+
+
+def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Find what a search may try that no training can be."""
+    if experiment.search is None:
+        return iter(())
+    from nnlo_lib.search.space.validate import find_search_mistakes
+
+    return find_search_mistakes(
+        with_model_parameter_ranges(experiment), lambda run: validation_mistakes(Run, run)
+    )
+
+
+def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
+    """Add to the space what the model's function says of its arguments."""
+    if experiment.search is None:
+        return experiment
+    from nnlo_lib.search.space.skopt_dimensions import read_model_space
+
+    space = read_model_space(experiment.model) | experiment.search.space
+    return experiment.model_copy(update={"search": experiment.search.model_copy(update={"space": space})})
+
+
+CHECKS: tuple[Check, ...] = (
+    _run_mistakes,
+    _unused_mistakes,
+    _data_mistakes,
+    _unvalidated_metric_mistakes,
+    _missing_extras,
+    _graph_mistakes,
+    _search_mistakes,
+)

@@ -1,0 +1,47 @@
+"""Read an experiment file; every mistake is shown with file, line and what to write instead."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.checks import find_mistakes, with_model_parameter_ranges
+from nnlo_lib.experiment.overrides import apply_overrides
+from nnlo_lib.experiment.validation_messages import Mistake, describe_validation_error
+from nnlo_lib.experiment.yaml_source import KeyPath, read_yaml
+
+
+def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
+    """Read and check the experiment in `path`, with `key.subkey=value` changes applied.
+
+    Raises UserError that lists every mistake as `file:line: key: what is wrong`.
+    """
+    settings, origins = read_yaml(Path(path))
+    origins = apply_overrides(settings, origins, changes)
+    try:
+        experiment = Experiment.model_validate(settings)
+    except ValidationError as error:
+        raise _refusal(describe_validation_error(Experiment, error), origins) from None
+    if mistakes := find_mistakes(experiment, settings):
+        raise _refusal(mistakes, origins)
+    return with_model_parameter_ranges(experiment)
+
+
+def _refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> UserError:
+    """Return the error that lists these mistakes, in the order in which the keys are written."""
+    order = list(origins)
+    located = [(_nearest_written_key(key, origins), key, what) for key, what in mistakes]
+    located.sort(key=lambda mistake: order.index(mistake[0]))
+    lines = (f"{origins[written]}: {'.'.join(key)}: {what}" for written, key, what in located)
+    return UserError("\n  ".join(["the experiment cannot run", *lines]))
+
+
+def _nearest_written_key(key: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
+    """Find what was written of `key`: in a run's overrides, else in the base, else the block around it."""
+    written = next(key[:depth] for depth in range(len(key), -1, -1) if key[:depth] in origins)
+    in_base = key[2:] if key[:1] == ("runs",) else ()
+    if in_base and len(written) < 3 and in_base[:1] in origins:
+        return _nearest_written_key(in_base, origins)
+    return written

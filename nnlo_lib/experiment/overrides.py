@@ -1,0 +1,89 @@
+"""Changes of an experiment on the command line: `--set key.subkey=value`."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nnlo_lib.config import Experiment, merge_settings
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.validation_messages import shown
+from nnlo_lib.experiment.yaml_source import KeyPath, parse_yaml
+
+
+def apply_overrides(
+    settings: dict[str, Any], origins: dict[KeyPath, str], changes: Sequence[str]
+) -> dict[KeyPath, str]:
+    """Set each `key.subkey=value` in the settings; return where every key was written, these included."""
+    for change in changes:
+        key = _apply(settings, change)
+        origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
+        for depth in range(len(key)):
+            origins.setdefault(key[: depth + 1], f"--set {change}")
+    return origins
+
+
+def _apply(settings: dict[str, Any], change: str) -> KeyPath:
+    """Set one `key.subkey=value` and return its key; a new `name` starts its block afresh, as in `runs`."""
+    key, given = parse_override(change)
+    *path, last = key
+    block = settings
+    for part in path:
+        inner = block.get(part)
+        if not isinstance(inner, dict | None):
+            raise UserError(f"--set {change}: '{part}' is {shown(inner)}, not a block of keys")
+        block[part] = block = dict(inner or {})
+    if path and last == "name" and block.get("name", given) != given:
+        block.clear()
+    block[last] = given
+    return key
+
+
+def parse_override(change: str) -> tuple[KeyPath, Any]:
+    """Return the key and the value of a `key.subkey=value`. Raises UserError if it is none."""
+    name, equals, value = change.partition("=")
+    key = _key(name)
+    if not (equals and all(key)):
+        raise UserError(f"--set {change}: write it as key=value, like train.epochs=3")
+    return key, parse_yaml(value, lambda line: f"--set {change}")[0]
+
+
+def _key(name: str) -> KeyPath:
+    """Split a dotted name; a key of `search.space` has dots of its own."""
+    inside = name.removeprefix("search.space.")
+    return ("search", "space", inside) if inside != name else tuple(name.split("."))
+
+
+def reject_ineffective_overrides(
+    experiment: Experiment, names: Sequence[str], changes: Sequence[str]
+) -> None:
+    """Raise UserError for a `--set` that none of these runs takes over from the base."""
+    base = experiment.settings
+    merged = {name: merge_settings(base, experiment.runs.get(name, {})) for name in names}
+    for change in changes:
+        for key, value in _leaves(*parse_override(change)):
+            kept = {name: _at(run, key) for name, run in merged.items() if _at(run, key) != _at(base, key)}
+            if len(kept) == len(names):
+                said = ", ".join(
+                    f"runs.{name}.{'.'.join(key)} says {_value_text(there)}" for name, there in kept.items()
+                )
+                instead = " ".join(f"--set runs.{name}.{'.'.join(key)}={_value_text(value)}" for name in kept)
+                raise UserError(f"--set {change} changes nothing here: {said}; use {instead}")
+
+
+def _leaves(key: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, dict) and value:
+        for part, inner in value.items():
+            yield from _leaves((*key, str(part)), inner)
+    else:
+        yield key, value
+
+
+def _value_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _at(settings: Any, key: KeyPath) -> Any:
+    """Return what is at a key, None where nothing is."""
+    for part in key:
+        settings = settings.get(part) if isinstance(settings, dict) else None
+    return settings

@@ -1,0 +1,107 @@
+"""Sentences about what pydantic refuses, each with the key of the experiment file to point at."""
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from nnlo_lib.config import ConfigModel, block_types, suggest_name
+from nnlo_lib.experiment.yaml_source import KeyPath
+
+Mistake = tuple[KeyPath, str]
+
+
+def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mistake]:
+    """Yield what of these settings the model refuses."""
+    try:
+        model.model_validate(settings)
+    except ValidationError as error:
+        yield from describe_validation_error(model, error)
+
+
+def describe_validation_error(model: type[ConfigModel], error: ValidationError) -> Iterator[Mistake]:
+    """Yield a sentence for each key that is refused; what is wrong inside a block stands for the block."""
+    sentences: dict[KeyPath, list[str]] = {}
+    for detail in error.errors():
+        key, known = _follow(model, detail["loc"])
+        sentences.setdefault((*key, *_below(detail)), []).append(_sentence(detail, known))
+    for key, told in sentences.items():
+        if not any(other[: len(key)] == key != other for other in sentences):
+            yield key, "; or ".join(told)
+
+
+def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[KeyPath, set[str]]:
+    """Turn pydantic's location into the key in the file, and list the names known where it is.
+
+    Below a union pydantic names the member, which is not written there; likewise `[key]`.
+    """
+    key: KeyPath = ()
+    inside, known, untagged, keyed = [model], set[str](), False, False
+    for part in location:
+        if keyed:
+            key, keyed = (*key, str(part)), False
+        elif len(inside) > 1:
+            inside = [block for block in inside if block.model_fields["name"].default == part]
+        elif untagged:
+            untagged = False
+        elif part != "[key]":
+            fields = {name: field for block in inside for name, field in block.model_fields.items()}
+            annotation = fields[str(part)].annotation if part in fields else None
+            inside, untagged = list(block_types(annotation)), _is_untagged(annotation)
+            keyed = get_origin(annotation) is dict
+            key, known = (*key, str(part)), set(fields)
+    return key, known
+
+
+def _is_untagged(annotation: Any) -> bool:
+    """Tell a union of several kinds of value, at most one of them a block."""
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    return (
+        get_origin(annotation) in (Union, UnionType)
+        and len(members) > 1
+        and len(list(block_types(annotation))) < 2
+    )
+
+
+def _below(detail: ErrorDetails) -> KeyPath:
+    """Name the key below pydantic's location that is to blame."""
+    return ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
+
+
+def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
+    context, given = detail.get("ctx", {}), detail["input"]
+    match detail["type"]:
+        case "refused":
+            return str(context["message"])
+        case "extra_forbidden":
+            word = str(detail["loc"][-1])
+            return f"unknown key '{word}'; {suggest_name(word, known)}"
+        case "literal_error":
+            return f"must be one of {context['expected']}, not {shown(given)}"
+        case "union_tag_invalid":
+            names = context["expected_tags"].replace("'", "").split(", ")
+            return f"unknown name '{context['tag']}'; {suggest_name(str(context['tag']), names)}"
+        case "union_tag_not_found":
+            return "say which one by its `name`"
+        case "too_short":
+            return f"needs at least {context['min_length']} valid value, not {shown(given)}"
+        case "missing":
+            return "must be given"
+        case "none_required":
+            return "is not there yet; leave it out"
+        case "string_pattern_mismatch":
+            return f"must be letters, digits, '_', '.' or '-', not {shown(given)}: it names a folder"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a block of keys like {{key: value}}, not {shown(given)}"
+        case _:
+            what = detail["msg"].replace("Input should", "should").replace("tuple", "list")
+            return f"{what} (this is {shown(given)})"
+
+
+def shown(value: Any) -> str:
+    """Return a value of the file as JSON, shortened to fit a line."""
+    return textwrap.shorten(json.dumps(value, default=str, ensure_ascii=False), 60)

@@ -1,0 +1,72 @@
+"""Read YAML so that every key can be found again in its file."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nnlo_lib.core.errors import UserError
+
+KeyPath = tuple[str, ...]
+
+
+class ExperimentYamlLoader(yaml.SafeLoader):
+    """YAML 1.1 in which a key is the word that is written, 1e-3 is a number and a date is text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Take each key as it is written."""
+        self.flatten_mapping(node)
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+        return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
+
+
+ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+ExperimentYamlLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    """Return what is in a file of keys and values, and for each key the `file:line` where it is.
+
+    Raises UserError if the file cannot be read, is not YAML, holds no keys or one key twice.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
+    values, tree = parse_yaml(text, lambda line: f"{path}:{line}")
+    if not isinstance(values := {} if values is None else values, dict):
+        raise UserError(f"{path}:1: an experiment is a mapping of keys to values, like `name: quickstart`")
+    origins: dict[KeyPath, str] = {(): f"{path}:1"}
+    for key, line in _lines(tree):
+        if key in origins:
+            raise UserError(f"{path}:{line}: the key '{key[-1]}' is there twice; keep one of them")
+        origins[key] = f"{path}:{line}"
+    return values, origins
+
+
+def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, yaml.Node | None]:
+    """Return the values in a YAML text, and the tree that knows their lines; `place` names a line."""
+    try:
+        return yaml.load(text, ExperimentYamlLoader), yaml.compose(text, ExperimentYamlLoader)
+    except Exception as error:  # PyYAML lets KeyError, ValueError, RecursionError ... of odd values through
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise UserError(f"{place(mark.line + 1 if mark else 1)}: this is not YAML: {problem}") from error
+
+
+def _lines(node: yaml.Node | None, above: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
+    """Yield every key and list item with its line."""
+    parts = []
+    if isinstance(node, yaml.MappingNode):
+        parts = [(name.value, name, value) for name, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = [(str(index), item, item) for index, item in enumerate(node.value)]
+    for name, start, value in parts:
+        yield (*above, name), start.start_mark.line + 1
+        yield from _lines(value, (*above, name))

@@ -1,0 +1,62 @@
+"""The record of an attempt whose launcher died and could not write it."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.attempts import Attempt, read_attempts
+from nnlo_lib.state.lease_owner import OwnerMonitor
+from nnlo_lib.state.step_marker import read_step_marker
+
+
+def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
+    """Return all attempts, with the one whose lease is left behind if it is known to have `ended`."""
+    attempts = read_attempts(state)
+    if ended:
+        with suppress(OSError):
+            dead = OwnerMonitor(StatePaths(state).lease, 0.0)
+            attempts.append(recover_attempt(state, dead, ranks, len(attempts) + 1))
+    return attempts
+
+
+def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) -> Attempt:
+    """Tell of the attempt of a dead launcher; why it ended is asked from the scheduler."""
+    claim, ended = dead.lease_owner, datetime.fromtimestamp(dead.last_heartbeat, UTC)
+    job = BatchJob.from_id(claim.scheduler, claim.job)
+    reason = job.exit_reason() if job else "killed"
+    start, reached, saved = read_progress(state)
+    return Attempt(
+        attempt=number,
+        started=claim.since,
+        ended=ended.isoformat(timespec="seconds"),
+        seconds=round(max(0.0, (ended - datetime.fromisoformat(claim.since)).total_seconds()), 3),
+        host=claim.host,
+        job=claim.job,
+        reason=reason,
+        error=f"{reason}: {claim} ended without a word",
+        start=start,
+        reached=reached,
+        saved=saved,
+        ranks=ranks,
+    )
+
+
+def read_progress(state: Path) -> tuple[int, int, int]:
+    """Return the step that the last attempt began at, the last one that it did, and that of the newest checkpoint."""
+    paths = StatePaths(state)
+    saved = _newest_checkpoint_step(paths.checkpoints)
+    start, reached = read_step_marker(state) if paths.step.exists() else (saved, saved)
+    return start, reached, saved
+
+
+def _newest_checkpoint_step(checkpoints: Path) -> int:
+    for folder in sorted(checkpoints.glob("[0-9]" * 8), reverse=True):
+        try:
+            return CheckpointManifest.read(folder).step
+        except (OSError, ValueError, UserError):
+            continue
+    return 0

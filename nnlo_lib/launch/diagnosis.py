@@ -1,0 +1,112 @@
+"""Why the ranks ended, from what they left in `state/`, their launcher's words and the kernel's count."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.core.errors import EXIT_USER_ERROR
+from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.state.outcome import EXIT_PREEMPTED, AttemptOutcome
+from nnlo_lib.train.task import Task
+
+WARNING_SIGNALS = (
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGURG",
+)  # what schedulers send when time runs out, and some when they preempt
+
+TERMINATED_STATUSES = (15, 128 + 15)  # by TERM, which came before a rank could hear it
+
+
+@dataclass(frozen=True)
+class ExitFacts:
+    """status: of the launcher; told: by it; first: ranks that ended first; signal: that it was sent, if any."""
+
+    launcher_status: int
+    launcher_facts: dict[str, str]
+    first_exits: list[str]
+    forwarded_signal: str
+    oom_killed: bool
+    time_limit: TimeLimit
+
+
+def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
+    """Say how an attempt ended, and which rank was to blame."""
+    notes = _read_rank_files(task.paths.state.stopped)
+    if notes:
+        return _stop_outcome(task, end, notes)
+    if not end.launcher_status:
+        return AttemptOutcome("finished")
+    if node := end.launcher_facts.get("failed"):
+        return AttemptOutcome(
+            "node failure", f"node {node} failed; the same command goes on from the last checkpoint"
+        )
+    failures = _read_rank_files(task.paths.state.failures)
+    if failures:
+        return _failure_outcome(
+            min(failures.values(), key=lambda each: (not each["certain"], each["time"])), end
+        )
+    if end.launcher_status in (EXIT_PREEMPTED, *TERMINATED_STATUSES) or end.forwarded_signal:
+        return _stop_outcome(task, end, notes)
+    return _kill_outcome(task, end)
+
+
+def _failure_outcome(first: dict[str, Any], end: ExitFacts) -> AttemptOutcome:
+    reason: ExitReason = (
+        "out of memory" if first["reason"] == "peer lost" and end.oom_killed else first["reason"]
+    )
+    if first["status"] == EXIT_USER_ERROR:
+        return AttemptOutcome(reason, first["error"], is_user_error=True)
+    return AttemptOutcome(reason, f"rank {first['rank']} failed: {first['error']}")
+
+
+def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
+    """A signal that came when time was running out anyway was the warning of that."""
+    heard = [note["signal"] for note in notes.values() if note["signal"]]
+    signal = (
+        end.forwarded_signal
+        or next((each for each in heard if each not in WARNING_SIGNALS), "")
+        or "".join(heard[:1])
+    )
+    saved = bool(notes) or end.launcher_status == EXIT_PREEMPTED
+    late = saved and (not signal or (signal in WARNING_SIGNALS and end.time_limit.is_in_warning_window))
+    how = "stopped and saved" if saved else "stopped before there was anything to save"
+    text = f"{task.folder}: {how}; the same command goes on from there"
+    return AttemptOutcome("time limit" if late else "preempted", text, signal)
+
+
+def _kill_outcome(task: Task, end: ExitFacts) -> AttemptOutcome:
+    reason: ExitReason = "out of memory" if end.oom_killed or "memory" in end.launcher_facts else "killed"
+    suspects = _suspect_ranks(task, end)
+    if not suspects:
+        return AttemptOutcome(
+            reason, f"the launcher ended with status {end.launcher_status}, and no rank said why; see above"
+        )
+    how = f"signal {end.launcher_facts['code']}" if "code" in end.launcher_facts else "a signal"
+    why = "There was not enough memory" if reason == "out of memory" else "A scheduler or a person did it"
+    verb = "was" if len(suspects) == 1 else "were"
+    return AttemptOutcome(
+        reason,
+        f"{', '.join(suspects)} {verb} killed by {how}; all other ranks were ended. {why}; the same command goes "
+        "on from the last checkpoint",
+    )
+
+
+def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
+    ranks, told = _read_rank_files(task.paths.state.ranks), end.launcher_facts
+    named = (
+        [told["task"]] if "task" in told else [r for r in ranks if str(ranks[r]["pid"]) == told.get("pid")]
+    )
+    suspects = [rank for rank in named if rank in end.first_exits] or end.first_exits or named
+    return [f"rank {rank}{_address(ranks.get(rank))}" for rank in suspects]
+
+
+def _address(where: dict[str, Any] | None) -> str:
+    return f" (process {where['pid']} on {where['host']})" if where else ""
+
+
+def _read_rank_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what ranks have left in a folder, by rank."""
+    return {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*"))}

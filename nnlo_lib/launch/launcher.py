@@ -1,0 +1,142 @@
+"""Start the ranks of one training, relay their output, wait for their end and diagnose it; nothing of them is left then."""
+
+import ctypes
+import io
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+from nnlo_lib.config.parallel import ParallelConfig
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.logging_setup import get_logger, write_stderr
+from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
+from nnlo_lib.launch.launcher_output import LauncherOutput
+from nnlo_lib.launch.oom import kernel_oom_kills
+from nnlo_lib.launch.rank_processes import RankProcesses
+from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
+from nnlo_lib.launch.signals import SignalSource
+from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
+from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.train.task import Task
+
+logger = get_logger(__name__)
+
+MAX_START_ATTEMPTS = 3  # tries to bring ranks up: MPI may fail to connect them on a busy machine
+FABRIC_DEVICE_FOLDERS = Path("/sys/class/infiniband"), Path("/sys/class/cxi")
+# MPICH's UCX gives Slurm 4 KiB of whatever lies behind its address, which Slurm cannot always read; libfabric does not
+TCP_ENVIRONMENT = {"UCX_TLS": "self,sm,tcp", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+
+
+def launch_ranks(
+    task: Task, launcher: str, limit: TimeLimit, signals: SignalSource, lost: Event
+) -> AttemptOutcome:
+    """Run the task to its end, or until a signal or the limit makes the ranks save and stop; say how it ended.
+
+    No rank of this host is left then, nor what it had in shared memory. lost: ends all at once.
+    """
+    for start in range(MAX_START_ATTEMPTS):
+        if start:
+            logger.info("no rank came up; starting them again")
+        outcome = _launch_once(task, launcher, limit, signals, lost)
+        if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
+            return outcome
+    return AttemptOutcome(
+        "killed", f"no rank came up, {MAX_START_ATTEMPTS} times; what '{launcher}' said is above"
+    )
+
+
+def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
+    """Tell whether all ranks ended, or hung, before MPI had connected them; MPICH's status is then that of a TERM, 15."""
+    return outcome.reason in ("killed", "preempted") and not any(task.paths.state.ranks.glob("[0-9]*"))
+
+
+def _launch_once(
+    task: Task, launcher: str, limit: TimeLimit, signals: SignalSource, lost: Event
+) -> AttemptOutcome:
+    clear_previous_attempt(task.state)
+    if signals.first:
+        return AttemptOutcome("preempted", f"{task.folder}: stopped before it began", signals.first)
+    segments, oom_kills_before = SharedMemoryCleanup(), kernel_oom_kills()
+    try:
+        process = _start_launcher_process(task, launcher, limit)
+    except OSError as error:
+        return AttemptOutcome(
+            "bad input", f"cannot start the ranks by '{launcher}': {error}", is_user_error=True
+        )
+    timeout = task.run.parallel.peer_timeout
+    watch = Watchdog(RankProcesses(task.paths.state.ranks), _processes(task), process, signals, lost, timeout)
+    watch.start()
+    facts = relay_output(process)
+    status = process.wait()
+    watch.join()
+    segments.remove_unused()
+    if watch.start_timed_out:
+        return AttemptOutcome("killed", f"no rank came up in time; what '{launcher}' said is above")
+    out_of_memory = kernel_oom_kills() > oom_kills_before
+    return diagnose_exit(
+        task, ExitFacts(status, facts, watch.first_exits, signals.first, out_of_memory, limit)
+    )
+
+
+def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        _command(task, launcher, limit), env=rank_environment(task.run.parallel), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def clear_previous_attempt(state: Path) -> None:
+    """Forget the attempt before; ranks of it that its launcher left behind on this host are waited for, and ended."""
+    paths = StatePaths(state)
+    RankProcesses(paths.ranks).wait_then_kill(EXIT_GRACE_S)
+    for folder in paths.rank_status:
+        shutil.rmtree(folder, ignore_errors=True)
+    paths.step.unlink(missing_ok=True)
+
+
+def _command(task: Task, launcher: str, limit: TimeLimit) -> list[str]:
+    rank = [sys.executable, "-m", "nnlo_lib.train.rank", task.text]
+    rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
+    processes, slurm = _processes(task), "srun" in launcher
+    if slurm:  # srun inside a job forgets the cores that the job asked for
+        launcher = f"{launcher} --cpus-per-task={task.run.parallel.threads_per_rank}"
+    return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
+
+
+def _processes(task: Task) -> int:
+    parallel = task.run.parallel
+    return 1 if parallel.transport == "simulated" else parallel.ranks
+
+
+def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
+    """Bound the threads; find the mpiexec beside this python; name the network if there is but one."""
+    threads = str(parallel.threads_per_rank)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
+    if not any(path.exists() for path in FABRIC_DEVICE_FOLDERS):
+        environment = TCP_ENVIRONMENT | environment
+    if sys.stderr.isatty():
+        environment["NNLO_TERMINAL"] = "1"
+    return environment
+
+
+def die_with_parent(by: int = signal.SIGTERM) -> None:
+    """Let the kernel end a child, politely, when the process that started it is killed (Linux)."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, by)
+
+
+def relay_output(process: "subprocess.Popen[bytes]") -> dict[str, str]:
+    """Write the ranks' output to stderr as it comes; keep back the launcher's, and return the facts in it."""
+    hints = LauncherOutput()
+    assert process.stdout is not None
+    for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):  # a progress bar ends in \r
+        if hints.parse_line(line):
+            write_stderr(line)
+    return hints.facts

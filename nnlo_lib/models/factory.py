@@ -1,0 +1,153 @@
+"""Build the network that an experiment names."""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function, split_function_reference
+from nnlo_lib.models.zoo_registry import MODELS
+
+Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # of a sample; of several inputs the shape of each
+KERAS_ENVIRONMENT = {
+    "KERAS_BACKEND": "torch",
+    "KERAS_TORCH_DEVICE": "cpu",
+}  # where models are built; a rank moves its own
+OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
+
+
+def build_model(
+    name: str, args: dict[str, Any], shape: Shape, classes: int, seed: int, undone: str | None = None
+) -> nn.Module:
+    """Return the model `name` for samples of `shape`, its initial weights drawn from `seed`.
+
+    With several inputs `shape` is a tuple of shapes, and the model is called with as many tensors. A user's function
+    `path.py:function` is called with (shape, classes, **args), get_model of NNLO's modules with (**args). undone: of a
+    Keras model, the activation that is left out at its end, for the loss applies it.
+    """
+    os.environ |= KERAS_ENVIRONMENT  # should the user's file import it
+    _draw_from(derive_seed(seed, "initial weights"))
+    try:
+        if Path(name).suffix in NETWORK_FILE_LOADERS:
+            return _finished(name, shape, classes, undone)
+        model = _made(name, args, shape, classes)
+        model = _from_keras(model, shape, undone) if _is_keras(model) else model
+    except UserError:
+        raise
+    except Exception as error:
+        told = ", ".join(
+            [*([] if Path(name).suffix == ".py" else [f"shape={shape}, classes={classes}"]), f"{args}"]
+        )
+        raise UserError(f"{error_with_source_line(error)}: so the model {name}({told}) failed") from error
+    if not isinstance(model, nn.Module):
+        raise UserError(f"the model {name} returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def module_from_function(
+    make: Callable[[], Any], shape: Shape, seed: int, undone: str | None = None
+) -> nn.Module:
+    """Return what `make` returns, a torch Module or a Keras model for samples of `shape`; see `build`. Raises UserError."""
+    _draw_from(derive_seed(seed, "initial weights"))
+    model = make()
+    try:
+        model = _from_keras(model, shape, undone) if _is_keras(model) else model
+    except ValueError as error:
+        raise UserError(f"the model {model.name} cannot be trained: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"build_model() returned {type(model).__name__}, neither a torch Module nor a Keras model"
+        )
+    return model
+
+
+def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:
+    """Return the shape of a sample of each input."""
+    several = bool(shape) and isinstance(shape[0], tuple)
+    return shape if several else (shape,)  # type: ignore[return-value]
+
+
+def _draw_from(seed: int) -> None:
+    """Seed what initial weights are drawn from: torch's generator, and Python's, which Keras asks."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "keras" in sys.modules:
+        from keras.src.utils.naming import reset_uids
+
+        reset_uids()  # so that layers without a name are called alike in every process and rank
+
+
+def _made(name: str, args: dict[str, Any], shape: Shape, classes: int) -> Any:
+    if name in MODELS:
+        return load_implementation(MODELS[name])(shape, classes, **args)
+    function = _from_file(name)
+    return function(**args) if name.endswith(".py") else function(shape, classes, **args)
+
+
+def _from_file(name: str) -> Callable[..., Any]:
+    try:
+        return load_user_function(name)
+    except Exception as error:
+        path, _ = split_function_reference(name)
+        raise UserError(f"the model file {path} cannot be used: {error_with_source_line(error)}") from error
+
+
+def _from_json(path: str) -> Any:
+    try:
+        import keras  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"{path} is read by Keras, which is not there: pip install 'nnlo[keras]'") from error
+    from nnlo_lib.models.keras.keras_json import load_keras_json
+
+    return load_keras_json(path)
+
+
+def _from_torch(path: str) -> nn.Module:
+    from nnlo_lib.models.torchscript import load_torch_network
+
+    return load_torch_network(path)
+
+
+NETWORK_FILE_LOADERS: dict[str, Callable[[str], Any]] = {
+    ".json": _from_json, ".pt": _from_torch, ".pt2": _from_torch, ".pth": _from_torch, ".torch": _from_torch,
+}  # fmt: skip
+
+
+def _finished(name: str, shape: Shape, classes: int, undone: str | None) -> nn.Module:
+    """Return the network in a file, tried with zeros."""
+    with torch.device("cpu"):  # whatever others are built on
+        model = NETWORK_FILE_LOADERS[Path(name).suffix](name)
+        module: nn.Module = _from_keras(model, shape, undone) if _is_keras(model) else model
+        _try(module, input_shapes(shape), classes)
+    return module
+
+
+def _is_keras(model: Any) -> bool:
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(model, keras.Model)
+
+
+def _from_keras(model: Any, shape: Shape, undone: OmittedActivation) -> nn.Module:
+    from nnlo_lib.models.keras.module import KerasNetwork
+
+    return KerasNetwork(model, input_shapes(shape), undone)
+
+
+@torch.no_grad()
+def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) -> None:
+    """Raise ValueError if a network from a file cannot take the samples, in batches of any size, or tell the classes."""
+    was_training = model.training
+    model.eval()
+    for samples in (2, 3):
+        scores = model(*(torch.zeros(samples, *shape) for shape in shapes))
+    model.train(was_training)
+    if isinstance(scores, torch.Tensor) and scores.dim() == 2 and 1 < scores.shape[1] < classes:
+        raise ValueError(f"it has {scores.shape[1]} outputs, but there are {classes} classes")

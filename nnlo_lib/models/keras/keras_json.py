@@ -1,0 +1,102 @@
+"""Networks written by Keras as JSON: of Keras 3 as they are, of Keras 1 and 2 in today's words."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Config = dict[str, Any]
+
+CLASSES = {
+    "Model": "Functional", "Convolution1D": "Conv1D", "Convolution2D": "Conv2D", "Convolution3D": "Conv3D",
+    "CuDNNGRU": "GRU", "CuDNNLSTM": "LSTM",
+}  # fmt: skip
+KERAS_1_OPTIONS = {  # of Keras 1
+    "nb_filter": "filters", "output_dim": "units", "p": "rate", "border_mode": "padding", "subsample": "strides",
+    "subsample_length": "strides", "filter_length": "kernel_size", "pool_length": "pool_size", "stride": "strides",
+    "bias": "use_bias", "init": "kernel_initializer", "inner_init": "recurrent_initializer",
+    "inner_activation": "recurrent_activation", "dim_ordering": "data_format", "batch_input_shape": "batch_shape",
+    "W_regularizer": "kernel_regularizer", "b_regularizer": "bias_regularizer",
+    "W_constraint": "kernel_constraint", "b_constraint": "bias_constraint",
+}  # fmt: skip
+VALUES = {
+    "data_format": {"tf": "channels_last", "th": "channels_first"},
+    "distribution": {"normal": "truncated_normal"},
+}
+REMOVED_OPTIONS = {  # what they said is so today, or was never heeded
+    "time_major", "implementation", "input_dtype", "input_dim", "input_length", "consume_less", "gamma_init", "beta_init",
+}  # fmt: skip
+
+
+def load_keras_json(path: str) -> Any:
+    """Return the Keras model in a JSON file; see `keras_model_from_json`."""
+    return keras_model_from_json(Path(path).read_text())
+
+
+def keras_model_from_json(text: str) -> Any:
+    """Return the Keras model in what `model.to_json()` wrote; its initial weights are drawn anew.
+
+    Raises ValueError or TypeError for what Keras does not know.
+    """
+    import keras
+
+    config = json.loads(text)
+    if not isinstance(config, dict) or "class_name" not in config:
+        raise ValueError("it is no network that Keras wrote with model.to_json()")
+    return keras.saving.deserialize_keras_object(config if "module" in config else _to_keras_3(config))
+
+
+def _to_keras_3(each: Any) -> Any:
+    """Translate a layer, an initializer or anything made of them from Keras 1 or 2 to 3."""
+    if isinstance(each, list):
+        return [_to_keras_3(item) for item in each]
+    if not isinstance(each, dict):
+        return each
+    if "class_name" not in each or "config" not in each:
+        return {word: _to_keras_3(value) for word, value in each.items()}
+    name = str(CLASSES.get(each["class_name"], each["class_name"]))
+    config = each["config"]
+    if name == "Sequential":
+        config = _sequential(config if isinstance(config, dict) else {"name": "sequential", "layers": config})
+    elif name != "Functional":
+        config = dict(_renamed(config))
+    rest = {word: value for word, value in each.items() if word in ("name", "inbound_nodes")}
+    return {
+        "module": _module(name),
+        "class_name": name,
+        "config": _to_keras_3(config),
+        "registered_name": None,
+        **rest,
+    }
+
+
+def _sequential(config: Config) -> Config:
+    """Give a sequence its input, which the first layer used to name."""
+    first = config["layers"][0]["config"] if config["layers"] else {}
+    shape = first.get("batch_input_shape") if isinstance(first, dict) else None
+    if shape is None or config["layers"][0]["class_name"] == "InputLayer":
+        return config
+    given = {"class_name": "InputLayer", "config": {"batch_shape": shape, "name": "input"}}
+    bare = {word: value for word, value in first.items() if word != "batch_input_shape"}
+    return {**config, "layers": [given, {**config["layers"][0], "config": bare}, *config["layers"][1:]]}
+
+
+def _renamed(config: Config) -> Iterator[tuple[str, Any]]:
+    if "nb_row" in config:
+        yield "kernel_size", [config["nb_row"], config["nb_col"]]
+    for word, value in config.items():
+        word = KERAS_1_OPTIONS.get(word, word)
+        if word not in REMOVED_OPTIONS and word not in ("nb_row", "nb_col"):
+            known = VALUES.get(word, {})
+            yield word, known.get(value, value) if isinstance(value, str) else value
+
+
+def _module(name: str) -> str:
+    """Say where Keras 3 keeps a class."""
+    import keras
+
+    if name == "Functional":
+        return "keras.src.models.functional"
+    places = ("layers", "initializers", "regularizers", "constraints")
+    found = [place for place in places if hasattr(getattr(keras, place), name)]
+    return f"keras.{found[0]}" if found else "keras"

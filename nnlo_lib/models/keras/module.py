@@ -1,0 +1,186 @@
+"""A Keras model as a torch Module that trains like any other here."""
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.core.errors import UserError
+
+OmittedActivation = Literal["softmax", "sigmoid"] | None
+Shapes = Sequence[tuple[int, ...]]  # of a sample, of each input
+
+
+class KerasNetwork(nn.Module):
+    """Call a Keras model (torch backend) with tensors whose images are channels first.
+
+    Its trainable variables are this module's parameters, its others the buffers, by Keras's names of them. What it draws
+    while training comes from torch's generator, as that of torch's own layers.
+    """
+
+    def __init__(self, model: Any, shapes: Shapes, undone: OmittedActivation = None) -> None:
+        """Build `model` for samples of `shapes`; undone: an activation at its end that is left out.
+
+        Raises ValueError if the model takes other samples, or ends in another activation of the two.
+        """
+        super().__init__()
+        _refuse_other_backend()
+        if not model.built:
+            model.build([_batch(shape) for shape in shapes] if len(shapes) > 1 else _batch(shapes[0]))
+        wanted = _input_shapes(model) or [_batch(shape)[1:] for shape in shapes]
+        self._input_conversions = [
+            _input_conversion(*each) for each in zip_longest(shapes, wanted, fillvalue=())
+        ]
+        self._model = (
+            _without_final_activation(model, undone),
+            model,
+        )  # in a tuple: its parameters are registered here
+        self._layers = list(self._model[0]._flatten_layers())
+        _refuse_penalties(self._layers)
+        self._generators = [each for layer in self._layers for each in getattr(layer, "_seed_generators", [])]
+        self._variables = {_name(variable, model): variable for variable in model.weights}
+        for name, variable in self._variables.items():
+            if variable.trainable:
+                self.register_parameter(name, variable._value)
+            else:
+                self.register_buffer(name, variable._value.detach())
+        self._link()
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Return what the model returns: a tensor, or a tuple of one for each output."""
+        import keras
+
+        with keras.device(str(inputs[0].device)):
+            if self.training:
+                self._seed(inputs[0].device)
+            given = [
+                _turned(tensor, way) for tensor, way in zip(inputs, self._input_conversions, strict=True)
+            ]
+            outputs = self._model[0](given if len(given) > 1 else given[0], training=self.training)
+        return tuple(outputs) if isinstance(outputs, list) else outputs
+
+    def load_keras_weights(self, path: str) -> None:
+        """Take the weights in a file that Keras's `save_weights` wrote. Raises ValueError if they are of other layers."""
+        self._model[1].load_weights(path)
+
+    def _seed(self, device: torch.device) -> None:
+        """Let each of Keras's generators start where torch's generator is."""
+        for generator in self._generators:
+            generator.state._value = torch.randint(2**31, (2,), device=device)
+
+    def _apply(self, *arguments: Any, **options: Any) -> "KerasNetwork":
+        super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
+        self._link()
+        return self
+
+    def __deepcopy__(self, _: object) -> "KerasNetwork":
+        raise UserError(
+            "the replicas of a Keras model are not stacked; use parallel.simulation.compute: exact"
+        )
+
+    def _link(self) -> None:
+        """Let Keras's variables be this module's tensors, wherever they have been moved to."""
+        for name, value in [*self.named_parameters(), *self.named_buffers()]:
+            self._variables[name]._value = value
+            self._variables[name]._dtype = str(value.dtype).removeprefix("torch.")
+        dtype = next(iter(self.parameters())).dtype
+        for layer in self._layers if dtype == torch.float64 else ():
+            layer.dtype_policy = "float64"  # Keras casts what it is given
+
+
+def _refuse_other_backend() -> None:
+    import keras
+
+    if keras.backend.backend() != "torch":
+        raise ValueError(f"Keras runs on {keras.backend.backend()}; start with KERAS_BACKEND=torch")
+
+
+def _refuse_penalties(layers: Sequence[Any]) -> None:
+    for layer in layers:
+        for name, value in vars(layer).items():
+            if value is not None and name.endswith(("_regularizer", "_constraint")):
+                raise ValueError(
+                    f"its layer {layer.name} has a {name.lstrip('_')}, which would not be heeded; take it out and "
+                    "use train.optimizer.weight_decay"
+                )
+
+
+def _batch(shape: tuple[int, ...]) -> tuple[int | None, ...]:
+    """Return the shape that Keras knows a batch of samples by."""
+    return (None, *shape[1:], shape[0]) if len(shape) == 3 else (None, *shape)
+
+
+def _input_shapes(model: Any) -> list[tuple[int | None, ...]]:
+    return [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or []]
+
+
+def _input_conversion(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:
+    """Say how samples of `shape` become what a model wants."""
+    last = (*shape[1:], *shape[:1]) if len(shape) == 3 else shape
+    if _fits(shape, wanted):
+        return "as it is"
+    if _fits(last, wanted):
+        return "channels last"
+    if _flat(wanted) == prod(shape) or (_squeezed(last) == _squeezed(wanted) and shape):
+        return f"reshaped {','.join(map(str, wanted))}"
+    raise ValueError(f"it takes samples of {wanted} (channels last), but these are {shape}")
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(b in (None, a) for a, b in zip(shape, wanted, strict=True))
+
+
+def _flat(wanted: tuple[int | None, ...]) -> int | None:
+    return wanted[0] if len(wanted) == 1 else None
+
+
+def _squeezed(shape: tuple[int | None, ...]) -> list[int | None]:
+    return [side for side in shape if side != 1]
+
+
+def _turned(tensor: Tensor, way: str) -> Tensor:
+    if way == "as it is":
+        return tensor
+    turned = tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+    sizes = way.removeprefix("reshaped ")
+    return turned if way == "channels last" else turned.reshape(-1, *map(int, sizes.split(",")))
+
+
+def _name(variable: Any, model: Any) -> str:
+    return str(variable.path.removeprefix(f"{model.name}/").replace(".", "_"))
+
+
+def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
+    """Return the model, its last layers without the activation `undone`: softmax or sigmoid, that the loss applies."""
+    import keras
+
+    if undone is None:
+        return model
+    for layer in list(_last(model)):
+        name = "softmax" if isinstance(layer, keras.layers.Softmax) else _activation(layer)
+        if name not in ("softmax", "sigmoid"):
+            continue
+        if name != undone:
+            raise ValueError(
+                f"it ends in {name}, but the loss applies {undone} itself; say problem.outputs: probabilities"
+            )
+        if isinstance(layer, keras.layers.Softmax):
+            return keras.Model(model.inputs, layer.input)
+        layer.activation = keras.activations.linear
+    return model
+
+
+def _last(model: Any) -> Iterator[Any]:
+    """Yield the layers that make the outputs; none of a model that Keras does not see through."""
+    import keras
+
+    for tensor in getattr(model, "outputs", None) or []:
+        layer = tensor._keras_history.operation
+        yield from _last(layer) if isinstance(layer, keras.Model) else [layer]
+
+
+def _activation(layer: Any) -> str:
+    return getattr(getattr(layer, "activation", None), "__name__", "")

@@ -1,0 +1,61 @@
+"""The table of a model's layers as text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+LayerRecord = dict[str, Any]
+Flops = tuple[int | None, int | None]
+HEADINGS = ("#", "layer", "type", "output", "weights", "parameters", "FLOPs", "settings")
+LEFT = (False, True, True, True, True, False, False, True)
+GAP = "  "
+
+
+def layer_table_text(rows: Sequence[LayerRecord], flops: Flops = (None, None)) -> str:
+    """Format the layer table for a terminal. flops: of the model's forward and backward pass, if known."""
+    table = [HEADINGS, *(_cells(number, row) for number, row in enumerate(rows))]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [_line(cells, widths) for cells in table]
+    return "\n".join([lines[0], "-" * min(max(map(len, lines)), 110), *lines[1:], "", *_totals(rows, flops)])
+
+
+def _cells(number: int, row: LayerRecord) -> tuple[str, ...]:
+    return (
+        str(number), row["name"], row["type"], shape_text(row["shape"]), shape_text(row["weights"]),
+        f"{row['parameters']:,}" if row["parameters"] else "", si_count(row["flops"]) if row["flops"] else "",
+        row["settings"],
+    )  # fmt: skip
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    sides = zip(cells, widths, LEFT, strict=True)
+    return GAP.join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in sides).rstrip()
+
+
+def _totals(rows: Sequence[LayerRecord], flops: Flops) -> list[str]:
+    parameters = sum(row["parameters"] for row in rows)
+    size = sum(row["bytes"] for row in rows) / 2**20
+    lines = [f"{parameters:,} parameters, {size:,.2f} MiB"]
+    forward, backward = flops
+    if forward is not None and backward is not None:
+        macs = si_count(forward // 2)
+        lines.append(
+            f"a sample: {si_count(forward)}FLOPs forward ({macs}MACs), {si_count(backward)}FLOPs backward"
+        )
+    return lines
+
+
+def shape_text(shape: Sequence[Any] | None) -> str:
+    """Write [3, 32, 32] as 3x32x32, and several shapes one after the other."""
+    if not shape:
+        return "" if shape is None or shape == [] else str(shape)
+    if isinstance(shape[0], list | tuple):
+        return ", ".join(shape_text(each) for each in shape)
+    return "x".join(map(str, shape))
+
+
+def si_count(number: int) -> str:
+    """Write 3,628,146,688 as 3.63 G."""
+    for power, unit in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if number >= 10**power:
+            return f"{number / 10**power:.3g} {unit}"
+    return f"{number} "

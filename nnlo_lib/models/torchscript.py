@@ -1,0 +1,70 @@
+"""Networks that torch wrote whole: TorchScript (`torch.jit.save`) and exported programs (`torch.export.save`)."""
+
+import zipfile
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+SWITCHES = {
+    "batch_norm": 5,
+    "dropout": 2,
+}  # which argument of the operation says whether the network is training
+
+
+class Exported(nn.Module):
+    """An exported program, its dropout and batch normalization switched by `train` as those of other networks."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__()
+        _refuse_one_batch_size(program)
+        self.network: Any = program.module()
+        self._counting = [
+            node
+            for node in self.network.graph.nodes
+            if node.target is torch.ops.aten.add_.Tensor and not node.users
+        ]
+        self.train()
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """Return what the program returns."""
+        return self.network(*inputs)
+
+    def train(self, mode: bool = True) -> "Exported":
+        """Switch every operation that differs in training; the program's own modules refuse to be asked."""
+        self.training = mode
+        for node in self.network.graph.nodes:
+            name = getattr(node.target, "_opname", "")
+            if name in SWITCHES:
+                node.update_arg(SWITCHES[name], mode)
+        self.network.recompile()
+        return self
+
+
+def _refuse_one_batch_size(program: ExportedProgram) -> None:
+    for node in program.graph.nodes:
+        if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"].shape[0], int):
+            raise ValueError(
+                "it was exported for batches of one size; say that the number of samples is free: "
+                "torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))"
+            )
+
+
+def load_torch_network(path: str) -> nn.Module:
+    """Return the network in a file with the weights that it holds. Raises ValueError if there is none to be read safely."""
+    if path.endswith(".pt2"):
+        return Exported(torch.export.load(path))
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            "it is neither TorchScript (torch.jit.save) nor an exported program (torch.export.save)"
+        )
+    with zipfile.ZipFile(path) as archive:
+        names = {name.partition("/")[2] for name in archive.namelist()}
+    if "constants.pkl" not in names:
+        raise ValueError(
+            "torch.save wrote it by pickling: reading a pickled network would run whatever code is in the file, and weights "
+            "alone are no network. Write the network as path.py:function and give its weights by model.weights "
+            "(torch.save(model.state_dict(), ...)), or save it by torch.jit.save(torch.jit.script(model), ...)"
+        )
+    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]

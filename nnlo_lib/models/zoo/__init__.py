@@ -1,0 +1,1 @@
+"""Named networks, one file per family."""

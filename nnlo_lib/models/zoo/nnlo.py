@@ -1,0 +1,63 @@
+"""The networks of NNLO's examples."""
+
+from itertools import pairwise
+
+from torch import nn
+
+from nnlo_lib.models.blocks import image_shape
+
+Shape = tuple[int, int, int]  # channels, height, width
+
+
+def mnist(
+    shape: tuple[int, ...],
+    classes: int,
+    filters: int = 32,
+    kernel: int = 3,
+    pool: int = 2,
+    dense: int = 128,
+    dropout: float = 0.25,
+) -> nn.Module:
+    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters)."""
+    channels, *sides = image_shape(shape, 2 * kernel - 2 + pool, "nnlo_mnist")
+    height, width = ((side - 2 * kernel + 2) // pool for side in sides)
+    convolutions = [nn.Conv2d(channels, filters, kernel), nn.ReLU(), nn.Conv2d(filters, filters, kernel)]
+    hidden = [nn.Linear(filters * height * width, dense), nn.ReLU(), nn.Dropout(dropout)]
+    pooling = [nn.ReLU(), nn.MaxPool2d(pool), nn.Dropout(dropout), nn.Flatten()]
+    return nn.Sequential(*convolutions, *pooling, *hidden, nn.Linear(dense, classes))
+
+
+def mnist_torch(
+    shape: tuple[int, ...], classes: int, kernel: int = 5, dense: int = 50, dropout: float = 0.5
+) -> nn.Module:
+    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters)."""
+    channels, *sides = image_shape(shape, 3 * kernel + 1, "nnlo_mnist_torch")
+    height, width = (((side - kernel + 1) // 2 - kernel + 1) // 2 for side in sides)
+    return nn.Sequential(
+        nn.Conv2d(channels, 10, kernel), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(10, 20, kernel), nn.Dropout2d(dropout), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(20 * height * width, dense), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dense, classes),
+    )  # fmt: skip
+
+
+def cifar10(
+    shape: Shape,
+    classes: int,
+    filters: tuple[int, int, int] = (48, 96, 192),
+    dense: tuple[int, int] = (512, 256),
+    dropout: tuple[float, float] = (0.25, 0.5),
+) -> nn.Module:
+    """Build NNLO's network for CIFAR-10: three convolutions, two dense layers (1,916,266 parameters)."""
+    channels, height, width = shape
+    widths = [filters[-1] * (height // 8) * (width // 8), *dense]
+    convolutions = [
+        layer
+        for a, b in pairwise([channels, *filters])
+        for layer in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    ]
+    perceptron = [
+        layer
+        for (a, b), rate in zip(pairwise(widths), dropout, strict=True)
+        for layer in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(rate))
+    ]
+    return nn.Sequential(*convolutions, nn.Flatten(), *perceptron, nn.Linear(widths[-1], classes))

@@ -1,0 +1,48 @@
+"""NNLO's networks for pictures of collisions with top quarks: 150 x 94 pixels, 5 channels, 3 classes."""
+
+from itertools import pairwise
+
+from torch import nn
+
+from nnlo_lib.models.blocks import image_shape
+
+
+def topclass(
+    shape: tuple[int, ...],
+    classes: int,
+    conv_layers: int = 2,
+    dense_layers: int = 2,
+    kernel: int = 3,
+    dropout: float = 0.2,
+) -> nn.Module:
+    """Build the Keras network (40,964 parameters)."""
+    channels, height, width = image_shape(shape, 20, "nnlo_topclass")
+    inputs = ((height + 1) // 2 // 10) * ((width + 1) // 2 // 10)
+    widths = [inputs, *(250 // 2**layer for layer in range(dense_layers))]
+    convolutions = [*_convolutions(channels, conv_layers, kernel), nn.MaxPool2d(10), nn.Flatten()]
+    dense = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout)) for a, b in pairwise(widths)]
+    return nn.Sequential(*convolutions, *dense, nn.Linear(widths[-1], classes))
+
+
+def topclass_torch(
+    shape: tuple[int, ...],
+    classes: int,
+    conv_layers: int = 2,
+    dense_layers: int = 2,
+    kernel: int = 3,
+    dropout: float = 0.5,
+) -> nn.Module:
+    """Build the torch network (8,364 parameters)."""
+    channels = image_shape(shape, 20, "nnlo_topclass_torch")[0]
+    widths = [100 // 2**layer for layer in range(dense_layers + 1)]
+    pooling = [nn.Dropout(dropout), nn.AdaptiveMaxPool2d(10), nn.Flatten()]
+    dense = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
+    last = [nn.Dropout(dropout), nn.Linear(widths[-1], classes)]
+    return nn.Sequential(*_convolutions(channels, conv_layers, kernel), *pooling, *dense, *last)
+
+
+def _convolutions(channels: int, layers: int, kernel: int) -> list[nn.Module]:
+    """Build `layers` convolutions with 10, 15, 20, 1, 5, 10 ... filters and one that halves the sides."""
+    widths = [channels, *(5 * ((layer + 2) % 5) or 1 for layer in range(layers))]
+    same = [nn.Sequential(nn.Conv2d(a, b, kernel, padding="same"), nn.ReLU()) for a, b in pairwise(widths)]
+    return [*same, nn.Conv2d(widths[-1], 1, 3, 2, 1), nn.ReLU()]

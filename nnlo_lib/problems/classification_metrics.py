@@ -1,0 +1,56 @@
+"""Losses and metrics of classes: (samples, classes) outputs against (samples,) labels, a number a sample."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.problems.regression_losses import PROBABILITY_EPSILON
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return -log softmax(scores) of the class; labels may be (samples, classes) probabilities."""
+    labels = labels if labels.dtype == torch.int64 else labels.to(scores.dtype)
+    return functional.cross_entropy(scores, labels, reduction="none", label_smoothing=smoothing)
+
+
+def cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return -log p of the class, p scaled to sum 1 and clipped, as Keras' categorical_crossentropy."""
+    return cross_entropy(
+        (outputs / outputs.sum(1, keepdim=True)).clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON).log(),
+        labels,
+        smoothing,
+    )
+
+
+def nll(logarithms: Tensor, labels: Tensor) -> Tensor:
+    """Return -log p of the class, where the model answers log p itself."""
+    return functional.nll_loss(logarithms, classes_only(labels, "nll"), reduction="none")
+
+
+def predicted(outputs: Tensor, probabilities: bool = False) -> Tensor:
+    """Return the class of the highest output; a single output tells class 1 from 0."""
+    if outputs.shape[1] == 1:
+        return (outputs[:, 0] > (0.5 if probabilities else 0.0)).long()
+    return outputs.argmax(1)
+
+
+def accuracy(outputs: Tensor, labels: Tensor, probabilities: bool = False) -> Tensor:
+    """Mark the samples whose predicted class is theirs."""
+    return predicted(outputs, probabilities) == classes_only(labels, "accuracy")
+
+
+def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Mark the samples whose class is among the k highest outputs."""
+    best = outputs.topk(min(k, outputs.shape[1]), 1).indices
+    return (best == classes_only(labels, f"top{k}_accuracy")[:, None]).any(1)
+
+
+def classes_only(labels: Tensor, who: str) -> Tensor:
+    """Return labels that are classes; raises UserError for others."""
+    if labels.dtype != torch.int64 or labels.dim() != 1:
+        raise UserError(
+            f"{who} needs one class for each sample, but the labels are {tuple(labels.shape[1:])} numbers; "
+            f"of several labels that are on or off use loss: binary_cross_entropy and metrics: [binary_accuracy]"
+        )
+    return labels

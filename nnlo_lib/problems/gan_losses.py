@@ -1,0 +1,65 @@
+"""Losses of a generator and a critic, and what keeps a critic from being too steep."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.problems.multi_output import primary_output
+
+GanLosses = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # scores of real and of made samples (n, 1)
+
+
+def wasserstein(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the losses of critic and generator of Arjovsky, Chintala and Bottou, 2017, algorithm 1."""
+    return fake.mean() - real.mean(), -fake.mean()
+
+
+def least_squares(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    """Return those of Mao et al., 2017, equation 9."""
+    return ((real - 1).square().mean() + fake.square().mean()) / 2, (fake - 1).square().mean() / 2
+
+
+def non_saturating(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    """Return those of Goodfellow et al., 2014, section 3, of scores that are logits."""
+    softplus = functional.softplus
+    return softplus(-real).mean() + softplus(fake).mean(), softplus(-fake).mean()
+
+
+GAN_LOSSES: dict[str, GanLosses] = {
+    "wasserstein": wasserstein,
+    "least_squares": least_squares,
+    "non_saturating": non_saturating,
+}
+
+
+def gan_losses_by_name(name: str) -> GanLosses:
+    """Return losses by name. Raises UserError if a user's function cannot be read."""
+    if ".py:" not in name:
+        return GAN_LOSSES[name]
+    try:
+        return partial(_checked, name, load_user_function(name))
+    except Exception as error:
+        raise UserError(f"{name} cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _checked(name: str, function: Callable[..., Any], real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    found = function(real, fake)
+    if not (isinstance(found, tuple) and [getattr(each, "shape", None) for each in found] == [(), ()]):
+        raise UserError(f"{name} must return two numbers, the losses of critic and of generator")
+    critic, generator = found
+    return critic, generator
+
+
+def gradient_penalty(critic: Callable[[Tensor], Any], real: Tensor, fake: Tensor) -> Tensor:
+    """Return the mean of (|slope| - 1)^2 between real and made samples (Gulrajani et al., 2017, equation 3)."""
+    share = torch.rand(len(real), *(1,) * (real.dim() - 1), device=real.device, dtype=real.dtype)
+    between = torch.lerp(fake, real, share).requires_grad_()
+    (slope,) = torch.autograd.grad(primary_output(critic(between)).sum(), between, create_graph=True)
+    steepness: Tensor = torch.linalg.vector_norm(slope.flatten(1), dim=1)
+    return (steepness - 1).square().mean()

@@ -1,0 +1,86 @@
+"""Models with several outputs: which loss, and which metric, looks at which."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.metrics import Loss
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.problems.losses import PerSample
+
+Outputs = Any  # what a model returns: a tensor, a tuple or a mapping of them
+MetricLookup = Callable[[str], PerSample]
+
+
+def outputs_by_name(outputs: Outputs) -> dict[str, Tensor]:
+    """Return a model's outputs by name; those of a tuple are called 0, 1, ..."""
+    if isinstance(outputs, Tensor):
+        return {"0": outputs}
+    if isinstance(outputs, Mapping):
+        return {str(name): tensor for name, tensor in outputs.items()}
+    return {str(place): tensor for place, tensor in enumerate(outputs)}
+
+
+def primary_output(outputs: Outputs) -> Tensor:
+    """Return the output that counts unless another is named."""
+    return outputs if isinstance(outputs, Tensor) else next(iter(outputs_by_name(outputs).values()))
+
+
+def metric_of_output(name: str, find: MetricLookup) -> Callable[[Outputs, Tensor], Tensor]:
+    """Return the metric `name` of the first output, or `name@output` of another."""
+    metric, _, wanted = name.partition("@")
+    measure = find(metric)
+    return lambda outputs, labels: measure(_output(outputs, wanted, name), labels)
+
+
+def _output(outputs: Outputs, wanted: str, who: str) -> Tensor:
+    if not wanted:
+        return primary_output(outputs)
+    known = outputs_by_name(outputs)
+    if wanted not in known:
+        raise UserError(f"{who}: the model has no output '{wanted}' here; {suggest_name(wanted, known)}")
+    return known[wanted]
+
+
+class MultiOutputLoss:
+    """The loss of each sample: that of the only output, or the weighted sum of those of all.
+
+    One name for all is the loss of each output; one user function for all is given what the model returns. Outputs
+    that a model has while it trains only, such as auxiliary classifiers, count while it trains only. Raises UserError if
+    it trains without an output that is named.
+    """
+
+    def __init__(self, loss: Loss, weights: Mapping[str, float], find: MetricLookup) -> None:
+        self._weights = weights
+        self._whole = find(loss) if isinstance(loss, str) else None
+        self._plain = isinstance(loss, str) and ".py:" in loss
+        self._each = {output: find(name) for output, name in loss.items()} if isinstance(loss, dict) else {}
+
+    def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """Return (samples,)."""
+        if torch.is_grad_enabled():
+            self._refuse_unknown(outputs)
+        if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
+            return self._whole(outputs, labels)
+        parts = outputs_by_name(outputs)
+        if isinstance(outputs, Tensor) and self._each and "0" not in self._each:
+            parts = {next(iter(self._each)): outputs}
+        terms = [
+            self._weights.get(name, 1.0) * loss(parts[name], labels)
+            for name, loss in (self._each or dict.fromkeys(parts, self._whole)).items()
+            if loss is not None and name in parts
+        ]
+        if not terms:
+            raise UserError(
+                f"loss names the outputs {', '.join(self._each)}, but the model's are {', '.join(parts)}"
+            )
+        return sum(terms[1:], terms[0])
+
+    def _refuse_unknown(self, outputs: Outputs) -> None:
+        for key, wanted in (("loss", self._each), ("loss_weights", self._weights)):
+            for name in wanted:
+                if name not in (known := outputs_by_name(outputs)):
+                    raise UserError(f"{key}: the model has no output '{name}'; it has {', '.join(known)}")

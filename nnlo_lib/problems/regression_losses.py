@@ -1,0 +1,60 @@
+"""Distances between what a model answers and what it should: both (samples, k), each sample's is their mean over k."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+PROBABILITY_EPSILON = 1e-7  # of probabilities, as in Keras
+
+
+def mse(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """Return mean squared errors."""
+    return functional.mse_loss(outputs, wanted, reduction="none").mean(1)
+
+
+def mae(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """Return mean absolute errors."""
+    return functional.l1_loss(outputs, wanted, reduction="none").mean(1)
+
+
+def huber(outputs: Tensor, wanted: Tensor, delta: float = 1.0) -> Tensor:
+    """Return squared / 2 up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964)."""
+    return functional.huber_loss(outputs, wanted, reduction="none", delta=delta).mean(1)
+
+
+def binary_cross_entropy(outputs: Tensor, wanted: Tensor, probabilities: bool = False) -> Tensor:
+    """Return -w log p - (1 - w) log(1 - p), p the outputs or their logistic function; wanted: 0..1."""
+    if not probabilities:
+        return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(1)
+    p = outputs.clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON)
+    return -torch.lerp(torch.log1p(-p), p.log(), wanted).mean(1)
+
+
+def binary_accuracy(outputs: Tensor, wanted: Tensor, probabilities: bool = False) -> Tensor:
+    """Return the share of outputs on the right side of 0, of probabilities of 0.5."""
+    return ((outputs > (0.5 if probabilities else 0.0)) == (wanted > 0.5)).to(torch.float32).mean(1)
+
+
+def hinge(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """Return max(0, 1 - right + max(0, others)) of one-hot classes, as Keras' categorical_hinge.
+
+    A single output is wanted beyond 1 or -1: max(0, 1 - output), max(0, 1 + output).
+    """
+    if outputs.shape[1] == 1:
+        return (1 - (2 * wanted - 1) * outputs).clamp(min=0)[:, 0]
+    right = (wanted * outputs).sum(1)
+    return (1 - right + ((1 - wanted) * outputs).amax(1)).clamp(min=0)
+
+
+def elementwise(probabilities: bool, delta: float = 1.0) -> dict[str, partial[Tensor]]:
+    """Return each by its name."""
+    return {
+        "mse": partial(mse),
+        "mae": partial(mae),
+        "huber": partial(huber, delta=delta),
+        "hinge": partial(hinge),
+        "binary_cross_entropy": partial(binary_cross_entropy, probabilities=probabilities),
+        "binary_accuracy": partial(binary_accuracy, probabilities=probabilities),
+    }

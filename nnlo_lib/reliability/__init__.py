@@ -1,0 +1,1 @@
+"""Proof of what a finished run claims: verification and fault campaigns."""

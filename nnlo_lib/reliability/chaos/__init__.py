@@ -1,0 +1,1 @@
+"""Train under random faults and compare with an undisturbed run."""

@@ -1,0 +1,78 @@
+"""Whether two trainings of one experiment came to the same, bit for bit."""
+
+import json
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nnlo_lib.checkpoint import rank_file as parts
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.checkpoint.commit import checkpoint_folder_name, checkpoint_numbers
+from nnlo_lib.checkpoint.rank_file import RankState
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.state.finished_run import FinishedRun
+
+TIMING_KEYS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the start's broadcast
+POSITION_KEYS = ("epoch", "index", "steps", "samples")
+
+
+def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:
+    """Name what differs between two finished trainings, timings aside: weights, tables, every rank's last state."""
+    ours, reference = FinishedRun(our_folder), FinishedRun(reference_folder)
+    return [
+        *_result_differences(ours, reference),
+        *_state_differences(_last_rank_states(ours), _last_rank_states(reference)),
+    ]
+
+
+def _result_differences(ours: FinishedRun, reference: FinishedRun) -> Iterator[str]:
+    for name in (RunPaths.model.name, RunPaths.nodes.name):
+        if _bytes(ours.folder / name) != _bytes(reference.folder / name):
+            yield name
+    for epoch, (row, other) in enumerate(
+        zip_longest(_history_without_timings(ours), _history_without_timings(reference)), 1
+    ):
+        if row != other:
+            yield f"history of epoch {epoch}"
+    if ours.summary["histograms"] != reference.summary["histograms"]:
+        yield "histograms in summary.json"
+
+
+def _state_differences(ours: list[RankState], reference: list[RankState]) -> Iterator[str]:
+    for rank, (part, other) in enumerate(zip_longest(ours, reference)):
+        if part is None or other is None:
+            yield f"state of rank {rank}, which only one of them has"
+            continue
+        yield from (
+            f"{name} of rank {rank}" for name in POSITION_KEYS if part.progress[name] != other.progress[name]
+        )
+        yield from (f"{name} of rank {rank}" for name in _differing_tensors(part.tensors, other.tensors))
+
+
+def _differing_tensors(ours: dict[str, Tensor], reference: dict[str, Tensor]) -> Iterator[str]:
+    for name in sorted(ours.keys() | reference.keys()):
+        if name not in ours or name not in reference or _bits(ours[name]) != _bits(reference[name]):
+            yield name
+
+
+def _bits(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.numpy().tobytes()
+
+
+def _last_rank_states(job: FinishedRun) -> list[RankState]:
+    """Read all ranks' parts of the newest checkpoint."""
+    checkpoints = job.paths.state.checkpoints
+    folder = checkpoints / checkpoint_folder_name(checkpoint_numbers(checkpoints)[-1])
+    return [parts.read_rank_file(folder, rank) for rank in range(CheckpointManifest.read(folder).ranks)]
+
+
+def _history_without_timings(job: FinishedRun) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in job.paths.state.history.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in TIMING_KEYS} for row in rows]
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None

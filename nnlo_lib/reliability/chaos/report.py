@@ -1,0 +1,82 @@
+"""What a training under faults went through, and what came of it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nnlo_lib.config import Run
+from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
+from nnlo_lib.reliability.verify.files import check_checkpoints, check_outputs
+from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
+from nnlo_lib.reliability.verify.history import check_history
+from nnlo_lib.reliability.verify.ledger import check_sample_ledger
+from nnlo_lib.reliability.verify.run_folders import load_finished_run
+from nnlo_lib.train.fault_injection import FaultAction, InjectedFault
+from nnlo_lib.train.task import Task
+
+ACTION_LABELS: dict[FaultAction, str] = {
+    "kill": "kill -9 of a rank",
+    "kill_launcher": "kill -9 of the launcher",
+    "term": "SIGTERM to a rank",
+    "term_all": "SIGTERM to all ranks",
+    "truncate": "file or manifest cut short",
+    "bitflip": "bit of file or manifest changed",
+    "enospc": "disk full at a checkpoint",
+}
+
+
+@dataclass(frozen=True)
+class CampaignSeconds:
+    """Seconds of the undisturbed training and of all attempts of the other."""
+
+    undisturbed: float
+    with_faults: float
+
+
+def campaign_table(
+    faults: Sequence[InjectedFault], task: Task, steps: int, times: CampaignSeconds
+) -> Iterator[str]:
+    """Yield the lines of a table of what struck and what it cost."""
+    tally = load_finished_run(task.folder).attempt_statistics
+    assert tally is not None, "a launcher keeps a record"
+    kinds = Counter(fault.action for fault in faults)
+    yield from (_line(ACTION_LABELS[kind], f"{count:,}") for kind, count in kinds.most_common())
+    yield _line("faults", f"{len(faults):,}")
+    yield _line("attempts", f"{len(tally.attempts):,}")
+    yield _line("steps", f"{steps:,}")
+    yield _line("steps lost", f"{tally.lost_steps:,}")
+    yield _line("seconds", f"{times.with_faults:,.0f}")
+    yield _line("seconds undisturbed", f"{times.undisturbed:,.0f}")
+    yield _line("seconds per fault", f"{(times.with_faults - times.undisturbed) / len(faults):.2f}")
+
+
+def _line(name: str, figure: str) -> str:
+    return f"  {name:<32}{figure:>8}"
+
+
+def check_faulted_run(wild: Task, calm: Task) -> Iterator[Finding]:
+    """Check a training under faults, and compare it with the undisturbed one."""
+    run = load_finished_run(wild.folder)
+    yield from check_outputs(run)
+    yield from check_checkpoints(run)
+    yield from check_history(run)
+    yield from check_sample_ledger(run)
+    if reason := _reason_not_deterministic(wild.run):
+        yield note(f"bits cannot be compared with those of the undisturbed training: {reason}")
+    elif found := find_differences(wild.folder, calm.folder):
+        yield failed(f"differs from the undisturbed training: {', '.join(found)}")
+    else:
+        yield ok(
+            "weights, history and the last state of every rank, optimizer included, are those of the undisturbed "
+            "training, bit for bit"
+        )
+
+
+def _reason_not_deterministic(run: Run) -> str:
+    """Return why two trainings may differ, empty if they may not."""
+    algorithm = run.algorithm
+    if algorithm.is_asynchronous:
+        return f"the ranks of {algorithm.name} do not wait for each other"
+    if not algorithm.sums_in_rank_order:
+        return "with algorithm.reduction fastest, MPI chooses the order in which gradients are added"
+    return ""

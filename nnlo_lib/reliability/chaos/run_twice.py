@@ -1,0 +1,79 @@
+"""Train undisturbed, then under random faults, and compare bit for bit."""
+
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+
+from tqdm import tqdm
+
+from nnlo_lib.algorithms.factory import roles
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.launch.crash_recovery import read_progress
+from nnlo_lib.reliability.chaos.campaign import FaultCampaign
+from nnlo_lib.reliability.chaos.faulty_attempt import UnfinishedError, run_faulty_attempt
+from nnlo_lib.reliability.chaos.report import CampaignSeconds, campaign_table, check_faulted_run
+from nnlo_lib.train.dataset import TrainingData
+from nnlo_lib.train.fault_injection import reached_failpoints
+from nnlo_lib.train.task import Task
+
+CHECKPOINTS_PER_FAULT = 4  # checkpoints from fault to fault, about
+ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, beside what the whole training takes
+
+
+def run_twice(calm: Task, wild: Task, launcher: str, seed: int, faults: int) -> int:
+    """Train `calm` undisturbed, then `wild`, its twin, under `faults` faults drawn from `seed`.
+
+    Prints what the second training went through and what came of it; returns 1 if anything is wrong, else 0.
+    """
+    calm, wild = (_with_frequent_checkpoints(_emptied(task), faults) for task in (calm, wild))
+    undisturbed = _train(calm, launcher)
+    steps = read_progress(calm.state)[2]
+    storm = FaultCampaign(
+        wild, launcher, seed, steps, _failpoint_counts(calm), ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed
+    )
+    started = time.monotonic()
+    try:
+        with tqdm(total=faults, unit=" faults", desc=f"chaos, seed {seed}", file=sys.stderr) as bar:
+            storm.run(faults, bar.update)
+    except UnfinishedError as error:
+        print(f"FAILED: {error}")
+        return 1
+    found = list(check_faulted_run(wild, calm))
+    times = CampaignSeconds(undisturbed, time.monotonic() - started)
+    print(*campaign_table(storm.injected_faults, wild, steps, times), *found, sep="\n")
+    return int(any(finding.status == "FAILED" for finding in found))
+
+
+def _train(task: Task, launcher: str) -> float:
+    """Train undisturbed; return the seconds that it took."""
+    started = time.monotonic()
+    if run_faulty_attempt(task, launcher, [], None):
+        raise UserError(f"{task.folder} cannot be trained even undisturbed; see {task.paths.chaos_log}")
+    return time.monotonic() - started
+
+
+def _emptied(task: Task) -> Task:
+    shutil.rmtree(task.folder, ignore_errors=True)
+    return task
+
+
+def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
+    """Save so often that a training gets on between faults, unless the run says how often."""
+    if task.run.checkpoint.steps:
+        return task
+    workers = roles(task.run, task.run.parallel.ranks).count("worker")
+    steps = TrainingData(task, workers).loader(0).steps_per_epoch * task.run.train.epochs
+    every = f"{max(1, steps // (CHECKPOINTS_PER_FAULT * (faults + 1)))} steps"
+    checkpoint = task.run.checkpoint.model_copy(update={"every": every})
+    return replace(task, run=task.run.model_copy(update={"checkpoint": checkpoint}))
+
+
+def _failpoint_counts(task: Task) -> list[Counter[str]]:
+    """Return what each process of a training that has ended reached; simulated ranks are one process."""
+    parallel = task.run.parallel
+    return [
+        reached_failpoints(task.folder, rank)
+        for rank in range(1 if parallel.transport == "simulated" else parallel.ranks)
+    ]

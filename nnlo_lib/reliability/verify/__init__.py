@@ -1,0 +1,1 @@
+"""Check the files of a finished run for completeness and reproducibility."""

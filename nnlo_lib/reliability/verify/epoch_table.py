@@ -1,0 +1,37 @@
+"""Tables with a row for each epoch, as a run keeps them in `state/`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+EpochRow = dict[str, Any]
+
+
+class EpochTableError(Exception):
+    """A table cannot be read, or does not have each epoch once and in order; the message says why."""
+
+
+def read_epoch_table(path: Path, epochs: int) -> list[EpochRow]:
+    """Return the rows of a table in `state/`, one for each of `epochs`. Raises EpochTableError."""
+    try:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        fault = _completeness_fault([row["epoch"] for row in rows], epochs)
+    except FileNotFoundError as error:
+        raise EpochTableError(f"{path} is missing") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EpochTableError(f"{path} is damaged ({error})") from error
+    if fault:
+        raise EpochTableError(f"{path} {fault}")
+    return rows
+
+
+def _completeness_fault(found: Sequence[int], epochs: int) -> str:
+    wanted = range(1, epochs + 1)
+    for missing in (epoch for epoch in wanted if epoch not in found):
+        return f"lacks epoch {missing}"
+    for repeated in (epoch for epoch in wanted if found.count(epoch) > 1):
+        return f"has epoch {repeated} {found.count(repeated)} times"
+    for stranger in (epoch for epoch in found if epoch not in wanted):
+        return f"has an epoch {stranger}, but {epochs} were trained"
+    return "" if list(found) == list(wanted) else "has its epochs out of order"

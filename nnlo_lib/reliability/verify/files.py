@@ -1,0 +1,85 @@
+"""The bytes of a run: outputs, checkpoints and the data it was trained on, compared with their checksums."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkpoint
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import DataManifest, file_sha256
+from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
+from nnlo_lib.state.finished_run import FinishedRun
+
+
+def check_outputs(run: FinishedRun) -> Iterator[Finding]:
+    """Compare what was published with the checksums in the summary."""
+    expected = run.summary.get("outputs")
+    if not expected:
+        yield failed("summary.json names no checksums of the outputs; the nnlo that wrote it was older")
+        return
+    faults = list(_checksum_faults(run.folder, expected))
+    yield from (failed(f"output {fault}") for fault in faults)
+    if not faults:
+        yield ok(f"the {len(expected)} outputs have the checksums in summary.json")
+    if not run.paths.evaluation.exists():
+        yield note("evaluation.json is not there: the model was not measured on the test split yet")
+
+
+def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
+    """Compare each checkpoint with its manifest."""
+    folders = sorted(run.paths.state.checkpoints.glob("[0-9]" * 8))
+    faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
+    for name, fault in faults.items():
+        yield failed(f"checkpoint {name}: {fault}; a training that goes on will skip it")
+    if whole := len(folders) - len(faults):
+        yield ok(f"{whole} of {len(folders)} checkpoints in state/checkpoints are whole")
+    if not folders:
+        yield note("there are no checkpoints in state/checkpoints")
+
+
+def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    """Compare the data with the manifest that the run was trained on; `shards`: read all of it."""
+    told = run.summary.get("data")
+    if not told:
+        yield failed(
+            "summary.json does not say which data it was trained on; the nnlo that wrote it was older"
+        )
+        return
+    path = _find_data_manifest(run.folder, told["manifest"])
+    if path is None:
+        yield note(f"the data {told['manifest']} are not here, so they were not compared")
+    elif file_sha256(path) != told["sha256"]:
+        yield failed(f"{path} is not the manifest that the run was trained on: the data were converted anew")
+    else:
+        yield ok(f"{path} is the manifest that the run was trained on")
+        yield from _shards(path) if shards else ()
+
+
+def _checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]:
+    for name, checksum in checksums.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{name} is missing"
+        elif file_sha256(path) != checksum:
+            yield f"{name} is damaged or was changed: it has another checksum"
+
+
+def _checkpoint_fault(checkpoint: Path) -> str:
+    """Say what is wrong with a checkpoint, if anything is."""
+    try:
+        return "; ".join(_checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
+    except (UserError, OSError, ValueError) as error:
+        return f"its manifest cannot be read ({error})"
+
+
+def _find_data_manifest(folder: Path, manifest: str) -> Path | None:
+    """Find the manifest: its path starts where the training was started, a folder above the run's."""
+    paths = (place / manifest for place in folder.resolve().parents)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _shards(path: Path) -> Iterator[Finding]:
+    try:
+        DataManifest.load(path).verify()
+        yield ok("every shard of the data has its checksum")
+    except UserError as error:
+        yield failed(str(error))

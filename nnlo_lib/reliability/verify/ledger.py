@@ -1,0 +1,66 @@
+"""Whether each epoch used each sample that it should exactly once, over all attempts."""
+
+from collections.abc import Iterator
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.loading.sampling_plan import SamplingPlan
+from nnlo_lib.data.partition.partition_file import check_cover, load_partition
+from nnlo_lib.reliability.verify.epoch_table import EpochRow, EpochTableError, read_epoch_table
+from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.sample_ledger import counts_sha256
+
+
+def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
+    """Compare what was counted while training with what partition.npz and the configuration ask for."""
+    try:
+        faults = list(_ledger_faults(run, rows := read_epoch_table(run.paths.state.ledger, run.epochs)))
+    except (EpochTableError, UserError, ValueError, KeyError) as error:
+        yield failed(f"ledger: nothing proves which samples were used: {error}")
+        return
+    yield from (failed(f"ledger: {fault}") for fault in faults)
+    if not faults:
+        whole = [row for row in rows if not row.get("cut")]
+        if whole:
+            uses = f"{whole[0]['samples']:,} samples"
+            yield ok(
+                f"ledger: each of {len(whole)} epochs used each of its {uses} exactly once, over all attempts"
+            )
+        for row in rows[len(whole) :]:
+            uses = f"{row['samples']:,} samples"
+            yield ok(f"ledger: epoch {row['epoch']} was cut short: it used {uses}, each once")
+    if _epochs_may_mix_rank_counts(run):
+        yield note(
+            "ledger: not computed again from partition.npz: the number of ranks changed, and with "
+            "train.steps_per_epoch the samples of an epoch depend on it"
+        )
+
+
+def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
+    walk, samples = _expected_sampling(run)
+    for row in rows:
+        if row["missed"] or row["repeated"]:
+            yield (
+                f"epoch {row['epoch']} missed {row['missed']} samples and used {row['repeated']} that it should not "
+                f"have used, or not again, such as {', '.join(map(str, row['examples']))}"
+            )
+        elif not (_epochs_may_mix_rank_counts(run) or row.get("cut")) and row["sha256"] != counts_sha256(
+            walk.expected_uses(samples, row["epoch"] - 1)
+        ):
+            yield f"epoch {row['epoch']} did not use what partition.npz and the configuration ask for"
+
+
+def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
+    """Return how the samples were to be walked over, and how many there are. Raises UserError or ValueError."""
+    validation, parts = load_partition(run.paths.partition)
+    samples = len(validation) + sum(map(len, parts))
+    check_cover(samples, validation, parts)
+    train, workers = run.config.train, run.summary["roles"].count("worker")
+    dynamic = train.dealing == "dynamic"
+    walk = SamplingPlan(parts, workers, train.batch_size, run.summary["seed"], train.steps_per_epoch, dynamic)
+    return walk, samples
+
+
+def _epochs_may_mix_rank_counts(run: FinishedRun) -> bool:
+    """Say whether an epoch may have begun with some number of workers, and ended with another."""
+    return run.config.train.steps_per_epoch is not None and run.rank_count_changed

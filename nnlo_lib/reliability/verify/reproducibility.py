@@ -1,0 +1,82 @@
+"""Whether a run could be done again, bit for bit, from what its summary says."""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from nnlo_lib.config import Run
+from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
+from nnlo_lib.state.finished_run import FinishedRun
+
+
+def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
+    """Tell every reason why not."""
+    if run.config.hash != run.summary["config_hash"]:
+        yield failed(
+            "the configuration in summary.json was changed: it has another hash than config_hash says"
+        )
+    reasons = [
+        *_code_reasons(str(run.summary["code_version"])),
+        *_nondeterminism_reasons(run.config),
+        *_run_segment_reasons(run),
+    ]
+    yield from (note(f"not reproducible bit for bit: {reason}") for reason in reasons)
+    if not reasons:
+        yield ok(f"reproducible bit for bit from summary.json, with code {run.summary['code_version']}")
+    if differing := list(_differing_packages(run.summary["packages"])):
+        yield note(f"to reproduce it, install the packages in summary.json: here {'; '.join(differing)}")
+
+
+def _code_reasons(code: str) -> Iterator[str]:
+    if not code.endswith(")"):
+        yield f"its code version is {code}, which names no commit"
+    elif code.endswith("+)"):
+        yield f"its code had changes that were not committed ({code})"
+
+
+def _nondeterminism_reasons(run: Run) -> Iterator[str]:
+    """Tell what in a training depends on chance or on the machine."""
+    parallel, algorithm = run.parallel, run.algorithm
+    virtual = parallel.transport == "simulated"
+    if not virtual and algorithm.is_asynchronous:
+        yield f"the ranks of {algorithm.name} do not wait for each other: who comes first is left to chance"
+    if not virtual and not algorithm.sums_in_rank_order:
+        yield "algorithm.reduction fastest lets MPI choose the order in which gradients are added"
+    if virtual and parallel.simulation.sample_seconds == "measured":
+        yield "parallel.simulation.sample_seconds measured makes the course depend on how fast the machine was"
+    if parallel.gpus_per_rank:
+        yield "it was computed on GPUs, whose sums may be added in another order each time"
+    if run.model.user_file:
+        yield _external_file_reason("its network is in", run.model.user_file)
+    if run.model.weights:
+        yield _external_file_reason("its initial weights are in", run.model.weights)
+
+
+def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
+    """Tell how the training changed on its way."""
+    if run.rank_count_changed:
+        legs = [f"{leg['ranks']} from step {leg['step']:,}" for leg in run.run_segments]
+        yield f"its number of ranks changed ({', '.join(legs) or 'state/attempts.jsonl says when'})"
+    if len({leg["code"] for leg in run.run_segments}) > 1:
+        legs = [f"{leg['code']} from step {leg['step']:,}" for leg in run.run_segments]
+        yield f"its code changed ({', '.join(legs)})"
+
+
+def _external_file_reason(what: str, path: str) -> str:
+    gone = "" if Path(path).is_file() else " and which is not here"
+    return f"{what} {path}, which summary.json does not hold{gone}"
+
+
+def _differing_packages(packages: dict[str, str]) -> Iterator[str]:
+    for name, then in packages.items():
+        now = platform.python_version() if name == "python" else _installed(name)
+        if now != then:
+            yield f"{name} is {now}, then it was {then}"
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,70 @@
+"""The folders of trainings below a folder, and the finished runs among them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnlo_lib.config.paths import RunPaths, SearchPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.trial import FoldTask, read_result
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.published_file import require
+
+VERIFIED_SUMMARY_KEYS = ("config_hash", "roles", "packages", "code_version")
+
+
+def load_finished_run(folder: Path) -> FinishedRun:
+    """Read a training's summary. Raises UserError if the training is not finished, or its summary is damaged."""
+    run = FinishedRun(folder)
+    path = run.paths.summary
+    if not path.exists():
+        raise UserError(
+            f"{folder} is not finished: {path.name} is missing; to finish it: {_resume_command(folder)}"
+        )
+    try:
+        require(path, VERIFIED_SUMMARY_KEYS, run.summary)
+    except UserError as error:
+        raise UserError(f"{error}; train this run again") from error
+    _ = run.config  # read now, so that its faults are told apart from findings
+    return run
+
+
+def find_run_folders(folder: Path) -> Sequence[Path]:
+    """Return the folders of trainings in `folder`, itself perhaps. Raises UserError if there are none."""
+    if not folder.is_dir():
+        raise UserError(
+            f"there is no folder {folder}; name results/<experiment>/<run>/seed-<s>, or one above it"
+        )
+    jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
+    found = [job for job in jobs if RunPaths(job).summary.exists() or _has_state(job)]
+    if not found:
+        raise UserError(
+            f"{folder} holds no training; name results/<experiment>/<run>/seed-<s>, or one above it"
+        )
+    return found
+
+
+def _has_state(folder: Path) -> bool:
+    """Tell whether a training left its state in a folder; a search has one, too."""
+    return RunPaths(folder).state.folder.is_dir() and not SearchPaths(folder).trials.is_dir()
+
+
+def reason_not_finished(folder: Path) -> str | None:
+    """Say why a fold of a search's trial, which has a result, is not trained to the end; None: it is, or is no fold."""
+    rungs = [int(path.stem.partition("-")[2]) for path in SearchPaths.results_in(folder)]
+    if not rungs or RunPaths(folder).summary.exists():
+        return None
+    place = re.search(r"(\d+)/fold-(\d+)$", str(folder.absolute()))
+    leaf = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
+    result = leaf and read_result(folder.absolute().parents[2], leaf)
+    if result and result.status != "finished":
+        return f"not finished: to the search it is {result.status}: {result.error}"
+    return f"not finished: the search paused it after epoch {max(rungs)}"
+
+
+def _resume_command(folder: Path) -> str:
+    job = re.search(r"([^/]+)/seed-(\d+)(?:/fold-(\d+))?$", str(folder.absolute()))
+    if not job:
+        return "nnlo search FILE" if SearchPaths.around(folder) else "nnlo run FILE"
+    fold = f" --fold {job[3]}" if job[3] else ""
+    return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold}, FILE being the experiment's file"

@@ -1,0 +1,45 @@
+"""Check all that finished trainings left behind, without training anything."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.reliability.verify.attempts import check_attempts
+from nnlo_lib.reliability.verify.files import check_checkpoints, check_dataset, check_outputs
+from nnlo_lib.reliability.verify.finding import Finding, note
+from nnlo_lib.reliability.verify.history import check_history
+from nnlo_lib.reliability.verify.ledger import check_sample_ledger
+from nnlo_lib.reliability.verify.reproducibility import check_reproducibility
+from nnlo_lib.reliability.verify.run_folders import find_run_folders, load_finished_run, reason_not_finished
+from nnlo_lib.state.finished_run import FinishedRun
+
+
+def verify_runs(folders: Sequence[str], shards: bool) -> int:
+    """Print a line for each check of each training in `folders`; return 1 if something is wrong, else 0.
+
+    shards: read all of the data, too. Raises UserError at the end for trainings that are not finished.
+    """
+    found = [job for folder in folders for job in find_run_folders(Path(folder))]
+    unfinished, wrong = [], False
+    for folder in found:
+        try:
+            why = reason_not_finished(folder)
+            findings = [note(why)] if why else list(_run_checks(load_finished_run(folder), shards))
+        except UserError as error:
+            unfinished.append(str(error))
+            continue
+        print(folder, *findings, sep="\n", flush=True)
+        wrong |= any(finding.status == "FAILED" for finding in findings)
+    if unfinished:
+        raise UserError("\n  ".join(unfinished))
+    return int(wrong)
+
+
+def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    yield from check_outputs(run)
+    yield from check_checkpoints(run)
+    yield from check_history(run)
+    yield from check_sample_ledger(run)
+    yield from check_dataset(run, shards)
+    yield from check_attempts(run)
+    yield from check_reproducibility(run)

@@ -1,0 +1,1 @@
+"""Charts of the report as plain data for the templates."""

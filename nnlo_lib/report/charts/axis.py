@@ -1,0 +1,110 @@
+"""An axis: where a value goes, and which values are written beside it."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
+MIN_TICK_GAP = 28  # least distance between two ticks, in drawing units
+
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values laid on a line from `start` to `end`, in drawing units, through a monotone `scale`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    scale: Scale
+    ticks: tuple[tuple[float, str], ...]  # place and label
+
+    def position(self, value: float) -> float:
+        """Return where a value goes."""
+        return _place(value, self.low, self.high, self.start, self.end, self.scale)
+
+
+def linear(values: Iterable[float], start: float, end: float) -> Axis:
+    """Lay values evenly."""
+    low, high = _range(values)
+    return _axis(low, high, start, end, float, _even(low, high), _plain)
+
+
+def integer(values: Iterable[float], start: float, end: float) -> Axis:
+    """Lay whole numbers evenly."""
+    known = list(values)
+    low, high = (min(known), max(known)) if len(set(known)) > 1 else (known[0] - 1, known[0] + 1)
+    ticks = sorted({float(round(tick)) for tick in _even(low, high)})
+    return _axis(low, high, start, end, float, ticks, _plain)
+
+
+def logarithmic(values: Iterable[float], start: float, end: float) -> Axis:
+    """Lay positive values by their order of magnitude."""
+    low, high = _range(values)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    return _axis(low, high, start, end, math.log10, steps, _plain)
+
+
+def accuracy(values: Iterable[float], start: float, end: float) -> Axis:
+    """Lay shares of one by the order of magnitude of what is missing to one, so that 98 and 99 % are told apart."""
+    shares = list(values)
+    least = min([1 - share for share in shares if share < 1], default=0.01) / 2
+    low, high = min(shares), min(max(shares), 1 - least)
+    low, high = (low, high) if low < high else (max(0.0, low - 0.01), low + least / 2)
+    ticks = [share for share in SHARES if share < 1]
+    return _axis(low, high, start, end, lambda share: -math.log10(max(1 - share, least)), ticks, _share)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.6g}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.4g} %"
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    known = list(values)
+    low, high = min(known), max(known)
+    return (low, high) if low < high else (low - abs(low) / 10 - 1e-9, high + abs(high) / 10 + 1e-9)
+
+
+def _even(low: float, high: float) -> list[float]:
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    return [index * step for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _place(value: float, low: float, high: float, start: float, end: float, scale: Scale) -> float:
+    return start + (end - start) * (scale(value) - scale(low)) / (scale(high) - scale(low))
+
+
+def _axis(
+    low: float,
+    high: float,
+    start: float,
+    end: float,
+    scale: Scale,
+    ticks: Iterable[float],
+    label: Callable[[float], str],
+) -> Axis:
+    inside = [tick for tick in ticks if low <= tick <= high]
+    kept: list[tuple[float, str]] = []
+    for value in inside if len(inside) > 1 else _even(low, high):
+        place = _place(value, low, high, start, end, scale)
+        if not kept or abs(place - kept[-1][0]) >= MIN_TICK_GAP:
+            kept.append((place, label(value)))
+    return Axis(low, high, start, end, scale, tuple(kept))
+
+
+def categorical(labels: Sequence[str], start: float, end: float) -> Axis:
+    """Lay names evenly, the first at 0."""
+    last = max(len(labels) - 1, 1)
+    edge = 0.35 if len(labels) > 1 else 1.0
+    empty = Axis(-edge, last + edge, start, end, float, ())
+    places = [(empty.position(number), label) for number, label in enumerate(labels)]
+    return Axis(-edge, last + edge, start, end, float, tuple(places))

@@ -1,0 +1,83 @@
+"""One run in a chart: its mean line, and a line per job or a band, as SVG path data."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nnlo_lib.report.charts.axis import Axis
+from nnlo_lib.report.formatting import number
+from nnlo_lib.report.time_base import TimeBase
+
+MAX_CURVE_POINTS = 120  # of one line; more cannot be told apart
+MAX_JOB_LINES = 6  # jobs of a run; with more, a band says it better than lines
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn for the run number `run`; a mark is a place and what to say there."""
+
+    run: int
+    mean: str
+    jobs: tuple[str, ...]
+    band: str
+    marks: tuple[tuple[float, float, str], ...]
+
+
+@dataclass(frozen=True)
+class CurveDrawer:
+    """Draws lines of `epoch`, `seconds` and `value` on two axes."""
+
+    x: Axis
+    y: Axis
+    against: str
+    format_value: Callable[[float], str]
+    clock: TimeBase
+
+    def curve(self, run: int, name: str, jobs: Sequence[pd.DataFrame]) -> Curve:
+        """Draw the jobs of a run; the mean ends where the first of them ends."""
+        mean = downsample(mean_curve(jobs))
+        many = len(jobs) > MAX_JOB_LINES
+        lines = () if many or len(jobs) == 1 else tuple(self.path(downsample(job)) for job in jobs)
+        return Curve(run, self.path(mean), lines, self.band(mean) if many else "", self.marks(name, mean))
+
+    def path(self, line: pd.DataFrame) -> str:
+        """Return the path through the points of a line."""
+        places = zip(
+            map(self.x.position, line[self.against]), map(self.y.position, line["value"]), strict=True
+        )
+        return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in places) if len(line) else ""
+
+    def band(self, mean: pd.DataFrame) -> str:
+        """Return the outline of one standard deviation around a mean, kept inside the axis."""
+        upper = mean.assign(value=np.minimum(mean["value"] + mean["std"], self.y.high))
+        lower = mean.assign(value=np.maximum(mean["value"] - mean["std"], self.y.low))
+        return f"{self.path(upper)}L{self.path(lower[::-1])[1:]}Z" if len(mean) else ""
+
+    def marks(self, name: str, mean: pd.DataFrame) -> tuple[tuple[float, float, str], ...]:
+        """Say at each point of a mean what it is."""
+        points = zip(mean["epoch"], mean["seconds"], mean["value"], mean["std"], strict=True)
+        said = (self._point_label(name, *point) for point in points)
+        places = zip(
+            map(self.x.position, mean[self.against]), map(self.y.position, mean["value"]), strict=True
+        )
+        return tuple((round(x, 1), round(y, 1), text) for (x, y), text in zip(places, said, strict=True))
+
+    def _point_label(self, name: str, epoch: float, seconds: float, value: float, std: float) -> str:
+        spread = f" ± {self.format_value(std)}" if math.isfinite(std) else ""
+        return f"{name} · epoch {epoch:.0f}, {number(seconds, 3)} {self.clock.unit(name)}: {self.format_value(value)}{spread}"
+
+
+def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return epoch, mean seconds, mean value and its deviation at each epoch that all jobs have."""
+    groups = pd.concat(list(jobs)).groupby("epoch")
+    table = groups[["seconds", "value"]].mean().assign(std=groups["value"].std())
+    return table[groups.size() == len(jobs)].reset_index()
+
+
+def downsample(line: pd.DataFrame) -> pd.DataFrame:
+    """Keep at most POINTS rows, evenly, the last always."""
+    keep = np.unique(np.linspace(0, len(line) - 1, min(len(line), MAX_CURVE_POINTS)).round().astype(int))
+    return line.iloc[keep]

@@ -1,0 +1,102 @@
+"""Numbers as a person reads them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import escape
+
+from nnlo_lib.report.tables import Spread
+
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+MISSING = "–"
+UNBROKEN = "\u00a0"  # a space that no line breaks at
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Write a number with `digits` significant digits and thousands apart."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.{_decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
+
+
+def rounded(value: float) -> str:
+    """Write a number to three significant digits, large ones too."""
+    return number(float(f"{value:.3g}"), 3)
+
+
+def percent(value: float, digits: int = 3) -> str:
+    """Write a share of one as a percentage."""
+    return MISSING if not math.isfinite(value) else f"{number(100 * value, digits)}{UNBROKEN}%"
+
+
+def share(value: float) -> str:
+    """Write a part of a whole, to a tenth of a percent."""
+    return f"<{UNBROKEN}0.1{UNBROKEN}%" if 0 < value < 0.001 else f"{100 * value:.1f}{UNBROKEN}%"
+
+
+def format_bytes(count: float) -> str:
+    """Write bytes in the largest decimal unit that leaves a number above one."""
+    if not math.isfinite(count):
+        return MISSING
+    power = min(len(BYTE_UNITS) - 1, int(math.log10(count) / 3)) if count >= 1 else 0
+    return f"{number(count / 1000**power, 3) if power else int(count)}{UNBROKEN}{BYTE_UNITS[power]}"
+
+
+def format_duration(value: float) -> str:
+    """Write a duration."""
+    if not math.isfinite(value) or value < 600:
+        return f"{number(value, 3)}{UNBROKEN}s"
+    hours, minutes = divmod(round(value / 60), 60)
+    return f"{hours}{UNBROKEN}h {minutes:02d}{UNBROKEN}min" if hours else f"{minutes}{UNBROKEN}min"
+
+
+def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
+    """Write mean ± standard deviation, both to the two leading digits of the latter."""
+    mean, std = spread.mean * scale, spread.std * scale
+    tail = UNBROKEN + unit if unit else ""
+    if not math.isfinite(mean):
+        return MISSING
+    if not math.isfinite(std):
+        return number(mean, 4) + tail
+    decimals = min(_decimals(std, 2), _decimals(mean, 5)) if std else _decimals(mean, 4)
+    return f"{mean:,.{decimals}f}{UNBROKEN}±{UNBROKEN}{std:,.{decimals}f}{tail}"
+
+
+def bold(name: str) -> str:
+    """Write a name that comes from outside as HTML."""
+    return f"<b>{escape(name)}</b>"
+
+
+def listing(names: Sequence[str]) -> str:
+    """Join names: a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: 1 seed, 3 seeds."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _decimals(value: float, digits: int) -> int:
+    leading = float(f"{abs(value):.{digits - 1}e}")  # 0.999 to two digits is 1.0
+    return max(0, digits - 1 - math.floor(math.log10(leading))) if value else 0
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Headings, and the cells of each run in their order."""
+
+    headings: tuple[str, ...]
+    rows: dict[str, tuple[str, ...]]
+
+
+def run_table(cells: Mapping[str, Mapping[str, str]]) -> RunTable:
+    """Lay out cells by run and heading; a run or a heading that has none is left out."""
+    full = {run: row for run, row in cells.items() if set(row.values()) - {MISSING}}
+    named = dict.fromkeys(name for row in full.values() for name, text in row.items() if text != MISSING)
+    order = dict.fromkeys(name for row in full.values() for name in row)
+    headings = tuple(name for name in order if name in named)
+    return RunTable(
+        headings, {run: tuple(row.get(name, MISSING) for name in headings) for run, row in full.items()}
+    )

@@ -1,0 +1,1 @@
+"""The report's section about a search."""

@@ -1,0 +1,75 @@
+"""In how many places the trainings of a search were, and for how long: what their time is a share of."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.report.formatting import plural
+from nnlo_lib.search.study.budget import union_length
+from nnlo_lib.search.study.trial import Result
+
+
+@dataclass(frozen=True)
+class TrainingCapacity:
+    """Seconds of training, seconds in which it could have been, and what that is a share of."""
+
+    trained_s: float
+    available_s: float
+    description: str
+
+    @property
+    def utilization(self) -> float:
+        """Return the share of the time in which a training ran."""
+        return self.trained_s / self.available_s if self.available_s else 0.0
+
+
+def training_capacity(
+    folder: Path, timed: Sequence[Result], lanes: Sequence[int], parallel: int
+) -> TrainingCapacity:
+    """Count the blocks of allocations by their own clock, and `parallel` for what was trained without any.
+
+    lanes: of the results, which are at least as many as there were places.
+    """
+    rows = _allocations(folder)
+    alone = [(result, lane) for result, lane in zip(timed, lanes, strict=True) if not _within(result, rows)]
+    slots = max([parallel, *(1 + lane for _, lane in alone)])
+    wall = union_length((result.started, result.ended) for result, _ in alone)
+    names = [f"the time of {_blocks(rows)}"] if rows else []
+    counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "training")
+    names += [f"{counted} × wall time"] if alone else []
+    return TrainingCapacity(
+        sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in alone),
+        sum(_allocated(row) for row in rows) + slots * wall,
+        " and ".join(names),
+    )
+
+
+def _allocations(folder: Path) -> list[dict[str, Any]]:
+    try:
+        return [
+            json.loads(line) for line in SearchPaths(folder).state.pool_utilization.read_text().splitlines()
+        ]
+    except FileNotFoundError:
+        return []
+
+
+def _allocated(row: dict[str, Any]) -> float:
+    """Return seconds times blocks that lived."""
+    seconds = (
+        row["trained"] / row["utilisation"]
+        if row["utilisation"]
+        else row["blocks"] * (row["ended"] - row["begun"])
+    )
+    return float(seconds)
+
+
+def _within(result: Result, rows: Sequence[dict[str, Any]]) -> bool:
+    return any(row["begun"] <= result.started <= row["ended"] for row in rows)
+
+
+def _blocks(rows: Sequence[dict[str, Any]]) -> str:
+    counts = sorted({row["blocks"] for row in rows})
+    return plural(counts[0], "block") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} blocks"

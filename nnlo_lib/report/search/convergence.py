@@ -1,0 +1,134 @@
+"""How a search went on: the best so far, and what the epochs of each trial gave."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from statistics import fmean
+
+import pandas as pd
+
+from nnlo_lib.report.charts import axis
+from nnlo_lib.report.charts.axis import Axis
+from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path, svg_step_path
+from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
+from nnlo_lib.report.formatting import number
+from nnlo_lib.report.search.study_data import StudyData, named
+from nnlo_lib.search.study.trial_summary import TrialSummary
+
+EpochCurve = list[tuple[float, float]]  # epochs and values
+
+MAX_TOTAL_POINTS = 12000  # of all learning curves together; more make the page heavy
+
+
+def convergence_charts(data: StudyData) -> list[Chart]:
+    """Return the best so far by trial, and by core hours."""
+    if not data.ranked_rows:
+        return []
+    known = sorted(data.ranked_rows, key=lambda row: row.number)
+    hours = dict(
+        zip((row.number for row in data.rows), accumulate(row.core_hours for row in data.rows), strict=True)
+    )
+    by_trial = _convergence(data, known, [row.number for row in known], "trial", len(data.rows) - 1)
+    return [
+        by_trial,
+        _convergence(data, known, [hours[row.number] for row in known], "core hours", max(hours.values())),
+    ]
+
+
+def _convergence(
+    data: StudyData, known: Sequence[TrialSummary], places: Sequence[float], against: str, end: float
+) -> Chart:
+    values = pd.Series([row.objective for row in known], dtype=float)
+    y, note = data.objective_axis(values)
+    lay = axis.integer if against == "trial" else axis.linear
+    x = lay([0.0, *places, end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    best = list(accumulate(values, min if data.sign > 0 else max))
+    line = svg_step_path(
+        [(x.position(a), y.position(b)) for a, b in zip(places, best, strict=True)], x.position(end)
+    )
+    marks = [
+        Mark(round(x.position(place), 1), round(y.position(row.objective), 1), trial_css_class(data, row), _trial_label(data, row))
+        for place, row in zip(places, known, strict=True)
+    ]  # fmt: skip
+    return Chart(f"Best {data.metric} so far", note, against, x, y, (Line(line, "leader"),), tuple(marks))
+
+
+def learning_curve_chart(data: StudyData) -> Chart | None:
+    """Return what each trial reached after each epoch, the mean over its folds; those that ended early end with a dot."""
+    curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
+    if not curves:
+        return None
+    points = [point for curve in curves.values() for point in curve]
+    y, note = data.objective_axis(pd.Series([value for _, value in points]))
+    x = axis.integer([epoch for epoch, _ in points], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    most = max(8, MAX_TOTAL_POINTS // len(curves))
+    drawn = [
+        Line(_path(x, y, _thin(curve, most)), _stroke(data, trial), f"trial {trial}")
+        for trial, curve in reversed(curves.items())
+    ]
+    marks = [
+        _end(x, y, row, curves[row.number][-1])
+        for row in data.ranked_rows
+        if row.state == "stopped" and row.number in curves
+    ]
+    return Chart(f"{data.metric} by epoch", note, "epoch", x, y, tuple(drawn), tuple(marks))
+
+
+def _path(x: Axis, y: Axis, curve: EpochCurve) -> str:
+    return svg_path([(x.position(epoch), y.position(value)) for epoch, value in curve])
+
+
+def _end(x: Axis, y: Axis, row: TrialSummary, end: tuple[float, float]) -> Mark:
+    said = f"{named(row)} stopped after {end[0]:.0f} epochs"
+    return Mark(round(x.position(end[0]), 1), round(y.position(end[1]), 1), "stopped", said)
+
+
+def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
+    """Return for each rung how many trials came to it and the best there; nothing where all were trained to the end."""
+    known = data.study.snapshot
+    found = {epochs for trial in known.trials for epochs in known.rungs(trial.number)}
+    if len(found) < 2:
+        return []
+    return [
+        (epochs, len(values), data.format_value(data.sign * min(values)))
+        for epochs in sorted(found)
+        if (values := list(_values(data, epochs)))
+    ]
+
+
+def _values(data: StudyData, epochs: int) -> Iterator[float]:
+    known = data.study.snapshot
+    for trial in known.trials:
+        value = known.mean_value(trial.number, epochs)
+        if value is not None and math.isfinite(value):
+            yield value
+
+
+def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
+    """Return epochs and the mean of the folds that have a value there."""
+    known, values = data.study.snapshot, defaultdict[int, list[float]](list)
+    for leaf in known.fold_tasks(trial, data.highest_rung(trial)):
+        for row in known.results[leaf].rows if leaf in known.results else ():
+            value = row.get(data.metric)
+            if value is not None and math.isfinite(value):
+                values[int(row["epoch"])].append(value)
+    return [(float(epoch), fmean(values[epoch])) for epoch in sorted(values)]
+
+
+def _thin(curve: EpochCurve, most: int) -> EpochCurve:
+    """Keep so many points, the last always."""
+    return [*curve[: -1 : max(1, len(curve) // most)], curve[-1]]
+
+
+def _stroke(data: StudyData, trial: int) -> str:
+    return "leader" if trial == data.best else "trial"
+
+
+def trial_css_class(data: StudyData, row: TrialSummary) -> str:
+    """Return how the mark of a trial looks."""
+    return "best" if row.number == data.best else "stopped" if row.state == "stopped" else "done"
+
+
+def _trial_label(data: StudyData, row: TrialSummary) -> str:
+    return f"{named(row)}: {data.format_objective(row)}, {row.epochs} epochs, {number(row.seconds, 3)} s"

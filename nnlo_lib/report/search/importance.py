@@ -1,0 +1,100 @@
+"""What a random forest, fitted to the trials, says of each key: how much it matters, and which way."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnlo_lib.report.search.parameters import SearchedParameter
+from nnlo_lib.report.search.study_data import StudyData
+
+Array = NDArray[np.float64]
+
+MIN_TRIALS = 8  # trials; of fewer nothing can be said
+TREES, SHUFFLES, GRID = 100, 5, 24
+INACTIVE_INPUT = -1.0  # the place of a key that does not matter in a trial
+
+
+@dataclass(frozen=True)
+class ImportanceForest:
+    """The fitted model. places: (trials, keys and epochs) in [0, 1] or ABSENT; fit: R squared out of the trees' bags."""
+
+    keys: tuple[SearchedParameter, ...]
+    inputs: Array
+    ranges: Array
+    model: Any
+    r_squared: float
+    importances: tuple[float, ...]
+    logarithmic: bool
+
+    def ranked_parameters(self) -> list[tuple[SearchedParameter, float]]:
+        """Return keys and their share of importance, the largest first."""
+        pairs = zip(self.keys, self.importances, strict=True)
+        return sorted(pairs, key=lambda pair: -pair[1])
+
+    def partial_dependence(self, key: SearchedParameter) -> tuple[list[float], list[float]]:
+        """Return numbers of a key, and the objective that is predicted there on average over all other keys."""
+        column = self.keys.index(key)
+        there = self.inputs[self.inputs[:, column] != INACTIVE_INPUT]
+        low, high = self.ranges[column]
+        at = np.linspace(0, 1, len(key.choices) or GRID)
+        changed = np.repeat(there[None], len(at), axis=0)
+        changed[:, :, -1] = 1.0  # full training
+        changed[:, :, column] = at[:, None]
+        predicted = self.model.predict(changed.reshape(-1, there.shape[1])).reshape(len(at), -1).mean(axis=1)
+        numbers = low + at * (high - low)
+        worth = np.exp(predicted) if self.logarithmic else predicted
+        return list(np.exp(numbers) if _is_log(key) else numbers), list(worth)
+
+
+def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
+    """Fit a forest; None with too few trials.
+
+    Importance: by how much R squared falls when a key is shuffled among the trials (Breiman 2001, section 10), as a
+    share of all keys' together. How many epochs a trial got is an input, too, as trials that were stopped are there.
+    """
+    rows = data.ranked_rows
+    if len(rows) < MIN_TRIALS or not keys:
+        return None
+    from sklearn.ensemble import RandomForestRegressor
+
+    values = np.array([row.objective for row in rows])
+    logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
+    wanted = np.log(values) if logarithmic else values
+    numbers = np.array(
+        [[*(_number(key, row.point) for key in keys), row.epochs] for row in rows], dtype=float
+    )
+    ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
+    places = _placed(numbers, ranges)
+    model = RandomForestRegressor(TREES, min_samples_leaf=2, oob_score=True, random_state=0)
+    model.fit(places, wanted)
+    shares = _shares(model, places, wanted)
+    return ImportanceForest(tuple(keys), places, ranges, model, float(model.oob_score_), shares, logarithmic)
+
+
+def _shares(model: Any, places: Array, wanted: Array) -> tuple[float, ...]:
+    from sklearn.inspection import permutation_importance
+
+    found = permutation_importance(model, places, wanted, n_repeats=SHUFFLES, random_state=0)
+    positive = np.clip(found.importances_mean[:-1], 0, None)
+    return tuple((positive / (positive.sum() or 1)).tolist())
+
+
+def _placed(numbers: Array, ranges: Array) -> Array:
+    low, high = ranges.T
+    places = (numbers - low) / np.where(high > low, high - low, 1)
+    return np.where(np.isnan(places), INACTIVE_INPUT, places)
+
+
+def _number(key: SearchedParameter, point: dict[str, Any]) -> float:
+    if key.name not in point:
+        return math.nan
+    number = key.to_number(point[key.name])
+    return math.log(number) if _is_log(key) else number
+
+
+def _is_log(key: SearchedParameter) -> bool:
+    return not key.choices and key.dimension.kind.startswith("log")

@@ -1,0 +1,60 @@
+"""The searched keys as columns of numbers, and the axis that each is drawn on."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnlo_lib.config.space import DimensionConfig
+from nnlo_lib.report.charts import axis
+from nnlo_lib.report.charts.axis import Axis
+from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.search.study.plain_text import format_value
+from nnlo_lib.search.study.trial_summary import TrialSummary
+
+
+@dataclass(frozen=True)
+class SearchedParameter:
+    """A key and its values that occur, in order; a value's number is its place among listed ones, else itself."""
+
+    name: str
+    dimension: DimensionConfig
+    choices: tuple[Any, ...]
+
+    @property
+    def short_name(self) -> str:
+        """Return the last two parts of its path."""
+        return ".".join(self.name.split(".")[-2:])
+
+    def to_number(self, value: Any) -> float:
+        """Return the number of a value."""
+        return float([*map(repr, self.choices)].index(repr(value))) if self.choices else float(value)
+
+    def axis(self, numbers: Sequence[float], start: float, end: float) -> Axis:
+        """Return an axis for values that occur, given by their numbers."""
+        if self.choices:
+            return axis.categorical([format_value(value) for value in self.choices], start, end)
+        lay = axis.logarithmic if self.dimension.kind.startswith("log") else axis.linear
+        return lay(numbers, start, end)
+
+
+def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[SearchedParameter]:
+    """Return the keys that differ between some trials."""
+    found = []
+    for name, dimension in data.study.search.space.items():
+        values = [row.point[name] for row in rows if name in row.point]
+        listed = () if all(map(_is_number, values)) and not dimension.choice else _in_order(dimension, values)
+        if len(set(map(repr, values))) > 1:
+            found.append(SearchedParameter(name, dimension, listed))
+    return found
+
+
+def _in_order(dimension: DimensionConfig, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what occurs, in the order of the file."""
+    there = {repr(value): value for value in values}
+    given = {repr(value): value for value in dimension.choice or () if repr(value) in there}
+    return tuple((given | there).values())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

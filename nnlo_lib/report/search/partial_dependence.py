@@ -1,0 +1,85 @@
+"""Which keys matter, and how the objective depends on the most important ones."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path
+from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
+from nnlo_lib.report.formatting import number, plural
+from nnlo_lib.report.search.convergence import trial_css_class
+from nnlo_lib.report.search.importance import MIN_TRIALS, TREES, ImportanceForest
+from nnlo_lib.report.search.parameters import SearchedParameter
+from nnlo_lib.report.search.study_data import StudyData, named
+from nnlo_lib.search.study.plain_text import format_value
+
+MAX_DEPENDENCE_CHARTS = 4  # keys whose dependence is drawn
+MIN_RELIABLE_R2 = 0.2  # R squared below which the forest has learned little
+
+
+@dataclass(frozen=True)
+class ImportanceBar:
+    """A key and its share of importance; width: of the longest bar."""
+
+    name: str
+    share: float
+    width: float
+
+
+def importance_bars(fitted: ImportanceForest | None) -> list[ImportanceBar]:
+    """Return the bars of importance, the largest first."""
+    ranked = fitted.ranked_parameters() if fitted else []
+    longest = max((share for _, share in ranked), default=0) or 1
+    return [ImportanceBar(key.name, share, share / longest) for key, share in ranked]
+
+
+def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
+    """Say how importance was found, and what it is worth."""
+    if fitted is None:
+        return f"Importance needs {MIN_TRIALS} trials with a result and keys that differ; there are {len(data.ranked_rows)}."
+    weak = " It has learned little: do not rely on it." if fitted.r_squared < MIN_RELIABLE_R2 else ""
+    of = "its logarithm" if fitted.logarithmic else "it"
+    return (
+        f"Importance of a key: by how much a random forest ({TREES} trees, fitted to {plural(len(data.ranked_rows), 'trial')}) predicts the "
+        f"objective worse when the key's values are shuffled among the trials (permutation importance, of {of}), as a share of all keys. "
+        f"{_epochs(data)}On trials that a tree has not seen, the forest explains {max(0.0, fitted.r_squared):.0%} of the variance.{weak}"
+    )
+
+
+def _epochs(data: StudyData) -> str:
+    if len({row.epochs for row in data.ranked_rows}) == 1:
+        return ""
+    return "The number of epochs is an input of the forest, too, since trials were stopped. "
+
+
+def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) -> list[Chart]:
+    """Return a chart for each of the most important keys: the forest's mean over all other keys, and the trials."""
+    if fitted is None:
+        return []
+    ranked = [key for key, share in fitted.ranked_parameters() if share > 0][:MAX_DEPENDENCE_CHARTS]
+    return [_dependence(data, fitted, key) for key in ranked]
+
+
+def _dependence(data: StudyData, fitted: ImportanceForest, key: SearchedParameter) -> Chart:
+    numbers, predicted = fitted.partial_dependence(key)
+    rows = [row for row in data.ranked_rows if key.name in row.point]
+    y, note = data.objective_axis(pd.Series([row.objective for row in rows] + predicted, dtype=float))
+    x = key.axis(numbers, LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    marks = [
+        Mark(
+            round(x.position(key.to_number(row.point[key.name])), 1),
+            round(y.position(row.objective), 1),
+            trial_css_class(data, row),
+            f"{named(row)}: {format_value(row.point[key.name])}, {data.format_value(row.objective)}",
+        )
+        for row in reversed(rows)
+    ]
+    points = [(x.position(a), y.position(b)) for a, b in zip(numbers, predicted, strict=True)]
+    if key.choices:
+        lines = [
+            Line(f"M{a - 14:.1f},{b:.1f}H{a + 14:.1f}", "leader", number(value))
+            for (a, b), value in zip(points, predicted, strict=True)
+        ]
+    else:
+        lines = [Line(svg_path(points), "leader")]
+    return Chart(key.name, note, key.name, x, y, tuple(lines), tuple(marks))

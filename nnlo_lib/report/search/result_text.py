@@ -1,0 +1,36 @@
+"""What a finished search has found: its files, and the best trial as text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.report.page import write_search_page
+from nnlo_lib.search.results.best import best_trial_summary, write_outcome
+from nnlo_lib.search.space.space import count_distinct_points
+from nnlo_lib.search.study.plain_text import format_objective, format_point_lines, format_selection
+from nnlo_lib.search.study.storage import StoredStudy, load_study
+from nnlo_lib.search.study.trial_summary import TrialSummary
+
+
+def report_outcome(folder: Path) -> None:
+    """Write trials.csv, best.yaml and report.html, and print what is in them. Raises UserError if no trial came to anything."""
+    write_outcome(folder)
+    write_search_page(SearchPaths(folder).report, folder)
+    record = load_study(folder)
+    print("\n".join(_lines(record, best_trial_summary(record))))
+
+
+def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
+    yield f"best: trial {best.number} of {len(record.snapshot.trials)}  {format_objective(record.search.objective, best)}"
+    yield from (f"  {words}" for words in [format_selection(record.snapshot)] if words)
+    yield from (f"  {line}" for line in format_point_lines(best.point))
+    rows, paths = record.trial_summaries, SearchPaths(record.folder)
+    counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}
+    others = [f"{count} {state}" for state, count in counts.items() if count]
+    hours = sum(row.core_hours for row in rows)
+    if len(rows) < record.search.trials and len(rows) == count_distinct_points(record.search):
+        yield f"space:  exhausted by {len(rows)} trials, where search.trials is {record.search.trials}"
+    yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"
+    yield f"table:  {paths.table}"
+    yield f"page:   {paths.report}"
+    yield f"next:   nnlo run {paths.best}"

@@ -1,0 +1,46 @@
+"""All that the page shows of a search."""
+
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.report.search.convergence import convergence_charts, learning_curve_chart, rung_table
+from nnlo_lib.report.search.importance import fit_forest
+from nnlo_lib.report.search.parallel_coordinates import parallel_coordinates
+from nnlo_lib.report.search.parameters import searched_parameters
+from nnlo_lib.report.search.partial_dependence import (
+    importance_bars,
+    importance_note,
+    partial_dependence_charts,
+)
+from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.report.search.trial_tables import failure_groups, fold_scores, search_headline, trial_rows
+from nnlo_lib.report.search.utilisation import trial_timeline, utilization_sentence
+
+
+def search_section(folder: Path) -> dict[str, Any]:
+    """Return what the template of a search draws. Raises UserError naming an input that cannot be used."""
+    data = StudyData.load(folder)
+    keys = searched_parameters(data, data.ranked_rows)
+    fitted = fit_forest(data, keys)
+    ranked = [key for key, _ in fitted.ranked_parameters()] if fitted else keys
+    headings, rows = trial_rows(data, searched_parameters(data, data.rows))
+    busy = trial_timeline(data)
+    return {
+        "title": data.study.experiment.name,
+        "headline": search_headline(data),
+        "folder": folder,
+        "charts": [chart for chart in (*convergence_charts(data), learning_curve_chart(data)) if chart],
+        "stopped": any(row.state == "stopped" for row in data.ranked_rows),
+        "rungs": rung_table(data),
+        "coordinates": parallel_coordinates(data, ranked),
+        "effects": importance_bars(fitted),
+        "how": importance_note(data, fitted),
+        "dependences": partial_dependence_charts(data, fitted),
+        "folds": fold_scores(data),
+        "failures": failure_groups(data),
+        "workers": busy,
+        "busy": utilization_sentence(busy) if busy else "",
+        "headings": headings,
+        "rows": rows,
+        "several": data.study.search.folds.k,
+    }

@@ -1,0 +1,85 @@
+"""A search as the report reads it: a row for each trial, and how its objective is drawn and written."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from nnlo_lib.report.charts import learning_curves as plots
+from nnlo_lib.report.charts.axis import Axis
+from nnlo_lib.report.formatting import number, percent, plus_minus
+from nnlo_lib.report.tables import Spread
+from nnlo_lib.search.study.storage import StoredStudy, load_study
+from nnlo_lib.search.study.trial_summary import TrialSummary
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """What is on disk of a search."""
+
+    study: StoredStudy
+
+    @classmethod
+    def load(cls, folder: Path) -> "StudyData":
+        """Read the folder of a search. Raises UserError if there is none or a file is damaged."""
+        return cls(load_study(folder))
+
+    @cached_property
+    def rows(self) -> list[TrialSummary]:
+        """Return all trials."""
+        return self.study.trial_summaries
+
+    @cached_property
+    def ranked_rows(self) -> list[TrialSummary]:
+        """Return the trials that have an objective, the best first."""
+        known = [row for row in self.rows if math.isfinite(row.objective)]
+        ranked = sorted(known, key=lambda row: (self.sign * row.objective, row.number))
+        return sorted(ranked, key=lambda row: row.number != self.best)
+
+    @property
+    def best(self) -> int | None:
+        """Return the number of the best trial."""
+        return self.study.snapshot.best_trial()
+
+    @property
+    def sign(self) -> int:
+        """+1 where smaller is better."""
+        return self.study.search.objective.sign
+
+    @property
+    def metric(self) -> str:
+        """Return the name of the objective."""
+        return self.study.search.objective.metric
+
+    @property
+    def format_value(self) -> Callable[[float], str]:
+        """Return what writes a value of the objective."""
+        return percent if self._is_share else number
+
+    def format_objective(self, row: TrialSummary) -> str:
+        """Write what a trial is worth, with the standard error over its folds if there is one."""
+        spread = Spread(row.objective, row.standard_error, len(row.folds))
+        return plus_minus(spread, 100, "%") if self._is_share else plus_minus(spread)
+
+    def objective_axis(self, values: "pd.Series[float]") -> tuple[Axis, str]:
+        """Return an axis for values of the objective, and a note on its scale."""
+        y, note, _ = plots.value_axis(self.metric, values)
+        return y, note
+
+    def highest_rung(self, trial: int) -> int:
+        """Return the highest rung of a trial of which something is known, 0 if there is none."""
+        known = self.study.snapshot
+        rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
+        return next(rungs, 0)
+
+    @cached_property
+    def _is_share(self) -> bool:
+        return self.metric.endswith("accuracy") and all(0 <= row.objective <= 1 for row in self.ranked_rows)
+
+
+def named(row: TrialSummary) -> str:
+    """Return the name of a trial."""
+    return f"trial {row.number}"

@@ -1,0 +1,107 @@
+"""The trials of a search as tables: all of them, their folds, and why some came to nothing."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from nnlo_lib.report.formatting import MISSING, bold, format_duration, listing, plural
+from nnlo_lib.report.search.parameters import SearchedParameter
+from nnlo_lib.report.search.study_data import StudyData, named
+from nnlo_lib.search.study.plain_text import error_signature, format_selection, format_value
+from nnlo_lib.search.study.trial_summary import TrialSummary
+
+MAX_DRAWN_TRIALS = 12  # trials whose folds are drawn
+
+
+@dataclass(frozen=True)
+class FoldScores:
+    """Where the folds of a trial lie between the worst and the best fold of all that are drawn, 0 to 1."""
+
+    trial: str
+    text: str
+    places: tuple[float, ...]
+    mean: float
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """Why trials came to nothing, and which."""
+
+    reason: str
+    state: str
+    count: int
+    trials: str
+
+
+def search_headline(data: StudyData) -> Markup:
+    """Name the best trial, and count what became of the others."""
+    rows, search = data.rows, data.study.search
+    if data.best is None:
+        return Markup(f"None of {plural(len(rows), 'trial')} has come to a result yet.")
+    best = rows[data.best]
+    point = listing(
+        [f"{bold(key)} {bold(format_value(value))}" for key, value in best.point.items()] or ["the base"]
+    )
+    error = f" (standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
+    chosen = f", {words}," if (words := format_selection(data.study.snapshot)) else ""
+    counts = {
+        state: sum(row.state == state for row in rows)
+        for state in ("stopped", "running", "failed", "unwanted")
+    }
+    others = [f"{count} {state}" for state, count in counts.items() if count]
+    tail = f" Of {plural(len(rows), 'trial')} {listing(others)}." if others else ""
+    sentence = f"Trial {best.number} of {len(rows)}{chosen} is the best by {escape(data.metric)}: {data.format_objective(best)}{error}, with {point}.{tail}"
+    return Markup(sentence + f" Proposed by {search.method.name}.")
+
+
+def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and a row for each trial, the best first, then those without a result."""
+    headings = ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)]
+    rest = [row for row in data.rows if not math.isfinite(row.objective)]
+    return headings, [_cells(data, row, keys) for row in [*data.ranked_rows, *rest]]
+
+
+def fold_scores(data: StudyData) -> list[FoldScores]:
+    """Return the folds of the best trials; nothing without folds."""
+    drawn = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
+    values = [value for row in drawn for value in row.folds]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if not low < high:
+        return []
+    return [
+        FoldScores(
+            named(row),
+            data.format_objective(row),
+            tuple((value - low) / (high - low) for value in row.folds),
+            (row.objective - low) / (high - low),
+        )
+        for row in drawn
+    ]
+
+
+def failure_groups(data: StudyData) -> list[FailureGroup]:
+    """Return the causes of failure, the most frequent first, each in the words of its first trial."""
+    groups: dict[tuple[str, str], list[TrialSummary]] = defaultdict(list)
+    for row in data.rows:
+        if row.state in ("failed", "unwanted"):
+            groups[error_signature(row.reason), row.state].append(row)
+    ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
+    return [
+        FailureGroup(rows[0].reason or "no reason given", state, len(rows), _numbers(rows))
+        for (_, state), rows in ranked
+    ]
+
+
+def _cells(data: StudyData, row: TrialSummary, keys: Sequence[SearchedParameter]) -> list[str]:
+    known = math.isfinite(row.objective)
+    values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
+    objective = data.format_objective(row) if known else MISSING
+    return [str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values]
+
+
+def _numbers(rows: Sequence[TrialSummary]) -> str:
+    shown = ", ".join(str(row.number) for row in rows[:MAX_DRAWN_TRIALS])
+    return shown + (f" and {len(rows) - MAX_DRAWN_TRIALS} more" if len(rows) > MAX_DRAWN_TRIALS else "")

@@ -1,0 +1,130 @@
+"""What the trainings of a search kept busy, and when."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnlo_lib.report.formatting import format_duration, number
+from nnlo_lib.report.search.capacity import training_capacity
+from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.search.study.budget import union_length
+from nnlo_lib.search.study.trial import FoldTask, Result
+
+MAX_DRAWN_TRAININGS = 3000  # trainings; more are not drawn
+
+
+@dataclass(frozen=True)
+class LaneSegment:
+    """A training in its lane: left and width in percent of all time."""
+
+    lane: int
+    left: float
+    width: float
+    css_class: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TrialTimeline:
+    """Lanes of trainings. busy: share of the time of all places; in_epochs: share of the busy time."""
+
+    lanes: int
+    segments: tuple[LaneSegment, ...]
+    wall_s: float
+    utilization: float
+    capacity_text: str
+    epoch_share: float
+    core_hours: float
+    gpu_hours: float
+
+
+def trial_timeline(data: StudyData) -> TrialTimeline | None:
+    """Lay out all trainings by time, without the pauses of the whole search; None if none has ended."""
+    timed = [result for result in data.study.snapshot.results.values() if result.ended > result.started]
+    if not timed:
+        return None
+    timed.sort(key=lambda result: (result.started, result.leaf))
+    wall = union_length((result.started, result.ended) for result in timed)
+    worked = sum(result.seconds for result in timed)
+    lanes = _lanes(timed)
+    found = training_capacity(data.study.folder, timed, lanes, data.study.search.parallel)
+    return TrialTimeline(
+        max(lanes, default=0) + 1, _lane_segments(data, timed, lanes) if len(timed) <= MAX_DRAWN_TRAININGS else (), wall,
+        found.utilization, found.description, _in_epochs(data, timed) / worked,
+        sum(result.seconds * result.cores for result in timed) / 3600,
+        sum(result.seconds * result.gpus for result in timed) / 3600,
+    )  # fmt: skip
+
+
+def utilization_sentence(found: TrialTimeline) -> str:
+    """Say how well the trainings filled the time."""
+    gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
+    return (
+        f"{number(found.core_hours, 3)} core hours{gpus} in {format_duration(found.wall_s)}. A training ran in {found.utilization:.1%} of "
+        f"{found.capacity_text}, start-up included and pauses of the whole search left out; "
+        f"{found.epoch_share:.1%} of that were epochs, the rest starting, saving and stopping."
+    )
+
+
+def _lanes(timed: Sequence[Result]) -> list[int]:
+    """Give each training the first lane that is free."""
+    free: list[float] = []
+    given = []
+    for result in timed:
+        lane = next((lane for lane, until in enumerate(free) if until <= result.started + 1e-3), len(free))
+        free[lane : lane + 1] = [result.ended]
+        given.append(lane)
+    return given
+
+
+def _lane_segments(data: StudyData, timed: Sequence[Result], lanes: Sequence[int]) -> tuple[LaneSegment, ...]:
+    starts, past = _active_time(timed)
+    total = past[-1]
+    placed = [np.interp([result.started, result.ended], starts, past) / total * 100 for result in timed]
+    return tuple(
+        LaneSegment(
+            lane, float(start), float(end - start), _segment_css_class(data, result), _segment_label(result)
+        )
+        for result, lane, (start, end) in zip(timed, lanes, placed, strict=True)
+    )
+
+
+def _active_time(timed: Sequence[Result]) -> tuple[list[float], list[float]]:
+    """Return moments, and how long something had been training until each."""
+    moments, past, until = [timed[0].started], [0.0], timed[0].started
+    for result in timed:
+        if result.started > until:
+            moments.append(result.started)
+            past.append(past[-1])
+            until = result.started
+        if result.ended > until:
+            moments.append(result.ended)
+            past.append(past[-1] + result.ended - until)
+            until = result.ended
+    return moments, past
+
+
+def _segment_css_class(data: StudyData, result: Result) -> str:
+    if result.status != "finished":
+        return "failed"
+    return "best" if result.leaf.trial == data.best else f"turn-{result.leaf.trial % 2}"
+
+
+def _segment_label(result: Result) -> str:
+    leaf = result.leaf
+    return f"trial {leaf.trial}, fold {leaf.fold}, to epoch {leaf.epochs}: {format_duration(result.seconds)}, {result.status}"
+
+
+def _in_epochs(data: StudyData, timed: Sequence[Result]) -> float:
+    """Return the seconds that the histories count."""
+    return sum(_trained_seconds(data, result) for result in timed)
+
+
+def _trained_seconds(data: StudyData, result: Result) -> float:
+    rungs = [epochs for epochs in data.study.snapshot.rungs(result.leaf.trial) if epochs < result.leaf.epochs]
+    below = data.study.snapshot.results.get(
+        FoldTask(result.leaf.trial, result.leaf.fold, max(rungs, default=0))
+    )
+    last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
+    return max(0.0, last[0] - last[1])

@@ -1,0 +1,101 @@
+"""How often trainings were begun, why that ended, and what it cost."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import escape
+
+from nnlo_lib.report.formatting import MISSING, format_duration, listing, plural, share
+from nnlo_lib.state.attempt_statistics import FINISHED, AttemptStatistics
+from nnlo_lib.state.attempts import Attempt
+from nnlo_lib.state.finished_run import FinishedRun
+
+
+@dataclass(frozen=True)
+class AttemptSegment:
+    """An attempt as a piece of a bar: `width` is of the longest bar."""
+
+    reason: str
+    width: float
+    text: str
+
+
+@dataclass(frozen=True)
+class AttemptTimeline:
+    """A training that was interrupted: its attempts, one after the other, and what they come to."""
+
+    run: str
+    job: str
+    segments: tuple[AttemptSegment, ...]
+    effective: str
+    numbers: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """The bar in words."""
+        return f"{self.run} {self.job}: {', '.join(piece.text for piece in self.segments)}"
+
+
+HEADINGS = ("attempts", "ended by", "steps done again", "time lost", "time between", "of use (ETTR)")
+
+
+def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
+    """Return the course of each training that took more than one attempt, or did not finish its only one."""
+    tallies = [
+        (job, job.attempt_statistics)
+        for job in jobs
+        if job.attempt_statistics and job.attempt_statistics.is_interrupted
+    ]
+    longest = max((tally.total_seconds for _, tally in tallies), default=0.0) or 1.0
+    return [_course(job, tally, longest) for job, tally in tallies]
+
+
+def end_reasons(found: Sequence[AttemptTimeline]) -> list[str]:
+    """Return why attempts ended, `finished` first, then in order of first appearance."""
+    names = dict.fromkeys(piece.reason for course in found for piece in course.segments)
+    return sorted(names, key=lambda name: name != FINISHED)
+
+
+def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:
+    """Say how many trainings were interrupted, why, and what was done again; nothing where none is known to be."""
+    tallies = [
+        job.attempt_statistics
+        for job in jobs
+        if job.attempt_statistics and job.attempt_statistics.unfinished_by_reason
+    ]
+    if not tallies:
+        return ""
+    why = sum((tally.unfinished_by_reason for tally in tallies), Counter[str]())
+    steps = sum(tally.lost_steps for tally in tallies)
+    who = f"{len(tallies)} of {plural(len(jobs), 'training')} {'was' if len(tallies) == 1 else 'were'}"
+    again = (
+        f"{plural(steps, 'step')} {'was' if steps == 1 else 'were'} done again"
+        if steps
+        else "no step was lost"
+    )
+    return f"{who} interrupted and resumed ({escape(format_counts(why))}); {again}."
+
+
+def format_counts(why: Counter[str]) -> str:
+    """Write how often each reason was: 2 × preempted and 1 × time limit."""
+    return listing([f"{count} × {reason}" for reason, count in why.items()])
+
+
+def _course(job: FinishedRun, tally: AttemptStatistics, longest: float) -> AttemptTimeline:
+    _, seed, fold = job.key
+    name = f"seed {seed}" + ("" if fold is None else f", fold {fold}")
+    pieces = tuple(
+        AttemptSegment(each.reason, each.seconds / longest, _text(each)) for each in tally.attempts
+    )
+    effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
+    lost = MISSING if tally.lost_seconds is None else format_duration(tally.lost_seconds)
+    numbers = (
+        f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
+        format_duration(tally.seconds_between_attempts), effective,
+    )  # fmt: skip
+    return AttemptTimeline(job.run, name, pieces, effective, numbers)
+
+
+def _text(attempt: Attempt) -> str:
+    return f"attempt {attempt.attempt}, {format_duration(attempt.seconds)} on {attempt.host}: {attempt.reason} at step {attempt.reached:,}"

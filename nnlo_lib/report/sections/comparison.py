@@ -1,0 +1,141 @@
+"""The table that sets the runs side by side."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.report.formatting import MISSING, format_bytes, format_duration, number, plus_minus
+from nnlo_lib.report.sections.consensus import node_metric_ranges
+from nnlo_lib.report.tables import Spread, leaders, ranking_metric, spread_by_run, test_metrics
+from nnlo_lib.report.time_base import TimeBase
+
+FormatSpread = Callable[[Spread], str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a run has in a column; `best` if it beats every other run by more than the spread; a note below."""
+
+    text: str
+    best: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ComparisonColumn:
+    """A quantity of the comparison: heading, a cell per run."""
+
+    heading: str
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class JobPositions:
+    """Where the jobs of a run lie between the least and the largest value of all jobs, 0 to 1."""
+
+    places: tuple[float, ...]
+    mean: float
+
+
+def comparison_columns(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
+    """Return the columns of the comparison; those that no run has are left out."""
+    lowest = (
+        None if ranking_metric(table)[0] not in ("accuracy", "loss") else False
+    )  # losses may be of several kinds
+    made = [
+        _of_nodes(table, _column(table, "accuracy", "test accuracy", _percent, True), "accuracy"),
+        _column(table, "loss", "test loss", plus_minus, lowest),
+        *(_test(table, name) for name in test_metrics(table)),
+        *_times(table, clock),
+        _column(table, "bytes_sent", "bytes sent", lambda spread: format_bytes(spread.mean)),
+        _column(table, "ranks", "ranks", _count),
+        *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
+        _column(table, "restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}"),
+    ]
+    return [column for column in made if any(cell.text != MISSING for cell in column.cells.values())]
+
+
+def job_positions(table: pd.DataFrame, column: str) -> dict[str, JobPositions]:
+    """Return where each job lies, by run; nothing where all are alike or only one is known."""
+    values = table[column].dropna()
+    low, high = values.min(), values.max()
+    if not low < high < math.inf:
+        return {}
+    places = ((values - low) / (high - low)).groupby(table["run"], sort=False)
+    return {str(run): JobPositions(tuple(group), group.mean()) for run, group in places}
+
+
+def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of the table of all jobs; empty columns are left out."""
+    shown = [name for name in map(str, table) if table[name].notna().any()]
+    rows = [
+        [_plain(str(name), value) for name, value in row.items()] for row in table[shown].to_dict("records")
+    ]
+    return [name.replace("_", " ") for name in shown], rows
+
+
+def _times(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
+    """Return the columns of time and speed; where the clocks differ, none is best and the virtual ones say so."""
+    longest, fastest = (None, None) if clock.mixed else (False, True)
+    made = [
+        _column(table, "seconds", f"{clock.word or 'training'} time", _duration, longest),
+        _column(
+            table,
+            "samples_per_second",
+            "samples/virtual s" if clock.word else "samples/s",
+            plus_minus,
+            fastest,
+        ),
+    ]
+    notes = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
+    return [_noted(column, notes) for column in made]
+
+
+def _of_nodes(table: pd.DataFrame, column: ComparisonColumn, metric: str) -> ComparisonColumn:
+    """Note what the nodes' own models reach, where the tested model is their mean."""
+    notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, metric).items()}
+    return _noted(column, notes)
+
+
+def _test(table: pd.DataFrame, name: str) -> ComparisonColumn:
+    say = _percent if name.endswith("accuracy") else plus_minus
+    return _column(table, name, f"test {name}".replace("_", " "), say, better_direction(name) == "larger")
+
+
+def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
+    noted = {run: replace(column.cells[run], note=note) for run, note in notes.items()}
+    return ComparisonColumn(column.heading, column.cells | noted)
+
+
+def _column(
+    table: pd.DataFrame, name: str, heading: str, say: FormatSpread, highest: bool | None = None
+) -> ComparisonColumn:
+    values = spread_by_run(table, name)
+    first = leaders(values, highest) if highest is not None and len(values) > 1 else []
+    winner = first[0] if len(first) == 1 else None
+    runs: Sequence[str] = list(dict.fromkeys(table["run"]))
+    cells = {run: Cell(say(values[run]), run == winner) if run in values else Cell(MISSING) for run in runs}
+    return ComparisonColumn(heading, cells)
+
+
+def _percent(spread: Spread) -> str:
+    return plus_minus(spread, 100, "%")
+
+
+def _duration(spread: Spread) -> str:
+    return plus_minus(spread, 1, "s") if spread.mean < 600 else format_duration(spread.mean)
+
+
+def _count(spread: Spread) -> str:
+    return f"{spread.mean:.0f}" if spread.std == 0 or spread.count == 1 else plus_minus(spread)
+
+
+def _plain(name: str, value: object) -> str:
+    if pd.isna(value):  # type: ignore[call-overload]
+        return MISSING
+    if name == "bytes_sent":
+        return f"{int(value):,}"  # type: ignore[call-overload]
+    return number(value) if isinstance(value, float) else str(value)

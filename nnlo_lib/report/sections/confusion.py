@@ -1,0 +1,72 @@
+"""Which class was taken for which, summed over the jobs of a run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.report.finished_job import group_by_run
+from nnlo_lib.state.finished_run import FinishedRun
+
+MAX_SHOWN_CLASSES = 20  # classes; a larger matrix cannot be read on a page
+PAIRS = 5
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """Counts of samples, true class by predicted class."""
+
+    run: str
+    classes: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+    @property
+    def readable(self) -> bool:
+        """Whether the matrix is small enough to be shown whole."""
+        return len(self.classes) <= MAX_SHOWN_CLASSES
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Each count as a share of its true class."""
+        totals = self.counts.sum(axis=1, keepdims=True)
+        shares: NDArray[np.float64] = self.counts / np.maximum(totals, 1)
+        return shares
+
+    def pairs(self) -> list[tuple[str, str, int, float]]:
+        """Return the most frequent mistakes: true class, predicted class, count, share of the true class."""
+        wrong = self.counts - np.diag(np.diag(self.counts))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
+        places = [divmod(int(place), len(self.classes)) for place in order]
+        least = min(2, wrong.max())  # a mistake made once is chance, where there are others
+        return [
+            (
+                self.classes[true],
+                self.classes[guess],
+                int(wrong[true, guess]),
+                float(self.shares[true, guess]),
+            )
+            for true, guess in places
+            if wrong[true, guess] >= max(1, least)
+        ]
+
+
+def confusion_matrices(jobs: Sequence[FinishedRun]) -> list[ConfusionMatrix]:
+    """Return one matrix per run that has them. Raises UserError if those of one run differ in their classes."""
+    known = [job for job in jobs if job.evaluation.get("confusion")]
+    return [_sum(run, group) for run, group in group_by_run(known).items()]
+
+
+def _sum(run: str, jobs: Iterable[FinishedRun]) -> ConfusionMatrix:
+    total: NDArray[np.int64] | None = None
+    for job in jobs:
+        counts = np.array(job.evaluation["confusion"])
+        classes = tuple(map(str, job.evaluation.get("classes") or range(len(counts))))
+        if counts.shape != (len(classes), len(classes)) or (
+            total is not None and total.shape != counts.shape
+        ):
+            raise UserError(f"{job.paths.evaluation}: the confusion matrix is not square by the classes")
+        total = counts if total is None else total + counts
+    assert total is not None
+    return ConfusionMatrix(run, classes, total)

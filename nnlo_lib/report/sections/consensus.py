@@ -1,0 +1,88 @@
+"""How the nodes are linked and how well they agree, where each keeps a model of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.report.finished_job import group_by_run
+from nnlo_lib.report.formatting import MISSING, RunTable, number, percent, plus_minus, run_table
+from nnlo_lib.report.tables import spread_of
+from nnlo_lib.state.finished_run import FinishedRun
+
+DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalised"}
+
+
+@dataclass(frozen=True)
+class NodeMetricRange:
+    """A metric of the nodes' own models on validation data: its mean, and the worst and best node of any job."""
+
+    metric: str
+    nodes: int
+    mean: float
+    worst: float
+    best: float
+
+    def __str__(self) -> str:
+        ends = f"worst {self.format_value(self.worst)}, best {self.format_value(self.best)}"
+        return f"{self.format_value(self.mean)}, mean over {self.nodes} nodes ({ends})"
+
+    def format_value(self, value: float) -> str:
+        """Write a value of the metric."""
+        return percent(value) if self.metric.endswith("accuracy") else number(value)
+
+
+def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetricRange]:
+    """Return what the nodes' own models reach at the end, of each run that has such."""
+    names = [f"val_{metric}{end}" for end in ("", "_min", "_max")]
+    if not set(names) <= set(table):
+        return {}
+    known = table.dropna(subset=names)
+    return {str(run): _span(metric, rows) for run, rows in known.groupby("run", sort=False)}
+
+
+def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
+    """Return the runs whose nodes keep models of their own."""
+    runs = group_by_run(jobs)
+    return [run for run in runs if any(name in job.history for job in runs[run] for name in DISTANCES)]
+
+
+def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRange]) -> RunTable:
+    """Return the graph of each run that has one, and how well its nodes agree at the end."""
+    return run_table({run: _row(group, found.get(run)) for run, group in group_by_run(jobs).items()})
+
+
+def _span(metric: str, rows: pd.DataFrame) -> NodeMetricRange:
+    low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
+    worst, best = (low, high) if better_direction(metric) == "larger" else (high, low)
+    return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}"].mean(), worst, best)
+
+
+def _row(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[str, str]:
+    return {**_graph(jobs), **(_final_metrics(span) if span else {}), **_distances(jobs)}
+
+
+def _graph(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    gaps = [job.summary["spectral_gap"] for job in jobs if job.summary.get("spectral_gap") is not None]
+    name = jobs[0].config_section("topology").get("name", MISSING)
+    return {"graph": str(name), "spectral gap": _format_values(gaps)} if gaps else {}
+
+
+def _final_metrics(span: NodeMetricRange) -> dict[str, str]:
+    name = f"validation {span.metric}"
+    return {
+        "nodes": str(span.nodes),
+        name: span.format_value(span.mean),
+        "worst node": span.format_value(span.worst),
+        "best node": span.format_value(span.best),
+    }
+
+
+def _distances(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    ends = {name: [job.history[name].iloc[-1] for job in jobs if name in job.history] for name in DISTANCES}
+    return {DISTANCES[name]: _format_values(values) for name, values in ends.items() if values}
+
+
+def _format_values(values: Sequence[float]) -> str:
+    return number(values[0]) if len(set(values)) == 1 else plus_minus(spread_of(values))

@@ -1,0 +1,66 @@
+"""The models that were trained, layer by layer."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnlo_lib.models.layer_table_text import shape_text, si_count
+from nnlo_lib.report.finished_job import group_by_run
+from nnlo_lib.report.formatting import MISSING, UNBROKEN
+from nnlo_lib.state.finished_run import FinishedRun
+
+HEADINGS = ("layer", "type", "output shape", "weights", "settings", "FLOPs", "parameters")
+
+
+@dataclass(frozen=True)
+class ModelLayers:
+    """A model, the runs that trained it, and a row of texts for each layer."""
+
+    name: str
+    parameters: int
+    rows: list[tuple[str, ...]]
+    costs: str
+    runs: list[str]
+
+
+def trained_models(jobs: Sequence[FinishedRun]) -> list[ModelLayers]:
+    """Return the different models, each with the runs that trained it."""
+    found: dict[str, ModelLayers] = {}
+    for run, group in group_by_run(jobs).items():
+        model = group[0].summary.get("model")
+        if model:
+            rows = [_row(layer) for layer in model.get("layers", [])]
+            known = ModelLayers(model["name"], model.get("parameters", 0), rows, _costs(group[0], model), [])
+            found.setdefault(json.dumps(model, sort_keys=True), known).runs.append(run)
+    return list(found.values())
+
+
+def _row(layer: dict[str, Any]) -> tuple[str, ...]:
+    parameters, flops = layer.get("parameters"), layer.get("flops")
+    return (
+        layer.get("name", ""), layer.get("type", ""), _shape(layer.get("shape")), _shape(layer.get("weights")),
+        layer.get("settings", ""), _count(flops) if flops else MISSING,
+        f"{parameters:,}" if parameters else MISSING,
+    )  # fmt: skip
+
+
+def _costs(job: FinishedRun, model: dict[str, Any]) -> str:
+    """Say what a sample costs, and what the ranks together computed in a second of training."""
+    flops = model.get("flops") or {}
+    forward, backward = flops.get("forward"), flops.get("backward")
+    if forward is None or backward is None:
+        return ""
+    told = f"A sample costs {_count(forward)}FLOPs forward, {_count(backward)}FLOPs backward"
+    if job.transport == "simulated":
+        return f"{told}."
+    pace = (forward + backward) * job.summary["samples_per_second"]
+    return f"{told}: the ranks of {job.run} together computed {_count(round(pace))}FLOP/s, waiting included."
+
+
+def _count(number: int) -> str:
+    return si_count(number).replace(" ", UNBROKEN)
+
+
+def _shape(shape: Any) -> str:
+    return shape_text(shape).replace("x", " × ")

@@ -1,0 +1,91 @@
+"""What was run, with what, where and when."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.report.finished_job import group_by_run
+from nnlo_lib.report.formatting import MISSING, format_duration, listing
+from nnlo_lib.state.finished_run import FinishedRun
+
+
+@dataclass(frozen=True)
+class ResolvedSetting:
+    """A key of the resolved configuration, and its value in each run."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs disagree."""
+        return len(set(self.values)) > 1
+
+
+def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
+    """Return every key of the resolved configuration, dotted, in order of first appearance."""
+    flat = [dict(_flatten(group[0].summary["config"])) for group in group_by_run(jobs).values()]
+    keys = dict.fromkeys(key for config in flat for key in config)
+    return [ResolvedSetting(key, tuple(config.get(key, MISSING) for config in flat)) for key in keys]
+
+
+def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
+    """Return code version, hosts, start and finish; where jobs differ, every value."""
+    ranks = [str(count) for count in sorted({job.summary["ranks"] for job in jobs})]
+    hosts = _different(host for job in jobs for host in job.summary.get("hosts", []))
+    rows = [
+        ("code", _different(job.summary.get("code_version") for job in jobs)),
+        ("hosts", hosts),
+        ("trainings", f"{len(jobs)}, on {listing(ranks)} ranks"),
+        *_span(jobs),
+        ("configuration", _different(job.summary.get("config_hash") for job in jobs)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
+    """Return the version of each package; where jobs differ, every version."""
+    known = [job.summary.get("packages", {}) for job in jobs]
+    keys = dict.fromkeys(key for versions in known for key in versions)
+    return [(key, _different(versions.get(key) for versions in known)) for key in keys]
+
+
+def commands(jobs: Sequence[FinishedRun], experiment_file: Path) -> str:
+    """Return the commands that do the experiment again, from a clone of the repository."""
+    commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", str(jobs[0].summary.get("code_version", "")))
+    checkout = ""
+    if commit:
+        checkout = (
+            f"git checkout {commit[1]}{'  # and the changes that were not committed' * bool(commit[2])}\n"
+        )
+    file = shlex.quote(str(experiment_file))
+    return f"{checkout}make setup\n.venv/bin/snakemake --profile profiles/local --configfile {file}"
+
+
+def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
+
+
+def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
+    started = sorted(str(job.summary["started"]) for job in jobs if job.summary.get("started"))
+    finished = sorted(str(job.summary["finished"]) for job in jobs if job.summary.get("finished"))
+    if not started or not finished:
+        return []
+    try:
+        took = (datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])).total_seconds()
+    except (TypeError, ValueError):
+        return [("started", started[0]), ("finished", finished[-1])]
+    return [("started", started[0]), ("finished", f"{finished[-1]} ({format_duration(took)} later)")]
+
+
+def _different(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

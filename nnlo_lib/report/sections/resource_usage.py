@@ -1,0 +1,107 @@
+"""What the ranks used of processors, memory and GPUs, where a monitor watched them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnlo_lib.report.charts import axis
+from nnlo_lib.report.charts.chart import svg_path
+from nnlo_lib.report.charts.curve import MAX_CURVE_POINTS, Curve
+from nnlo_lib.report.charts.learning_curves import AXIS_INSET, BOTTOM, LEFT, RIGHT, TOP, CurvePanel
+from nnlo_lib.report.finished_job import group_by_run
+from nnlo_lib.report.formatting import UNBROKEN, RunTable, format_bytes, number, run_table
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.published_file import read_table
+
+MILLION = 1e6
+PAUSE_FACTOR = 10
+
+
+def _percentage(value: float) -> str:
+    return f"{number(value, 3)}{UNBROKEN}%"
+
+
+@dataclass(frozen=True)
+class MonitoredQuantity:
+    """A column of monitor.csv, how it is called, the unit of its axis, and how a value is written."""
+
+    column: str
+    title: str
+    unit: float
+    note: str
+    format_value: Callable[[float], str]
+
+
+MONITORED_QUANTITIES = (
+    MonitoredQuantity("cpu_percent", "Processor of a rank", 1, "% of a core", _percentage),
+    MonitoredQuantity("memory_bytes", "Memory of a rank", MILLION, "MB", format_bytes),
+    MonitoredQuantity("host_cpu_percent", "Processors of the host", 1, "% of all cores", _percentage),
+    MonitoredQuantity("host_memory_bytes", "Memory of the host", MILLION, "MB", format_bytes),
+    MonitoredQuantity("gpu_percent", "GPU", 1, "% of the time", _percentage),
+    MonitoredQuantity("gpu_memory_bytes", "Memory of the GPU", MILLION, "MB", format_bytes),
+)
+
+
+def monitor_tables(jobs: Sequence[FinishedRun]) -> dict[str, pd.DataFrame]:
+    """Return the monitor's table of the first training of each run that has one."""
+    first = {run: group[0].paths.monitor for run, group in group_by_run(jobs).items()}
+    known = {run: read_table(file, ["seconds", "rank"]) for run, file in first.items() if file.exists()}
+    return {run: _without_breaks(table) for run, table in known.items() if len(table)}
+
+
+def _without_breaks(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the time between attempts: the gaps of BREAK times the usual one."""
+    usual = table.groupby("rank")["seconds"].diff().median()
+    gaps = table["seconds"].diff().fillna(0)
+    return table.assign(seconds=gaps.where(~(gaps > PAUSE_FACTOR * usual), usual).cumsum())
+
+
+def usage_table(found: dict[str, pd.DataFrame]) -> RunTable:
+    """Return mean and maximum of each figure by run."""
+    return run_table({run: _row(table) for run, table in found.items()})
+
+
+def usage_panels(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[CurvePanel]:
+    """Return a chart for each figure that changes while time goes on: the mean over ranks."""
+    drawn = (_panel(figure, found, runs) for figure in MONITORED_QUANTITIES)
+    return [panel for panel in drawn if panel is not None]
+
+
+def _row(table: pd.DataFrame) -> dict[str, str]:
+    known = [
+        figure
+        for figure in MONITORED_QUANTITIES
+        if figure.column in table and table[figure.column].notna().any()
+    ]
+    return {
+        f"{figure.title.lower().replace('gpu', 'GPU')}": f"{figure.format_value(table[figure.column].mean())} "
+        f"(most {figure.format_value(table[figure.column].max())})"
+        for figure in known
+    }
+
+
+def _panel(
+    figure: MonitoredQuantity, found: dict[str, pd.DataFrame], runs: Sequence[str]
+) -> CurvePanel | None:
+    lines = {run: _line(table, figure) for run, table in found.items() if figure.column in table}
+    lines = {run: line for run, line in lines.items() if len(line) > 1}
+    if not lines:
+        return None
+    known = pd.concat(lines.values())
+    x = axis.linear([0.0, *known.index], LEFT, RIGHT - AXIS_INSET)
+    y = axis.linear([0.0, *known], BOTTOM - AXIS_INSET, TOP + AXIS_INSET)
+    places = {
+        run: list(zip(map(x.position, line.index), map(y.position, line), strict=True))
+        for run, line in lines.items()
+    }
+    curves = tuple(Curve(runs.index(run), svg_path(points), (), "", ()) for run, points in places.items())
+    return CurvePanel(figure.title, figure.note, "time (s)", x, y, curves)
+
+
+def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
+    """Return the mean over ranks at up to POINTS times."""
+    known = table.dropna(subset=[figure.column])
+    width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
+    when = ((known["seconds"] / width).round() * width).rename("when")
+    return known.groupby(when)[figure.column].mean() / figure.unit

@@ -1,0 +1,107 @@
+"""Where time went and what was sent: stacked bars, one per run and role."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnlo_lib.report.formatting import listing, percent
+from nnlo_lib.state.finished_run import FinishedRun
+
+PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
+MIN_OTHER_SHARE = 0.005  # share of the total from which time that no phase accounts for is shown
+IDLE_PHASES = ("communication", "wait")
+MAX_NAMED_RUNS = 3  # runs; more are not named one by one
+PURPOSES = ("gradient", "parameters")
+
+
+@dataclass(frozen=True)
+class BarSegment:
+    """A piece of a bar: `share` is of its bar, `width` of the longest bar."""
+
+    name: str
+    value: float
+    share: float
+    width: float
+
+
+@dataclass(frozen=True)
+class StackedBar:
+    """A run, or one role in it, and where its total went."""
+
+    run: str
+    role: str
+    total: float
+    parts: tuple[BarSegment, ...]
+
+    def value(self, name: str) -> BarSegment | None:
+        """Return the part called `name`."""
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def seconds_by_phase(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
+    """Return mean seconds per rank by phase, for each run and each role in it."""
+    return _bars(_mean([row for job in jobs for row in _rank_rows(job)]), PHASES)
+
+
+def bytes_by_purpose(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
+    """Return mean bytes sent by all ranks of a job by purpose, for each run."""
+    rows = [{"run": job.run, "role": "", **job.summary["bytes_sent"]} for job in jobs]
+    return _bars(_mean(rows), PURPOSES)
+
+
+def segment_names(bars: Sequence[StackedBar]) -> list[str]:
+    """Return what the bars are made of, in order of first appearance."""
+    return list(dict.fromkeys(part.name for bar in bars for part in bar.parts))
+
+
+def waiting_sentence(bars: Sequence[StackedBar]) -> str:
+    """Say what share of a worker's time goes to communication and waiting."""
+    workers = [bar for bar in bars if bar.role in ("", "worker") and bar.total]
+    shares = {bar.run: sum(part.share for part in bar.parts if part.name in IDLE_PHASES) for bar in workers}
+    ranked = sorted(shares, key=lambda run: shares[run])
+    if not ranked or not shares[ranked[-1]]:
+        return ""
+    said = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
+    few = listing(list(said.values()))
+    return f"Communication and waiting take {few if len(said) <= MAX_NAMED_RUNS else _range_text(said, ranked)} of a worker's time."
+
+
+def _range_text(said: dict[str, str], ranked: Sequence[str]) -> str:
+    return f"from {said[ranked[0]]} to {said[ranked[-1]]}"
+
+
+def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:
+    by_rank = job.summary.get("seconds_by_rank") or [job.summary["seconds"]]
+    alike = len(set(job.roles)) == 1
+    roles = job.roles if len(job.roles) == len(by_rank) else ["worker"] * len(by_rank)
+    return [
+        {"run": job.run, "role": "" if alike else role, **_complete(row)}
+        for role, row in zip(roles, by_rank, strict=True)
+    ]
+
+
+def _complete(row: dict[str, float]) -> dict[str, float]:
+    """Replace the total by what no phase accounts for."""
+    phases = {name: value for name, value in row.items() if name != "total"}
+    total = row.get("total", 0.0)
+    rest = total - sum(phases.values())
+    return {**phases, "other": rest if rest > MIN_OTHER_SHARE * total else 0.0}
+
+
+def _mean(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
+    return pd.DataFrame(rows).fillna(0.0).groupby(["run", "role"], sort=False).mean()
+
+
+def _bars(table: pd.DataFrame, first: Sequence[str]) -> list[StackedBar]:
+    """Turn rows into bars; columns in the order of `first`, then as they come."""
+    columns = [name for name in first if name in table] + [name for name in table if name not in first]
+    longest = table.sum(axis=1).max() or 1.0
+    bars = []
+    for (run, role), row in zip(table.index.to_list(), table[columns].to_dict("records"), strict=True):
+        total = float(sum(row.values()))
+        parts = [
+            BarSegment(str(name), value, value / (total or 1), value / longest) for name, value in row.items()
+        ]
+        bars.append(StackedBar(run, role, total, tuple(part for part in parts if part.value)))
+    return bars

@@ -1,0 +1,1 @@
+"""Pruners: which trials continue to the next rung."""

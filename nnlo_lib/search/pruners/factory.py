@@ -1,0 +1,11 @@
+"""From `search.fidelity` to the policy that prunes."""
+
+from nnlo_lib.config.search import FidelityConfig
+from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.search.pruners.base import Pruner
+
+
+def build_pruner(config: FidelityConfig) -> Pruner:
+    """Return the policy of `search.fidelity`."""
+    kind: type[Pruner] = load_implementation(config.implementation)
+    return kind.from_config(config)

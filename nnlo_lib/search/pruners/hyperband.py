@@ -1,0 +1,54 @@
+"""Asynchronous Hyperband: what the first epochs tell is not trusted by every trial alike."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count, islice, pairwise, repeat
+
+from nnlo_lib.search.pruners.asha import ladder, promotion
+from nnlo_lib.search.pruners.base import Pruner
+from nnlo_lib.search.study.snapshot import StudySnapshot
+
+
+@dataclass(frozen=True)
+class HyperbandPruner(Pruner):
+    """Brackets of ASHA, bracket s without the s lowest rungs (Li et al. 2018, arXiv:1603.06560 and 1810.05934).
+
+    Trials are dealt so that every bracket is expected to get the same number of epochs, which is what Hyperband's
+    n_s = ceil((s_max + 1) / (s + 1) factor^s) aims at; as trials resume, an epoch counts once.
+    """
+
+    first: int
+    factor: int
+
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return the rungs of the trial's bracket."""
+        every = ladder(self.first, self.factor, epochs)
+        return every[bracket(every, self.factor, trial) :]
+
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Promote in the bracket whose candidate has come furthest; only trials of one bracket are compared."""
+        brackets: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for trial in known.trials:
+            brackets[self.rungs(trial.number, known.epochs)].append(trial.number)
+        promoted = [promotion(known, trials, rungs, self.factor) for rungs, trials in brackets.items()]
+        return max(filter(None, promoted), key=lambda each: (each[1], -each[0]), default=None)
+
+
+@cache
+def bracket(every: Sequence[int], factor: int, trial: int) -> int:
+    """Return how many rungs of the whole ladder a trial leaves out."""
+    return next(islice(_dealt([expected_epochs(every[s:], factor) for s in range(len(every))]), trial, None))
+
+
+def expected_epochs(rungs: Sequence[int], factor: int) -> float:
+    """Return the mean number of epochs of a trial of which 1/factor go on at each rung."""
+    return sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *rungs))))
+
+
+def _dealt(costs: Sequence[float]) -> Iterator[int]:
+    """Yield brackets so that after any number of trials all have cost nearly as much (Webster's method)."""
+    turns = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
+    return (s for _, s in heapq.merge(*turns))

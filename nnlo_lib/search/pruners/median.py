@@ -1,0 +1,53 @@
+"""Median stopping: a trial waits while it is worse than most others were on average."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nnlo_lib.search.pruners.base import Pruner
+from nnlo_lib.search.study.objective import lowest, running_average
+from nnlo_lib.search.study.snapshot import StudySnapshot
+
+
+@dataclass(frozen=True)
+class MedianPruner(Pruner):
+    """The median stopping rule of Vizier (Golovin et al. 2017, section 3.2.2).
+
+    A trial stops if its best value so far is worse than the median of the running averages that the others had after as
+    many epochs. It is asked again whenever more is known: one that was stopped goes on if later ones are worse.
+    """
+
+    every: int
+    grace: int
+    trials: int
+
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return every epoch at which a trial is looked at."""
+        return (*range(self.grace, epochs, self.every), epochs)
+
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Let the first trial that is not stopped go on at once."""
+        rungs = self.rungs(0, known.epochs)
+        waiting = [(trial.number, known.top(trial.number)) for trial in known.trials]
+        waiting = [each for each in waiting if each[1] < known.epochs and known.is_complete(*each)]
+        averages = {rung: self._averages(known, rung) for rung in {rung for _, rung in waiting}}
+        for trial, rung in waiting:
+            if not self._stopped(known, trial, rung, averages[rung]):
+                return trial, next(above for above in rungs if above > rung)
+        return None
+
+    def _stopped(self, known: StudySnapshot, trial: int, rung: int, averages: Sequence[float]) -> bool:
+        """averages: of all at this rung, sorted."""
+        best, own = (
+            known.mean_value(trial, rung, lowest) or 0.0,
+            known.mean_value(trial, rung, running_average) or 0.0,
+        )
+        others = list(averages)
+        others.remove(own)
+        return len(others) >= self.trials and best > median(others)
+
+    @staticmethod
+    def _averages(known: StudySnapshot, rung: int) -> list[float]:
+        came = [t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)]
+        return sorted(known.mean_value(trial, rung, running_average) or 0.0 for trial in came)

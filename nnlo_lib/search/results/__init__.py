@@ -1,0 +1,1 @@
+"""What a search produces: best.yaml, trials.csv and cost estimates."""

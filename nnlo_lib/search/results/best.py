@@ -1,0 +1,143 @@
+"""What a search has found: the best trial, as a table of all and as an experiment file that trains it on all data."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, get_origin
+
+import yaml
+
+from nnlo_lib.config import ConfigModel, Experiment, Run
+from nnlo_lib.config.paths import SearchPaths, manifest_of
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.search.results.trials_csv import write_table
+from nnlo_lib.search.study.plain_text import error_signature, format_objective, format_selection
+from nnlo_lib.search.study.storage import StoredStudy, load_study
+from nnlo_lib.search.study.trial_run import trial_run
+from nnlo_lib.search.study.trial_summary import TrialSummary
+
+
+def best_run(folder: Path) -> Run:
+    """Return the training of the best trial on all data, for the epochs that its folds chose.
+
+    folder: results/<experiment>/search. Raises UserError if no trial came to anything.
+    """
+    record = load_study(folder)
+    return _retrained(record, best_trial_summary(record))
+
+
+def write_outcome(folder: Path) -> None:
+    """Write trials.csv and best.yaml, each in one move. Raises UserError if no trial came to anything."""
+    record = load_study(folder)
+    write_table(SearchPaths(folder).table, record)
+    best = best_trial_summary(record)
+    with atomic_write(SearchPaths(folder).best) as part:
+        part.write_text(_file(record, best), encoding="utf-8")
+
+
+def best_trial_summary(record: StoredStudy) -> TrialSummary:
+    """Return the best trial. Raises UserError if there is none, with the most frequent error."""
+    rows, best = record.trial_summaries, record.snapshot.best_trial()
+    if best is not None:
+        return rows[best]
+    if not rows:
+        raise UserError(f"{record.folder}: no trial has been made yet")
+    reasons = [row.reason for row in rows if row.reason]
+    if not reasons:
+        raise UserError(f"{record.folder}: no trial has ended yet")
+    (most, count), *_ = Counter(map(error_signature, reasons)).most_common(1)
+    reason = next(reason for reason in reasons if error_signature(reason) == most)
+    raise UserError(
+        f"{record.folder}: none of {len(rows)} trials came to anything; {count} of them: {reason}; see {SearchPaths.table.name} there"
+    )
+
+
+def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
+    run = trial_run(record.experiment, best.point)
+    train = run.train.model_copy(update={"epochs": max(1, int(fmean(best.selected_epochs) + 0.5))})
+    run = run.model_copy(update={"train": train})
+    if not isinstance(run.data.validation, float):
+        return run
+    if "schedule" not in _validating(run) and _has_test(run):
+        return _on_all_samples(run)
+    held = run.data.validation or 1 / record.search.folds.k  # as much as in a fold, where only folds validate
+    return _holding(run, held) if _validating(run) else run
+
+
+def _validating(run: Run) -> list[str]:
+    """Return the keys of `train` that follow what validation samples say."""
+    return [key for key, metric in run.train.watched.items() if metric.startswith("val_")]
+
+
+def _on_all_samples(run: Run) -> Run:
+    """Hold no samples back, and leave out what would look at them."""
+    unwatched = {**dict.fromkeys(_validating(run)), "validate_every": None, "evaluate_before": False}
+    train = run.train.model_copy(update=unwatched)
+    checkpoint = run.checkpoint.model_copy(update={"best": None})
+    return _holding(run.model_copy(update={"train": train, "checkpoint": checkpoint}), 0.0)
+
+
+def _holding(run: Run, share: float) -> Run:
+    """Hold this share of the training samples back for validation."""
+    return run.model_copy(update={"data": run.data.model_copy(update={"validation": share})})
+
+
+def _has_test(run: Run) -> bool:
+    path = Path(manifest_of(run))
+    return not path.exists() or "test" in DataManifest.load(path).splits
+
+
+def _file(record: StoredStudy, best: TrialSummary) -> str:
+    run = _retrained(record, best)
+    experiment = Experiment(
+        **run.settings, name=f"{record.experiment.name}-best", seeds=record.experiment.seeds
+    )
+    settings = non_default_settings(experiment)
+    first = {"name": settings.pop("name")}
+    text = yaml.safe_dump(first | settings, sort_keys=False, allow_unicode=True, width=100)
+    return "".join(f"# {line}\n" for line in _comment(record, best, run)) + "\n" + text
+
+
+def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]:
+    file = SearchPaths(record.folder).best
+    chosen = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
+    yield f"The best of {len(record.snapshot.trials)} trials of the search of {record.experiment.name}: {chosen}."
+    yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} beside this file has all."
+    if record.search.objective.epoch == "best":
+        yield f"{run.train.epochs} epochs: the mean of the best of its folds ({', '.join(map(str, best.selected_epochs))})."
+    elif run.train.epochs < record.experiment.train.epochs:
+        yield f"{run.train.epochs} epochs: those of its folds ({', '.join(map(str, best.selected_epochs))})."
+    if run.data.validation == 0:
+        yield "No samples are held back for validation: it learns from all, and is measured on the test split."
+        if left_out := _validating(trial_run(record.experiment, best.point)):
+            yield f"Without them there is nothing to watch; left out: {', '.join(f'train.{key}' for key in left_out)}."
+    elif "schedule" in _validating(run):
+        metric = run.train.watched["schedule"]
+        yield f"Samples are still held back for validation, as the learning rate follows {metric} (train.schedule)."
+    yield f"  nnlo run {file}"
+    yield f"  snakemake --profile profiles/local --configfile {file}"
+
+
+def non_default_settings(value: Any) -> Any:
+    """Return what must be written of a block, so that reading it gives the same block."""
+    if isinstance(value, tuple | list):
+        return [non_default_settings(each) for each in value]
+    if isinstance(value, dict):
+        return {key: non_default_settings(each) for key, each in value.items()}
+    if not isinstance(value, ConfigModel):
+        return value
+    chosen = value.problem_default_keys if isinstance(value, Run) else ()  # by its problem
+    return {
+        key: non_default_settings(getattr(value, key))
+        for key, field in type(value).model_fields.items()
+        if key not in chosen
+        if _is_tag(key, field.annotation)
+        or getattr(value, key) != field.get_default(call_default_factory=True)
+    }
+
+
+def _is_tag(key: str, annotation: Any) -> bool:
+    return key == "name" and get_origin(annotation) is Literal

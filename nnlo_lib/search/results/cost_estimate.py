@@ -1,0 +1,170 @@
+"""What a search costs."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.space.space import SearchSpace, count_distinct_points
+from nnlo_lib.search.study.plain_text import format_duration
+from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder
+from nnlo_lib.search.study.trial_run import trial_run
+
+SAMPLED_RUNS = 64  # points, to see what trials ask for
+
+
+@dataclass(frozen=True)
+class Expected:
+    """trials: by the number of epochs that they come to; jobs, epochs: of all their folds."""
+
+    trials: dict[int, int]
+    jobs: int
+    epochs: int
+
+
+def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float | None) -> Iterator[str]:
+    """Yield lines: trials, rungs, jobs, hours at most and measured, budget, and what follows.
+
+    run_pace: seconds of an epoch of the experiment's finished runs, None if there are none.
+    """
+    points = count_distinct_points(search)
+    few = points is not None and points < search.trials
+    search = search.model_copy(update={"trials": points}) if few else search
+    likely, most = expected(experiment, search), expected(experiment, search, 1)
+    runs = _runs(experiment, search)
+    rows = [
+        ("search", f"{_trials(search, few)} by {search.method.name}, {search.parallel} trainings at a time"),
+        ("folds", _folds(search)),
+        ("epochs", _epochs(experiment, search, likely)),
+        ("jobs", _jobs(runs, likely, most)),
+        ("at most", _hours(runs, search, most)),
+        ("measured", _measured(experiment, search, likely, run_pace)),
+        ("budget", _budget(search)),
+        ("then", _then(experiment, runs)),
+    ]
+    yield from (f"{name:<9} {text}" for name, text in rows if text)
+
+
+def _trials(search: SearchConfig, few: bool) -> str:
+    """Say how many trials; few: the space has no more."""
+    return f"{search.trials} trials{', all that the space has,' if few else ''}"
+
+
+def _runs(experiment: Experiment, search: SearchConfig) -> list[Run]:
+    """Return trainings as the search may ask for them."""
+    space, generator = SearchSpace(search.space), np.random.default_rng(0)
+    return [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
+
+
+def _folds(search: SearchConfig) -> str:
+    folds = search.folds
+    if folds.k == 1:
+        return ""
+    fewer = ", fewer of those that a test finds worse" if folds.prune else ""
+    return f"{folds.k} of each trial, {'one after the other' if folds.in_turn else 'all at a time'}{fewer}"
+
+
+def _epochs(experiment: Experiment, search: SearchConfig, likely: Expected) -> str:
+    full = search.trials * search.folds.k * experiment.train.epochs
+    if search.fidelity.name == "full":
+        return f"{full:,}: {experiment.train.epochs} of each training"
+    if search.fidelity.name == "median":
+        return f"{full:,} at most; trials worse than the median of others end before"
+    rungs = ", ".join(f"{count} to {epochs}" for epochs, count in likely.trials.items())
+    return (
+        f"about {likely.epochs:,}, where full training takes {full:,}; {search.fidelity.name}: trials {rungs}"
+    )
+
+
+def _jobs(runs: list[Run], likely: Expected, most: Expected) -> str:
+    about = f"about {likely.jobs:,}, {most.jobs:,} at most" if likely.jobs < most.jobs else f"{most.jobs:,}"
+    most_gpus = max(RunResources(run).gpus for run in runs)
+    tail = f", {most_gpus} GPUs" if most_gpus else ""
+    return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(_cores(runs))} cores{tail}"
+
+
+def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
+    hours = most.jobs * max(RunResources(run).runtime_min for run in runs) / 60
+    side = hours / min(search.parallel, most.jobs)
+    return f"{hours:,.4g} h of jobs, {side:,.4g} h at {search.parallel} a time, {hours * max(_cores(runs)):,.4g} core hours"
+
+
+def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: float | None) -> str:
+    record = _record(experiment)
+    pace = trial_seconds_per_epoch(record) if record else None
+    source = (
+        f"by the {len(record.snapshot.trials)} trials so far" if record and pace else "by the runs so far"
+    )
+    pace = pace or run_pace
+    if pace is None:
+        return ""
+    seconds = likely.epochs * pace
+    side = format_duration(seconds / search.parallel)
+    return f"{format_duration(seconds)} of jobs, {side} at {search.parallel} a time, {source}: {pace:.3g} s an epoch"
+
+
+def _then(experiment: Experiment, runs: list[Run]) -> str:
+    jobs = len(experiment.seeds)
+    hours = jobs * max(RunResources(run).runtime_min for run in runs) / 60
+    return f"the best is trained on all data, once for each of {jobs} seeds: {hours:,.4g} h at most"
+
+
+def _record(experiment: Experiment) -> StoredStudy | None:
+    try:
+        return load_study(search_folder(experiment))
+    except UserError:
+        return None
+
+
+def _budget(search: SearchConfig) -> str:
+    limits = [f"{limit:g} {name.replace('_', ' ')}" for name, limit in search.budget if limit is not None]
+    if search.objective.target is not None:
+        limits.append(f"a trial of {search.objective.metric} {search.objective.target:g}")
+    return f"no new trial after {' or '.join(limits)}" if limits else ""
+
+
+def _cores(runs: list[Run]) -> list[int]:
+    return [RunResources(run).cores for run in runs]
+
+
+def _span(values: list[int]) -> str:
+    return str(max(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
+    """Count what a search trains. factor: of those on a rung, one in so many goes on; 1: all, None: as the fidelity says.
+
+    Of median stopping, and of folds that a test makes needless, nothing is known beforehand: all are counted.
+    """
+    climbs, epochs = build_pruner(search.fidelity), experiment.train.epochs
+    divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
+    trials, total = Counter[int](), 0
+    ladders = Counter(climbs.rungs(trial, epochs) for trial in range(search.trials))
+    for rungs, count in ladders.items():
+        for height, (below, rung) in enumerate(pairwise((0, *rungs))):
+            there = count // divisor**height
+            trials[rung] += there
+            total += there * (rung - below)
+    folds = search.folds.k
+    kept = {rung: count for rung, count in sorted(trials.items()) if count}
+    return Expected(kept, folds * trials.total(), folds * total)
+
+
+def trial_seconds_per_epoch(record: StoredStudy) -> float | None:
+    """Return the mean seconds of an epoch of all folds that have ended, starting included; None if there is none."""
+    results = [result for result in record.snapshot.results.values() if result.status == "finished"]
+    epochs = sum(_own_epochs(record, result.leaf.trial, result.leaf.epochs) for result in results)
+    return sum(result.seconds for result in results) / epochs if epochs else None
+
+
+def _own_epochs(record: StoredStudy, trial: int, epochs: int) -> int:
+    """Return how many epochs a leaf adds to what its rung below has trained."""
+    below = [rung for rung in record.snapshot.rungs(trial) if rung < epochs]
+    return epochs - max(below, default=0)

@@ -1,0 +1,1 @@
+"""Samplers: each proposes the next point as a pure function of settings, trial number and known results."""

@@ -1,0 +1,44 @@
+"""Where a model's criterion is evaluated: all over the space, and near the best."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nnlo_lib.search.space.scales import Array
+
+LOCAL_SEARCH_STARTS, NEIGHBORS_PER_START, LOCAL_SEARCH_ROUNDS = (
+    5,
+    100,
+    3,
+)  # near each of the best so many, so many rounds, each with steps a third as long
+LOCAL_SEARCH_STEPS = (0.1, 0.03, 0.01)  # standard deviations of moves, as shares of a range
+
+
+def scattered(count: int, keys: int, random: np.random.Generator) -> Array:
+    """Return (count, keys) rows anywhere."""
+    return random.random((count, keys))
+
+
+def perturbed_rows(rows: Array, each: int, steps: tuple[float, ...], random: np.random.Generator) -> Array:
+    """Return `each` rows near each of `rows`: some keys moved a little, few drawn anew."""
+    keys = rows.shape[1]
+    near = np.repeat(rows, each, axis=0)
+    near = np.where(np.isnan(near), random.random(near.shape), near)
+    moved = random.random(near.shape) < max(1 / keys, 0.4)
+    moved[np.arange(len(near)), random.integers(0, keys, len(near))] = True
+    step = random.choice(steps, (len(near), 1))
+    moves = np.clip(near + step * random.standard_normal(near.shape), 0, np.nextafter(1, 0))
+    anew = random.random(near.shape) < 0.5 / keys
+    return np.where(anew, random.random(near.shape), np.where(moved, moves, near))
+
+
+def local_search(score: Callable[[Array], Array], rows: Array, random: np.random.Generator) -> Array:
+    """Return rows and more near the best of them, those that score highest first."""
+    scores = score(rows)
+    for turn in range(LOCAL_SEARCH_ROUNDS):
+        top = rows[np.argsort(-scores, kind="stable")[:LOCAL_SEARCH_STARTS]]
+        near = perturbed_rows(
+            top, NEIGHBORS_PER_START, tuple(step / 3**turn for step in LOCAL_SEARCH_STEPS), random
+        )
+        rows, scores = np.concatenate([rows, near]), np.concatenate([scores, score(near)])
+    return rows[np.argsort(-scores, kind="stable")]

@@ -1,0 +1,13 @@
+"""From `search.method` to the function that proposes."""
+
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.search.samplers.base import SamplingMethod, UntriedPointSampler
+from nnlo_lib.search.space.space import SearchSpace
+
+
+def build_sampler(search: SearchConfig) -> UntriedPointSampler:
+    """Return who proposes; raises `UserError` for a space that cannot be searched."""
+    space, kind = SearchSpace(search.space), load_implementation(search.method.implementation)
+    method: SamplingMethod = kind.from_config(search.method, space, search)
+    return UntriedPointSampler(space, method)

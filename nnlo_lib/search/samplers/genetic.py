@@ -1,0 +1,75 @@
+"""NNLO's genetic search as a steady state: no generation waits for its slowest trial.
+
+Parents are the best `population` trials so far, so that the elite never gets lost. Two tournaments of two choose
+them; heuristic crossover (Wright 1991) goes on from the worse through the better; non-uniform mutation (Michalewicz
+1992) moves every gene, by less and less as the search comes to its end.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from nnlo_lib.config.search import GeneticSamplerConfig, SearchConfig
+from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
+from nnlo_lib.search.samplers.observations import Observations
+from nnlo_lib.search.space.scales import Array
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.trial import SearchPoint
+
+MAX_CHILDREN = 100  # tries to have a child that is not some trial already
+
+
+@dataclass(frozen=True)
+class GeneticSearch(SamplingMethod):
+    """population: the best so many are parents; trials: after so many nothing mutates any more."""
+
+    space: SearchSpace
+    seed: int
+    population: int
+    trials: int
+
+    @classmethod
+    def from_config(cls, config: GeneticSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
+        """Return the method with these settings."""
+        return cls(space, search.seed, config.population, search.trials)
+
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        random = sampling_rng(self.seed, "genetic", number)
+        if number >= self.population and len(observed.evaluated) > 1:
+            ranked = sorted(observed.evaluated, key=lambda each: each[1])[: self.population]
+            parents = np.array([self.space.unit_row(point) for point, _ in ranked])
+            progress = min(number / self.trials, 1)
+            yield from (
+                self.space.point_at(self._child(parents, progress, random)) for _ in range(MAX_CHILDREN)
+            )
+        yield from random_points(self.space, random)
+
+    def _child(self, parents: Array, progress: float, random: np.random.Generator) -> Array:
+        better, worse = parents[sorted(_tournament(len(parents), random) for _ in range(2))]
+        better, worse = _completed(better, worse, random)
+        crossed = better + random.random() * np.where(self._lists, 0, better - worse)
+        return self._mutated(np.clip(crossed, 0, 1), progress, random)
+
+    def _mutated(self, row: Array, progress: float, random: np.random.Generator) -> Array:
+        """Move numbers towards a bound, and draw lists anew, by or with probability 1 - r^((1 - progress)^3)."""
+        step = 1 - random.random(len(row)) ** (1 - progress) ** 3
+        bound = random.integers(0, 2, len(row))
+        drawn = np.where(random.random(len(row)) < step, random.random(len(row)), row)
+        return np.where(self._lists, drawn, row + step * (bound - row))
+
+    @property
+    def _lists(self) -> Array:
+        return np.array([each.width != 1 for each in self.space.scales.values()])
+
+
+def _tournament(entrants: int, random: np.random.Generator) -> int:
+    return int(random.integers(0, entrants, 2).min())
+
+
+def _completed(better: Array, worse: Array, random: np.random.Generator) -> tuple[Array, Array]:
+    """Fill genes that do not matter to one parent from the other, else at random."""
+    full = np.where(np.isnan(better), worse, better)
+    full = np.where(np.isnan(full), random.random(len(full)), full)
+    return full, np.where(np.isnan(worse), full, worse)

@@ -1,0 +1,90 @@
+"""A Gaussian process as a model: Matern 5/2 with a length scale for each coordinate, and noise.
+
+Hyper-parameters are the most probable ones (few points would fit too much otherwise) under log-normal priors.
+"""
+
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from nnlo_lib.config.search import GaussianProcessSamplerConfig, SearchConfig
+from nnlo_lib.search.samplers.model_based import ModelBased, Predict
+from nnlo_lib.search.samplers.value_scaling import standardized
+from nnlo_lib.search.space.scales import Array
+from nnlo_lib.search.space.space import SearchSpace
+
+MAX_FIT_POINTS = 200  # points: the better half, and some of the others
+MAX_OPTIMIZER_STEPS = 30  # of the optimizer
+
+
+class GaussianProcessFit:
+    """Fit the process to (n, d) coordinates and n values; what it returns predicts means and deviations, no noise."""
+
+    def __call__(self, coordinates: Array, values: Array, seed: int) -> Predict:
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+        chosen = select_fit_points(values, MAX_FIT_POINTS)
+        d = coordinates.shape[1]
+        kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * d, (2e-2, 2e1), nu=2.5)
+        noisy = kernel + WhiteKernel(1e-2, (1e-6, 1.0))
+        process = GaussianProcessRegressor(noisy, alpha=1e-8, optimizer=most_probable)
+        with threadpool_limits(1):
+            process.fit(coordinates[chosen], values[chosen])
+
+        def predict(coordinates: Array) -> tuple[Array, Array]:
+            with threadpool_limits(1):
+                mean, deviation = process.predict(coordinates, return_std=True)
+            noise = process.kernel_.k2.noise_level
+            return mean, np.sqrt(np.maximum(deviation**2 - noise, 1e-12))
+
+        return predict
+
+
+class GaussianProcessSampler(ModelBased):
+    """Expected improvement over a Gaussian process."""
+
+    @classmethod
+    def from_config(
+        cls, config: GaussianProcessSamplerConfig, space: SearchSpace, search: SearchConfig
+    ) -> Self:
+        """Return the method with these settings."""
+        return cls(space, search.seed, config.initial, GaussianProcessFit(), standardized)
+
+
+def select_fit_points(values: Array, most: int) -> NDArray[np.intp]:
+    """Return indices of so many: the best, and every k-th of the others."""
+    order = np.argsort(values, kind="stable")
+    if len(order) <= most:
+        return order
+    best, rest = order[: most // 2], order[most // 2 :]
+    return np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(int)]])
+
+
+def most_probable(
+    objective: Callable[..., tuple[float, Array]], start: Array, bounds: Array
+) -> tuple[Array, float]:
+    """Return log hyper-parameters and the objective there."""
+    from scipy.optimize import minimize
+
+    mean, deviation = prior(start)
+
+    def penalized(theta: Array) -> tuple[float, Array]:
+        value, slope = objective(theta, eval_gradient=True)
+        away = (theta - mean) / deviation
+        return value + 0.5 * float(away @ away), slope + away / deviation
+
+    found = minimize(
+        penalized, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": MAX_OPTIMIZER_STEPS}
+    )
+    return np.round(found.x, 3), float(found.fun)
+
+
+def prior(start: Array) -> tuple[Array, Array]:
+    """Amplitude 1, length scales 0.5, noise 0.01, each give or take."""
+    mean, deviation = start.copy(), np.full(len(start), 1.0)
+    deviation[-1] = 3.0
+    return mean, deviation

@@ -1,0 +1,104 @@
+"""Sequential model-based optimization: a model of what is known, and expected improvement over the best of it.
+
+Jones et al. 1998, eq. 15; points without a value yet count as if they had the one predicted (kriging believer, Ginsbourger et al. 2010).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from nnlo_lib.search.samplers.acquisition_search import (
+    LOCAL_SEARCH_STARTS,
+    LOCAL_SEARCH_STEPS,
+    NEIGHBORS_PER_START,
+    local_search,
+    perturbed_rows,
+    scattered,
+)
+from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
+from nnlo_lib.search.samplers.model_free import SobolSequence
+from nnlo_lib.search.samplers.observations import Observations
+from nnlo_lib.search.samplers.value_scaling import Scaling
+from nnlo_lib.search.space.scales import Array
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.trial import SearchPoint
+
+UNIFORM_CANDIDATES = 1000
+MAX_ENUMERATED_POINTS = 2000  # finite spaces up to this size are looked at as a whole
+
+
+class Predict(Protocol):
+    """Return mean and standard deviation at (n, coordinates)."""
+
+    def __call__(self, coordinates: Array) -> tuple[Array, Array]: ...
+
+
+class Fit(Protocol):
+    """Learn from (n, coordinates) and (n,) values of mean 0 and variance 1."""
+
+    def __call__(self, coordinates: Array, values: Array, seed: int) -> Predict: ...
+
+
+@dataclass(frozen=True)
+class ModelBased(SamplingMethod):
+    """The first `initial` trials are a Sobol sequence, the others maximize expected improvement."""
+
+    space: SearchSpace
+    seed: int
+    initial: int
+    fit: Fit
+    scaling: Scaling
+
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        random = sampling_rng(self.seed, "model", number)
+        if number < self.initial or len({value for _, value in observed.evaluated}) < 2:
+            yield from SobolSequence(self.space, self.seed)(number, observed)
+        else:
+            yield from self._promising(number, observed, random)
+            yield from random_points(self.space, random)
+
+    def _promising(
+        self, number: int, observed: Observations, random: np.random.Generator
+    ) -> Iterator[SearchPoint]:
+        """Yield candidates by expected improvement."""
+        told = np.array([self.space.unit_row(point) for point, _ in observed.evaluated])
+        values = self.scaling(number, np.array([value for _, value in observed.evaluated]))
+        predict = self._model(told, values, observed.pending, int(random.integers(2**31)))
+
+        def improvement(rows: Array) -> Array:
+            return expected_improvement(*predict(self.space.coordinates(rows)), best=values.min())
+
+        best = told[np.argsort(values, kind="stable")[:LOCAL_SEARCH_STARTS]]
+        candidates = local_search(improvement, self._candidates(best, random), random)
+        yield from (self.space.point_at(each) for each in candidates)
+
+    def _model(self, told: Array, values: Array, pending: Sequence[SearchPoint], seed: int) -> Predict:
+        """Fit what is told, then that and what it says of pending points."""
+        coordinates = self.space.coordinates(told)
+        predict = self.fit(coordinates, values, seed)
+        if not pending:
+            return predict
+        awaited = self.space.coordinates(np.array([self.space.unit_row(point) for point in pending]))
+        lies, _ = predict(awaited)
+        return self.fit(np.concatenate([coordinates, awaited]), np.concatenate([values, lies]), seed)
+
+    def _candidates(self, best: Array, random: np.random.Generator) -> Array:
+        if self.space.size is not None and self.space.size <= MAX_ENUMERATED_POINTS:
+            return np.array([self.space.unit_row(point) for point in self.space.points()])
+        return np.concatenate(
+            [
+                scattered(UNIFORM_CANDIDATES, best.shape[1], random),
+                perturbed_rows(best, NEIGHBORS_PER_START, LOCAL_SEARCH_STEPS, random),
+            ]
+        )
+
+
+def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """Return E[max(best - f, 0)] for normal f."""
+    from scipy.special import ndtr
+
+    deviation = np.maximum(deviation, 1e-9)
+    z = (best - mean) / deviation
+    return np.asarray(deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)))

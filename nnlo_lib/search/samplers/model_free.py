@@ -1,0 +1,67 @@
+"""Methods that do not learn: independent draws, a Sobol sequence, a grid."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
+from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
+from nnlo_lib.search.samplers.observations import Observations
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.trial import SearchPoint
+
+NEXT = 64  # of the sequence, where a point was tried already
+
+
+@dataclass(frozen=True)
+class RandomDraws(SamplingMethod):
+    """Independent draws (Bergstra and Bengio 2012)."""
+
+    space: SearchSpace
+    seed: int
+
+    @classmethod
+    def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
+        """Return the method with these settings."""
+        return cls(space, search.seed)
+
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        return random_points(self.space, sampling_rng(self.seed, "random", number))
+
+
+@dataclass(frozen=True)
+class SobolSequence(SamplingMethod):
+    """A Sobol sequence, scrambled (Owen 1998): trial n has its n-th point."""
+
+    space: SearchSpace
+    seed: int
+
+    @classmethod
+    def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
+        """Return the method with these settings."""
+        return cls(space, search.seed)
+
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        from scipy.stats import qmc
+
+        sequence = qmc.Sobol(len(self.space.scales), rng=sampling_rng(self.seed, "sobol"))
+        if number:  # scipy cannot go forward by nothing
+            sequence.fast_forward(number)
+        yield from (self.space.point_at(sequence.random(1)[0]) for _ in range(NEXT))
+        yield from random_points(self.space, sampling_rng(self.seed, "sobol", number))
+
+
+@dataclass(frozen=True)
+class GridPoints(SamplingMethod):
+    """Every combination, the last key first; levels: of each range."""
+
+    space: SearchSpace
+    levels: int
+
+    @classmethod
+    def from_config(cls, config: GridSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
+        """Return the method with these settings."""
+        return cls(space, config.levels)
+
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        return self.space.points(self.levels)

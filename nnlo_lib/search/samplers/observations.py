@@ -1,0 +1,57 @@
+"""What the trials so far say to a proposer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.trial import SearchPoint
+
+
+@dataclass(frozen=True)
+class Observations:
+    """told: points and what they are worth, smaller is better; pending: without a value; seen: identities of all."""
+
+    evaluated: Sequence[tuple[SearchPoint, float]]
+    pending: Sequence[SearchPoint]
+    tried_keys: frozenset[str]
+
+
+def point_key(point: SearchPoint) -> str:
+    """Return a text that two points share only if they are equal, type by type."""
+    return repr(sorted((key, repr(value)) for key, value in point.items()))
+
+
+def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
+    """Read the values at the rung that the model rests on.
+
+    A failure counts as the worst value there: it repels, and leaves the scale of the others as it is. Trials that
+    are known at lower rungs only are left out, as are points that the space does not have any more.
+    """
+    seen = frozenset(point_key(trial.point) for trial in known.trials)
+    inside = [trial for trial in known.trials if trial.point in space]
+    epochs = rung(known, len(space.free) + 2)
+    values = {trial.number: _value(known, trial.number, epochs) for trial in inside}
+    worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
+    told = [
+        (trial.point, min(value, worst))
+        for trial in inside
+        if (value := values[trial.number]) is not None and worst is not None
+    ]
+    pending = [trial.point for trial in inside if known.final_value(trial.number) is None]
+    return Observations(told, pending, seen)
+
+
+def rung(known: StudySnapshot, enough: int) -> int:
+    """Return the most epochs at which `enough` trials have a value, or at which most have (Falkner et al. 2018)."""
+    counts: dict[int, int] = {}
+    for trial in known.trials:
+        for epochs in known.rungs(trial.number):
+            value = known.mean_value(trial.number, epochs)
+            counts[epochs] = counts.get(epochs, 0) + (value is not None and math.isfinite(value))
+    return max(counts, key=lambda epochs: (min(counts[epochs], enough), epochs), default=known.epochs)
+
+
+def _value(known: StudySnapshot, trial: int, epochs: int) -> float | None:
+    return math.inf if known.has_failed(trial) else known.mean_value(trial, epochs)

@@ -1,0 +1,1 @@
+"""Search spaces: dimensions, conditions and their validation."""

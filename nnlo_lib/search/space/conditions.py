@@ -1,0 +1,53 @@
+"""When a searched key matters: only where other searched keys have certain values."""
+
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.space import DimensionConfig, Scalar
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.space.scales import Choice, Integer, Scale
+
+Conditions = dict[str, dict[str, frozenset[int]]]  # key -> other key -> ranks of the values it may have
+
+
+def conditions(dimensions: Mapping[str, DimensionConfig], scales: Mapping[str, Scale]) -> Conditions:
+    """Read all `when`; raise `UserError` if one can never hold."""
+    found: Conditions = {}
+    for key, dimension in dimensions.items():
+        found[key] = {}
+        for other, wanted in dimension.when.items():
+            if other not in scales:
+                raise UserError(_at(key, other) + f"is not searched; {suggest_name(other, scales)}")
+            values = wanted if isinstance(wanted, tuple) else (wanted,)
+            found[key][other] = frozenset(_rank(key, other, value, scales[other]) for value in values)
+    return found
+
+
+def in_order(found: Conditions) -> list[str]:
+    """Return all keys, each after those that it depends on; raise `UserError` if there is a cycle."""
+    try:
+        return list(TopologicalSorter({key: sorted(others) for key, others in found.items()}).static_order())
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1])
+        raise UserError(
+            f"search.space: the conditions (when) go in a circle: {cycle}; leave one of them out"
+        ) from None
+
+
+def _rank(key: str, other: str, value: Scalar, scale: Scale) -> int:
+    if not isinstance(scale, Integer | Choice):
+        raise UserError(_at(key, other) + "has no values to name, it is a real number; let it be a choice")
+    rank = scale.rank(value)
+    if rank is None:
+        known = f"from {scale.low} to {scale.high}" if isinstance(scale, Integer) else _nearest(value, scale)
+        raise UserError(_at(key, other) + f"is never {value!r}; {known}")
+    return rank
+
+
+def _nearest(value: Scalar, scale: Choice) -> str:
+    return suggest_name(str(value), map(str, scale.values))
+
+
+def _at(key: str, other: str) -> str:
+    return f"search.space: '{key}' matters when '{other}' has some value, but '{other}' "

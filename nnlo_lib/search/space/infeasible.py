@@ -1,0 +1,65 @@
+"""Points of a space that no training can be, each cut down to the keys that do not go together."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from nnlo_lib.config.space import DimensionConfig
+from nnlo_lib.search.study.trial import SearchPoint
+
+Key = tuple[str, ...]
+Mistake = tuple[Key, str]
+
+
+@dataclass(frozen=True)
+class InfeasiblePoints:
+    """refusals: what is wrong with the base run when a point has changed it."""
+
+    space: Mapping[str, DimensionConfig]
+    refusals: Callable[[SearchPoint], list[Mistake]]
+
+    def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
+        """Yield one mistake for each key that is to blame for a refused point."""
+        told: dict[Key, str] = {}
+        for point in points:
+            if found := self.refusals(point):
+                at, what = found[0]
+                told.setdefault(*self._told(self._least(point, what), ".".join(at), what))
+        yield from told.items()
+
+    def _least(self, point: SearchPoint, what: str) -> SearchPoint:
+        """Leave out of a refused point what has no part in that."""
+        for key in list(point):
+            rest = {other: value for other, value in point.items() if other != key}
+            needed = any(key in self.space[other].when for other in rest)
+            if not needed and what in (sentence for _, sentence in self.refusals(rest)):
+                point = rest
+        return point
+
+    def _told(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
+        """Say which keys do not go together, at the one that is blamed, else the last."""
+        key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
+        place = ("search", "space", key) if key else ("search",)
+        others = {other: value for other, value in point.items() if other != key}
+        if able := self._able(key, point, what):
+            return place, f"{what}; say when it matters: `when: {{{_name(key)}: [{', '.join(able)}]}}`"
+        value = f"{point[key]!r}: " if point else ""
+        if not others:
+            return place, f"{value}{what}"
+        together = " and ".join(f"{other} = {value}" for other, value in others.items())
+        return place, f"{value}with {together}: {what}; leave one out, or say by `when` when it matters"
+
+    def _able(self, key: str, point: SearchPoint, what: str) -> list[str]:
+        """Return the searched names of the block around an unknown key with which it is known."""
+        name = _name(key)
+        if not what.startswith("unknown key") or name not in self.space:
+            return []
+        names = self.space[name].choice or ()
+        return [
+            str(value)
+            for value in names
+            if "unknown " not in str(self.refusals({name: value, key: point[key]}))
+        ]
+
+
+def _name(key: str) -> str:
+    return f"{key.rpartition('.')[0]}.name"

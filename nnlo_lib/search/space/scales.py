@@ -1,0 +1,185 @@
+"""Between the values of one key and the unit interval: a range by its length, a list in equal cells."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from nnlo_lib.config.space import DimensionConfig
+
+Array = NDArray[np.float64]
+
+
+class Scale(Protocol):
+    """The values of one key. count: of them, maybe infinite; width: coordinates of a value for a model."""
+
+    @property
+    def count(self) -> float: ...
+    @property
+    def width(self) -> int: ...
+
+    def value_at(self, quantile: float) -> JsonValue:
+        """Return the value at a place of the unit interval."""
+
+    def quantile_of(self, value: JsonValue) -> float:
+        """Return the place of a value, not a number if it is none of them."""
+
+    def coordinates(self, quantiles: Array) -> Array:
+        """Return (n, width) coordinates in [0, 1] for a model; not a number stays none."""
+
+    def levels(self, most: int | None) -> Sequence[JsonValue]:
+        """Return values for a grid: all that are listed, so many at most of a range, both ends among them.
+
+        None: every value; `ValueError` where there is no end of them.
+        """
+
+
+@dataclass(frozen=True)
+class Real:
+    """Real numbers of a range."""
+
+    low: float
+    high: float
+    log: bool
+    count: float = math.inf
+    width: int = 1
+
+    def value_at(self, quantile: float) -> float:
+        if self.log:
+            value = self.low * (self.high / self.low) ** quantile
+        else:
+            value = self.low + quantile * (self.high - self.low)
+        return float(min(max(value, self.low), self.high))
+
+    def quantile_of(self, value: JsonValue) -> float:
+        if not _is_number(value) or not self.low <= value <= self.high:
+            return math.nan
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def coordinates(self, quantiles: Array) -> Array:
+        return quantiles[:, None]
+
+    def levels(self, most: int | None) -> list[float]:
+        if most is None:
+            raise ValueError("real numbers cannot be listed")
+        return [self.value_at(each) for each in np.linspace(0, 1, most)]
+
+
+@dataclass(frozen=True)
+class Integer:
+    """Whole numbers of a range, both ends included: k has the interval from k to k + 1."""
+
+    low: int
+    high: int
+    log: bool
+    width: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.high - self.low + 1
+
+    def value_at(self, quantile: float) -> int:
+        return self.low + int(self.ranks(np.array([quantile]))[0])
+
+    def ranks(self, quantiles: Array) -> Array:
+        """Return how many values are smaller."""
+        if self.log:
+            values = np.floor(self.low * ((self.high + 1) / self.low) ** quantiles + 1e-9)
+        else:
+            values = np.floor(self.low + quantiles * self.count)
+        return np.clip(values, self.low, self.high) - self.low
+
+    def rank(self, value: JsonValue) -> int | None:
+        """Return how many values are smaller; None if it is none of them."""
+        if not _is_number(value) or not self.low <= value <= self.high or value != int(value):
+            return None
+        return int(value) - self.low
+
+    def quantile_of(self, value: JsonValue) -> float:
+        rank = self.rank(value)
+        return math.nan if rank is None else float(self._middles(np.array([float(rank)]))[0])
+
+    def coordinates(self, quantiles: Array) -> Array:
+        return self._middles(self.ranks(quantiles))[:, None]
+
+    def levels(self, most: int | None) -> Sequence[int]:
+        if most is None or most >= self.count:
+            return range(self.low, self.high + 1)
+        spaced = np.geomspace if self.log else np.linspace
+        return sorted({round(each) for each in spaced(self.low, self.high, most)})
+
+    def _middles(self, ranks: Array) -> Array:
+        if self.log:
+            values = self.low + ranks
+            return np.log(np.sqrt(values * (values + 1)) / self.low) / math.log((self.high + 1) / self.low)
+        return (ranks + 0.5) / self.count
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Values in a list, in equal cells: ordered if they are numbers, one coordinate each if not."""
+
+    values: tuple[JsonValue, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def width(self) -> int:
+        """No coordinate for a constant, one for two values or an order."""
+        ordered = all(map(_is_number, self.values))
+        return min(self.count - 1, 1) if ordered or self.count < 3 else self.count
+
+    def value_at(self, quantile: float) -> JsonValue:
+        return self.values[min(int(quantile * self.count), self.count - 1)]
+
+    def ranks(self, quantiles: Array) -> Array:
+        """Return the places in the list."""
+        return np.minimum(np.floor(quantiles * self.count), self.count - 1)
+
+    def rank(self, value: JsonValue) -> int | None:
+        """Return the place in the list; None if it is not there."""
+        exactly = [repr(each) == repr(value) for each in self.values]
+        if True in exactly:
+            return exactly.index(True)
+        equal = [_is_number(each) and _is_number(value) and each == value for each in self.values]
+        return equal.index(True) if True in equal else None
+
+    def quantile_of(self, value: JsonValue) -> float:
+        rank = self.rank(value)
+        return math.nan if rank is None else (rank + 0.5) / self.count
+
+    def coordinates(self, quantiles: Array) -> Array:
+        ranks = self.ranks(quantiles)
+        if self.width < 2:
+            return (ranks[:, None] + 0.5)[:, : self.width] / self.count
+        return np.where(
+            np.isnan(ranks)[:, None], math.nan, (ranks[:, None] == np.arange(self.count)).astype(float)
+        )
+
+    def levels(self, most: int | None) -> tuple[JsonValue, ...]:
+        return self.values
+
+
+def scale(dimension: DimensionConfig) -> Scale:
+    """Return the scale of a searched key."""
+    if dimension.choice is not None:
+        values = dimension.choice
+        return Choice(tuple(sorted(values)) if all(map(_is_number, values)) else values)  # type: ignore[type-var]
+    if dimension.kind == "constant":
+        return Choice((dimension.constant,))
+    log = dimension.kind.startswith("log")
+    if dimension.kind.endswith("integer"):
+        return Integer(int(dimension.bounds[0]), int(dimension.bounds[1]), log)
+    return Real(*dimension.bounds, log)
+
+
+def _is_number(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,65 @@
+"""NNLO's form of a space: a list of scikit-optimize dimensions at the function that builds the model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.model import ModelConfig
+from nnlo_lib.config.space import DimensionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import load_user_function
+
+ATTRIBUTE = "parameter_range"
+
+
+def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
+    """Return the space of `get_model.parameter_range = [Integer(10, 50, name="filters"), ...]` as `model.args.filters`.
+
+    Empty where the model is none of the user's, or its file does not speak of it. Raises UserError if the file cannot
+    be run or a dimension be understood.
+    """
+    if (
+        model.is_network_file
+        or not model.user_file
+        or ATTRIBUTE not in Path(model.user_file).read_text(errors="replace")
+    ):
+        return {}
+    try:
+        listed = getattr(load_user_function(model.name), ATTRIBUTE, [])
+    except Exception as error:
+        raise UserError(f"{model.name} cannot be used: {type(error).__name__}: {error}") from error
+    return dict(_dimensions(model.name, listed))
+
+
+def _dimensions(where: str, listed: Any) -> Iterator[tuple[str, DimensionConfig]]:
+    from skopt.space import Categorical, Integer, Real
+
+    for number, each in enumerate(listed):
+        if not isinstance(each, Categorical | Integer | Real):
+            raise UserError(f"{where}: {ATTRIBUTE}[{number}] is no dimension of scikit-optimize: {each!r}")
+        if not each.name:
+            raise UserError(
+                f"{where}: {ATTRIBUTE}[{number}] has no name: {each!r}; give it that of an argument"
+            )
+        yield f"model.args.{each.name}", _dimension(where, each)
+
+
+def _dimension(where: str, each: Any) -> DimensionConfig:
+    """Translate one; prior: uniform or log-uniform."""
+    if hasattr(each, "categories"):
+        return DimensionConfig(choice=tuple(_plain(value) for value in each.categories))
+    kinds = {"uniform": "", "log-uniform": "log_"}
+    if each.prior not in kinds:
+        raise UserError(f"{where}: {each.name} has the prior {each.prior}; {suggest_name(each.prior, kinds)}")
+    whole = type(each).__name__ == "Integer"
+    kind = f"{kinds[each.prior]}{'integer' if whole else 'uniform'}"
+    number = int if whole else float
+    return DimensionConfig.model_validate({kind: (number(each.low), number(each.high))})
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy's scalars into Python's, and tuples into lists, as files have them."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,161 @@
+"""What a search may choose from: points, their place in the unit cube, and the coordinates that a model sees."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnlo_lib.config import merge_settings
+from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
+from nnlo_lib.config.space import DimensionConfig
+from nnlo_lib.search.space.conditions import conditions, in_order
+from nnlo_lib.search.space.scales import Array, Choice, Integer, scale
+from nnlo_lib.search.study.trial import SearchPoint
+
+INACTIVE_COORDINATE = 0.5  # the coordinate of what does not matter, if it has only one; else all are 0
+
+
+class SearchSpace:
+    """Searched keys by their path; raises `UserError` for conditions that cannot be.
+
+    A *row* is a place in the unit cube, one number for each key in the order given, not a number where a key
+    does not matter.
+    """
+
+    def __init__(self, dimensions: Mapping[str, DimensionConfig]) -> None:
+        self.scales = {key: scale(dimension) for key, dimension in dimensions.items()}
+        self._when = conditions(dimensions, self.scales)
+        self._order = in_order(self._when)
+        self._columns = {key: column for column, key in enumerate(self.scales)}
+
+    @property
+    def free(self) -> list[str]:
+        """Keys with more than one value."""
+        return [key for key, each in self.scales.items() if each.count > 1]
+
+    @cached_property
+    def size(self) -> int | None:
+        """Number of different points; None if there is no end of them."""
+        total = self._count({key: each.count for key, each in self.scales.items()}, None)
+        return None if math.isinf(total) else int(total)
+
+    def grid_size(self, levels: int) -> int:
+        """Return the number of points of a grid with so many levels of each range."""
+        return int(self._count({key: len(each.levels(levels)) for key, each in self.scales.items()}, levels))
+
+    def sample(self, generator: np.random.Generator) -> SearchPoint:
+        """Draw a point."""
+        return self.point_at(generator.random(len(self.scales)))
+
+    def points(self, levels: int | None = None) -> Iterator[SearchPoint]:
+        """Yield the grid with so many levels of each range; None: every point of a finite space."""
+        for point in self._grow(self._order, levels):
+            yield {key: point[key] for key in self.scales if key in point}
+
+    def drop_inactive(self, values: Mapping[str, Any]) -> SearchPoint:
+        """Keep the keys that matter; constants need not be given."""
+        point: SearchPoint = {}
+        for key in self._order:
+            if self._matters(key, point) and (key in values or self.scales[key].count == 1):
+                point[key] = values.get(key, self.scales[key].value_at(0))
+        return {key: point[key] for key in self.scales if key in point}
+
+    def point_at(self, row: Array) -> SearchPoint:
+        """Return the point at a place of the unit cube."""
+        places = zip(self.scales.items(), np.nan_to_num(row, nan=0.5), strict=True)
+        return self.drop_inactive({key: each.value_at(float(place)) for (key, each), place in places})
+
+    def unit_row(self, point: SearchPoint) -> Array:
+        """Return the place of a point in the unit cube."""
+        places = [
+            each.quantile_of(point[key]) if key in point else math.nan for key, each in self.scales.items()
+        ]
+        return np.array(places)
+
+    def __contains__(self, point: SearchPoint) -> bool:
+        """Tell whether this could be proposed: all keys that matter, no other, each with a value it can have."""
+        known = all(
+            key in self.scales and not math.isnan(self.scales[key].quantile_of(point[key])) for key in point
+        )
+        return known and all((key in point) == self._matters(key, point) for key in self._order)
+
+    def coordinates(self, rows: Array) -> Array:
+        """Return what a model sees of (n, keys) rows, (n, coordinates) in [0, 1]."""
+        there, parts = self._there(rows), [np.zeros((len(rows), 0))]
+        for column, (key, each) in enumerate(self.scales.items()):
+            values = each.coordinates(np.where(there[key], rows[:, column], math.nan))
+            parts.append(np.nan_to_num(values, nan=INACTIVE_COORDINATE if each.width == 1 else 0.0))
+        return np.concatenate(parts, axis=1)
+
+    def encode(self, point: SearchPoint) -> Array:
+        """Return the coordinates of a point."""
+        return self.coordinates(self.unit_row(point)[None]).ravel()
+
+    def decode(self, coordinates: Array) -> SearchPoint:
+        """Return the point with these coordinates, or the nearest."""
+        widths = [each.width for each in self.scales.values()]
+        parts = np.split(coordinates, np.cumsum(widths)[:-1])
+        return self.point_at(np.array([part[0] if len(part) == 1 else _middle(part) for part in parts]))
+
+    def _count(self, counts: Mapping[str, float], levels: int | None) -> float:
+        """Count points, where each key has so many values."""
+        switches = {other for others in self._when.values() for other in others}
+        rest = self.scales.keys() - switches
+        choices = self._grow([key for key in self._order if key in switches], levels)
+        return sum(math.prod(counts[key] for key in rest if self._matters(key, point)) for point in choices)
+
+    def _matters(self, key: str, point: SearchPoint) -> bool:
+        return all(
+            other in point and self._ranked(other).rank(point[other]) in wanted
+            for other, wanted in self._when[key].items()
+        )
+
+    def _there(self, rows: Array) -> dict[str, NDArray[np.bool_]]:
+        """Tell of each row whether a key matters in it."""
+        there: dict[str, NDArray[np.bool_]] = {}
+        for key in self._order:
+            there[key] = ~np.isnan(rows[:, self._columns[key]])
+            for other, wanted in self._when[key].items():
+                ranks = self._ranked(other).ranks(rows[:, self._columns[other]])
+                there[key] &= there[other] & np.isin(ranks, list(wanted))
+        return there
+
+    def _ranked(self, key: str) -> Integer | Choice:
+        ranked = self.scales[key]
+        assert isinstance(ranked, Integer | Choice)
+        return ranked
+
+    def _grow(
+        self, keys: Sequence[str], levels: int | None, point: SearchPoint | None = None
+    ) -> Iterator[SearchPoint]:
+        """Yield all points of these keys, each of which comes after those it depends on."""
+        point = point or {}
+        if not keys:
+            yield point
+            return
+        key, *rest = keys
+        values = self.scales[key].levels(levels) if self._matters(key, point) else None
+        for value in values or [None]:
+            yield from self._grow(rest, levels, point | {key: value} if values else point)
+
+
+def _middle(one_hot: Array) -> float:
+    return (int(one_hot.argmax()) + 0.5) / len(one_hot) if len(one_hot) else 0.5
+
+
+def nested(point: SearchPoint) -> dict[str, Any]:
+    """Turn `{a.b: 1}` into `{a: {b: 1}}`."""
+    return reduce(merge_settings, (_nested(key.split("."), value) for key, value in point.items()), {})
+
+
+def _nested(path: list[str], value: Any) -> Any:
+    return {path[0]: _nested(path[1:], value)} if path else value
+
+
+def count_distinct_points(search: SearchConfig) -> int | None:
+    """Return how many points the method of a search can propose; None if there is no end of them."""
+    space, method = SearchSpace(search.space), search.method
+    return space.grid_size(method.levels) if isinstance(method, GridSamplerConfig) else space.size

@@ -1,0 +1,103 @@
+"""What is wrong with a search, as far as it shows before anything is trained."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from nnlo_lib.config import Experiment, merge_settings
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.config.space import DimensionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.space import searchable_keys as keys
+from nnlo_lib.search.space.infeasible import InfeasiblePoints
+from nnlo_lib.search.space.space import nested
+from nnlo_lib.search.study.objective_check import find_objective_error
+from nnlo_lib.search.study.trial import SearchPoint
+
+Key = tuple[str, ...]
+Mistake = tuple[Key, str]
+Refusals = Callable[[Any], Iterable[Mistake]]  # what is wrong with the settings of a run
+VALIDATION_SAMPLES = 64
+
+
+def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator[Mistake]:
+    """Yield each mistake of `search` with the key to point at."""
+    search = experiment.search
+    if search is None:
+        return
+    faults = {key: fault for key in search.space if (fault := keys.reason_not_searchable(key))}
+    yield from ((("search", "space", key), fault) for key, fault in faults.items())
+    if not faults:
+        yield from _space_mistakes(experiment, search, refusals)
+    if told := find_objective_error(experiment, search.objective):
+        yield ("search", "objective", told[0]), told[1]
+    yield from _epoch_mistakes(experiment, search)
+
+
+def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mistake]:
+    """Yield rungs that there are not, and trials that want more epochs than there are."""
+    epochs, fidelity = experiment.train.epochs, search.fidelity
+    first = getattr(fidelity, "first", getattr(fidelity, "grace", 0))
+    if fidelity.name != "full" and first >= epochs:
+        where = "grace" if fidelity.name == "median" else "first"
+        what = f"{fidelity.name} needs rungs below train.epochs, which is {epochs}; raise that, or use full"
+        yield ("search", "fidelity", where), what
+    searched = search.space.get("train.epochs")
+    if searched and fidelity.name != "full":
+        yield ("search", "space", "train.epochs"), f"cannot be searched: {fidelity.name} decides on epochs"
+    elif searched and max(extremes(searched)) > epochs:
+        what = f"a trial is trained up to train.epochs, {epochs}, and not to {max(extremes(searched))}"
+        yield ("search", "space", "train.epochs"), what
+
+
+def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refusals) -> Iterator[Mistake]:
+    import numpy as np
+
+    from nnlo_lib.search.space.space import SearchSpace
+
+    if not search.space:
+        yield ("search", "space"), "holds no key, and the model's function has no parameter_range"
+        return
+    try:
+        space = SearchSpace(search.space)
+    except UserError as error:
+        yield ("search", "space"), str(error).removeprefix("search.space: ")
+        return
+    base = experiment.settings
+    refused = InfeasiblePoints(
+        search.space, lambda point: list(refusals(merge_settings(base, nested(point))))
+    )
+    ends = [
+        _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])
+    ]
+    generator = np.random.default_rng(0)
+    yield from refused.find_mistakes([*ends, *(space.sample(generator) for _ in range(VALIDATION_SAMPLES))])
+
+
+def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
+    """Return both ends of a range, all of a choice."""
+    if dimension.kind == "constant":
+        return (dimension.constant,)
+    return dimension.choice or dimension.bounds
+
+
+def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
+    """Return a point with this value, and with as little else as makes it matter."""
+    point = {key: value}
+    for other, wanted in space[key].when.items():
+        first = wanted[0] if isinstance(wanted, tuple) else wanted
+        point |= _ending(space, other, first)
+    return point
+
+
+def test_split_warning(experiment: Experiment) -> str:
+    """Say so if the test split chooses among the trials, empty if not."""
+    search = experiment.search
+    if search is None or search.folds.k > 1 or not search.objective.metric.startswith("val_"):
+        return ""
+    searched = search.space.get("data.validation")
+    if "test" not in (extremes(searched) if searched else (experiment.data.validation,)):
+        return ""
+    return (
+        "data.validation: the test split chooses among the trials, so that what it then says of the best is too good; "
+        "hold training samples back (data.validation: 0.1), or use search.folds.k"
+    )

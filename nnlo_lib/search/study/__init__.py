@@ -1,0 +1,1 @@
+"""A study's state and decisions as pure functions of its files."""

@@ -1,0 +1,68 @@
+"""What ends a search: enough trials, a trial good enough, a budget used up."""
+
+from collections.abc import Iterable
+
+from nnlo_lib.search.study.snapshot import StudySnapshot
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def reason_no_new_trial(known: StudySnapshot) -> str | None:
+    """Say why no new trial is begun, if none is; those that are known may go on."""
+    if len(known.trials) >= known.search.trials:
+        return f"{len(known.trials)} trials"
+    return reason_to_end(known)
+
+
+def reason_to_end(known: StudySnapshot) -> str | None:
+    """Say why nothing is begun, no fold and no rung of a known trial either; what is in training ends."""
+    return reason_target_reached(known) or reason_budget_used(known)
+
+
+def reason_target_reached(known: StudySnapshot) -> str | None:
+    """Say that the best trial, with all its folds, is as good as was wished."""
+    objective = known.search.objective
+    if objective.target is None or (winner := known.winner) is None:
+        return None
+    found = known.mean_value(*winner)
+    assert found is not None, "a winner has all folds"
+    if found > objective.sign * objective.target:
+        return None
+    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * found:g}"
+
+
+def reason_budget_used(known: StudySnapshot) -> str | None:
+    """Say which budget the results that are known have used up."""
+    for name, limit in known.search.budget:
+        if limit is not None and (used := _USES[name](known)) >= limit:
+            return f"{used:.3g} {name.replace('_', '-')} used"
+    return None
+
+
+def core_hours(known: StudySnapshot) -> float:
+    """Return cores times hours of all that has ended."""
+    return sum(result.cores * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
+
+
+def gpu_hours(known: StudySnapshot) -> float:
+    """Return GPUs times hours of all that has ended."""
+    return sum(result.gpus * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
+
+
+def hours(known: StudySnapshot) -> float:
+    """Return the hours in which something was trained, so that pauses of the whole search do not count."""
+    return (
+        union_length((result.started, result.ended) for result in known.results.values()) / SECONDS_PER_HOUR
+    )
+
+
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals from, to."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+_USES = {"hours": hours, "core_hours": core_hours, "gpu_hours": gpu_hours}

@@ -1,0 +1,105 @@
+"""What a search began with: search.json, so that its trials always mean the same."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.model import NETWORK_SUFFIXES, WEIGHT_SUFFIXES
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import split_function_reference
+from nnlo_lib.data.store.manifest import file_sha256
+
+FINGERPRINTED_SUFFIXES = (".py", *NETWORK_SUFFIXES, *WEIGHT_SUFFIXES)
+MUTABLE_KEYS: dict[str, Any] = {
+    "trials": True,
+    "parallel": True,
+    "blocks": True,
+    "budget": True,
+    "objective": {"target"},
+}
+
+
+def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
+    """Write down what determines the trials of the search in a folder; at later starts, hold the experiment to it.
+
+    Only what is FREE and the run's `resources` and `checkpoint` may change. Return the experiment, the searched keys
+    in the order of the search. Raises UserError naming the keys that differ, or the file if it is damaged.
+    """
+    path = SearchPaths(folder).settings
+    experiment = _ordered(experiment, _read(path) if path.exists() else None)
+    now = settings_to_freeze(experiment)
+    if not path.exists():
+        with atomic_write(path) as part:
+            part.write_text(json.dumps(now, indent=1) + "\n")
+    then = _read(path)
+    if "files" not in then:
+        now.pop("files")  # as nnlo wrote it before it looked into them
+    if changes := list(_differences(then, now)):
+        raise UserError(
+            f"{path}: the trials of this search were made with other settings: {'; '.join(changes)}. "
+            f"Set them back, give the experiment another `name:`, or delete {folder}"
+        )
+    return experiment
+
+
+def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
+    """Return all that determines what a trial of an experiment's search is, as JSON values by dotted key."""
+    assert experiment.search is not None, "only a search has trials"
+    base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
+    search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
+    space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
+    named = {key: value for key, value in base.items() if key != "data"}  # which is in a store by now
+    return base | {
+        "seeds": experiment.seeds[0],
+        "search": search | space,
+        "files": dict(_files([named, space])),
+    }
+
+
+def _files(settings: Any) -> Iterator[tuple[str, str]]:
+    """Yield the user's files that are named anywhere, code and networks, each with a fingerprint."""
+    texts = set(_texts(settings))
+    code = {split_function_reference(text.partition("@")[0])[0] for text in texts}  # mine.py:rank@output
+    for name in sorted(texts | code):
+        if Path(name).suffix in FINGERPRINTED_SUFFIXES and Path(name).is_file():
+            yield name, file_sha256(Path(name))[:16]
+
+
+def _texts(settings: Any) -> Iterator[str]:
+    if isinstance(settings, str):
+        yield settings
+    elif isinstance(settings, dict | list):
+        for each in settings.values() if isinstance(settings, dict) else settings:
+            yield from _texts(each)
+
+
+def _ordered(experiment: Experiment, then: Any) -> Experiment:
+    """Order the searched keys, which proposals depend on, as at first; at first by name."""
+    search = experiment.search
+    assert search is not None, "only a search has trials"
+    first = list(then.get("search", {}).get("space", {})) if isinstance(then, dict) else []
+    keys = sorted(search.space, key=lambda key: (first.index(key) if key in first else len(first), key))
+    if keys == list(search.space):
+        return experiment
+    ordered = search.model_copy(update={"space": {key: search.space[key] for key in keys}})
+    return experiment.model_copy(update={"search": ordered})
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); restore it, or delete {path.parent}") from error
+
+
+def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Yield what differs, each with its dotted key."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in sorted({*then, *now}):
+            yield from _differences(then.get(name), now.get(name), f"{key}.{name}" if key else name)
+    elif then != now:
+        yield f"{key} was {json.dumps(then)} and is {json.dumps(now)}"

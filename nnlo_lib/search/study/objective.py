@@ -1,0 +1,55 @@
+"""What a trial is worth: one number, smaller is better, infinite if it failed."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from nnlo_lib.config.search import ObjectiveConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.trial import Result
+
+
+def fold_value(objective: ObjectiveConfig, result: Result) -> float:
+    """Return what one fold is worth after its leaf: the best or the last epoch; infinite if it does not count."""
+    if result.status != "finished" or _too_slow(objective, result):
+        return math.inf
+    if objective.epoch == "best":
+        return lowest(objective, result)
+    last = _column(objective, result)[-1:]
+    return next(filter(math.isfinite, last), math.inf)
+
+
+def lowest(objective: ObjectiveConfig, result: Result) -> float:
+    """Return the best of all epochs, infinite where no epoch has a number."""
+    return min(filter(math.isfinite, _column(objective, result)), default=math.inf)
+
+
+def running_average(objective: ObjectiveConfig, result: Result) -> float:
+    """Return the running average: the mean of all epochs so far that have a number, infinite where none has."""
+    seen = list(filter(math.isfinite, _column(objective, result)))
+    return fmean(seen) if seen else math.inf
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and standard error over folds; the error of a single one is no number."""
+    finite = all(map(math.isfinite, values))
+    error = stdev(values) / math.sqrt(len(values)) if finite and len(values) > 1 else math.nan
+    return fmean(values), error
+
+
+def _too_slow(objective: ObjectiveConfig, result: Result) -> bool:
+    return objective.max_seconds is not None and any(
+        row["seconds"] > objective.max_seconds for row in result.rows[-1:]
+    )
+
+
+def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
+    """Return the metric by epoch, smaller being better. Raises UserError where the history has no such column."""
+    try:
+        seen = [row[objective.metric] for row in result.rows]
+    except KeyError as error:
+        known = ", ".join(result.rows[0])
+        raise UserError(
+            f"search.objective.metric: trial {result.leaf.trial} has no {objective.metric}; its history has {known}"
+        ) from error
+    return [math.nan if each is None else objective.sign * each for each in seen]

@@ -1,0 +1,50 @@
+"""Which columns the history of a training has, as far as an objective may want them."""
+
+import re
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config.search import ObjectiveConfig
+
+UNDIRECTED_METRICS = (
+    "seconds",
+    "samples_per_second",
+    "bytes",
+    "consensus_error",
+    "consensus_error_normalised",
+)
+LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
+LOSS_BLOCKS = ("loss", "loss_weights", "problem")  # blocks that say what the loss is
+
+
+def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
+    """Say which key of the objective is wrong, and why."""
+    metric, search = objective.metric, experiment.search
+    assert search is not None
+    names = ("loss", *map(metric_column, experiment.metrics))
+    columns = [f"{split}_{name}" for split in ("train", "val") for name in names]
+    spreads = [f"val_{name}_{end}" for name in names for end in ("min", "max")]
+    if metric not in (*columns, *spreads, *UNDIRECTED_METRICS):
+        return "metric", f"'{metric}' is not measured; {suggest_name(metric, columns)}"
+    searched = "data.validation" in search.space
+    if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
+        return "metric", "nothing is held back for validation: set data.validation or search.folds.k"
+    if LOSS_COLUMN.fullmatch(metric) and (why := _incomparable(experiment)):
+        other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
+        return (
+            "metric",
+            f"{why}, so {metric} does not tell trials apart; name another metric, such as {other}",
+        )
+    if metric in UNDIRECTED_METRICS and objective.direction is None:
+        return "direction", f"say whether to minimize or maximize {metric}"
+    return None
+
+
+def _incomparable(experiment: Experiment) -> str | None:
+    """Say why the losses of two trials are not comparable."""
+    assert experiment.search is not None
+    if experiment.problem.name == "gan":
+        return "the loss of a gan is its critic's, which says nothing of the samples"
+    changing = [key for key in experiment.search.space if key.partition(".")[0] in LOSS_BLOCKS]
+    return f"{changing[0]} changes what the loss is" if changing else None

@@ -1,0 +1,69 @@
+"""Whether the files of a search say what its mind would say: every decision over again."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.study import TrialSampler, new_trial, next_task
+from nnlo_lib.search.study.trial import (
+    FoldTask,
+    SchedulingDecision,
+    SearchPoint,
+    Trial,
+    decisions_in_order,
+    read_result,
+    read_trials,
+)
+
+
+def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler) -> list[str]:
+    """Recompute each decision from what it says it knew; return a sentence for each that comes out differently.
+
+    Limits are not asked, as they may have been raised since. Raises UserError if a file is damaged or missing.
+    """
+    recorded, mind = read_trials(folder), build_pruner(search.fidelity)
+    found = []
+    for decision, known in _history(folder, search, epochs, recorded):
+        leaf, point = decision.task, recorded[decision.task.trial].point
+        again = next_task(known, mind)
+        chosen = (again, recorded[again.trial].point) if again else new_trial(known, mind, propose)
+        if chosen != (leaf, point):
+            found.append(
+                f"decision {decision.number} is {_shown(leaf, point)}, but {_shown(*chosen or ())} follows"
+            )
+    return found
+
+
+def _history(
+    folder: Path, search: SearchConfig, epochs: int, recorded: list[Trial]
+) -> Iterator[tuple[SchedulingDecision, StudySnapshot]]:
+    """Yield each decision with what was known then."""
+    decisions = decisions_in_order(recorded)
+    found = [read_result(folder, decision.task) for decision in decisions]
+    trials: list[Trial] = []
+    memo: dict[Any, float] = {}
+    for decision in decisions:
+        results = {}
+        for earlier, result in zip(decisions[: decision.number], found, strict=False):
+            if earlier.number in decision.pending:
+                continue
+            if result is None:
+                raise UserError(
+                    f"{earlier.task.result_path(folder)} is missing, but decision {decision.number} knew it"
+                )
+            results[earlier.task] = result
+        yield decision, StudySnapshot(search, epochs, trials, results, memo)
+        number = decision.task.trial
+        before = trials[number] if number < len(trials) else Trial(number, recorded[number].point)
+        trials[number : number + 1] = [replace(before, decisions=(*before.decisions, decision))]
+
+
+def _shown(leaf: FoldTask | None = None, point: SearchPoint | None = None) -> str:
+    if leaf is None:
+        return "nothing"
+    return f"fold {leaf.fold} of trial {leaf.trial} ({point}) until epoch {leaf.epochs}"

@@ -1,0 +1,81 @@
+"""What is on disk of a search, read at once: the experiment, and all that is known of its trials."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.trial import FoldTask, Trial, read_result, read_trials
+from nnlo_lib.search.study.trial_summary import TrialSummary, summarize_trial
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A search in its folder, as it is now."""
+
+    folder: Path
+    experiment: Experiment
+    snapshot: StudySnapshot
+
+    @property
+    def search(self) -> SearchConfig:
+        """Return what was searched."""
+        return self.snapshot.search
+
+    def refreshed(self) -> "StoredStudy":
+        """Read what has come since."""
+        results = dict(self.snapshot.results)
+        trials = read_trials(self.folder)
+        for leaf in _leaves(trials):
+            if leaf not in results and (result := read_result(self.folder, leaf)):
+                results[leaf] = result
+        return replace(self, snapshot=replace(self.snapshot, trials=trials, results=results))
+
+    @property
+    def trial_summaries(self) -> list[TrialSummary]:
+        """Return a row for each trial."""
+        return [summarize_trial(self.snapshot, trial.number) for trial in self.snapshot.trials]
+
+
+def load_study(folder: Path) -> StoredStudy:
+    """Read the folder of a search. Raises UserError if there is none."""
+    try:
+        experiment = Experiment.model_validate(json.loads(SearchPaths(folder).config.read_text()))
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} holds no search: it has no config.json") from error
+    except ValueError as error:
+        raise UserError(f"{folder}/config.json is not this version's: {error}") from error
+    if experiment.search is None:
+        raise UserError(f"{folder}/config.json has no `search`")
+    record = StoredStudy(
+        folder, experiment, StudySnapshot(experiment.search, experiment.train.epochs, (), {})
+    )
+    return record.refreshed()
+
+
+def _leaves(trials: Iterable[Trial]) -> Iterator[FoldTask]:
+    return (decision.task for trial in trials for decision in trial.decisions)
+
+
+def search_folder(experiment: Experiment) -> Path:
+    """Return the folder of an experiment's search."""
+    return ExperimentPaths(experiment.name).search.folder
+
+
+def write_config(experiment: Experiment) -> None:
+    """Write the resolved experiment, in one move."""
+    with atomic_write(ExperimentPaths(experiment.name).search.config) as part:
+        part.write_text(
+            json.dumps(experiment.model_dump(mode="json", exclude=experiment.problem_default_keys), indent=1)
+        )
+
+
+def read_config(folder: Path) -> Experiment:
+    """Return the experiment of the search in a folder."""
+    return Experiment.model_validate(json.loads(SearchPaths(folder).config.read_text()))

@@ -1,0 +1,119 @@
+"""The mind of a search: what is to be trained next, as a pure function of what is known."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.search.pruners.base import Pruner
+from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.study.budget import reason_no_new_trial, reason_to_end
+from nnlo_lib.search.study.folds import next_fold
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.trial import (
+    FoldTask,
+    Result,
+    SchedulingDecision,
+    SearchPoint,
+    Trial,
+    decisions_in_order,
+    read_result,
+    read_trials,
+    write_trial,
+)
+
+
+class TrialSampler(Protocol):
+    """Propose a point for trial `number` that was not proposed before; None if there is none left."""
+
+    def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None: ...
+
+
+def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
+    """Return what comes next of the trials there are: the next fold of one, or the first of its next rung."""
+    for trial in known.trials:
+        if leaf := next_fold(known, trial.number):
+            return leaf
+    promoted = policy.promote(known)
+    return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
+
+
+def new_trial(
+    known: StudySnapshot, policy: Pruner, propose: TrialSampler
+) -> tuple[FoldTask, SearchPoint] | None:
+    """Return the first leaf of a new trial, and its point."""
+    number = len(known.trials)
+    point = propose(number, known)
+    return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
+
+
+class Study:
+    """A search in its folder. parallel: leaves at a time. Only one process may have it, by the folder's lease."""
+
+    def __init__(
+        self, folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, parallel: int
+    ) -> None:
+        self._folder, self._search, self._epochs = folder, search, epochs
+        self._propose, self.parallel = propose, parallel
+        self._policy = build_pruner(search.fidelity)
+        self._memo: dict[Any, float] = {}
+        self.trials = read_trials(folder)
+        self.decisions = decisions_in_order(self.trials)
+        self.unfinished = list(self.decisions)  # decisions without a result
+        self.results: dict[FoldTask, Result] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the results that have come."""
+        for decision in self.unfinished:
+            if result := read_result(self._folder, decision.task):
+                self.results[decision.task] = result
+        self.unfinished = [each for each in self.unfinished if each.task not in self.results]
+
+    def snapshot(self, pending: Sequence[SchedulingDecision] = ()) -> StudySnapshot:
+        """Return what is known without the results of some decisions."""
+        results = dict(self.results)
+        for decision in pending:
+            results.pop(decision.task, None)
+        return StudySnapshot(self._search, self._epochs, self.trials, results, self._memo)
+
+    def decide(self) -> SchedulingDecision | None:
+        """Decide on one more leaf and write it down; None if there is none, or none before more is known."""
+        return self._decide_fixed() if self._search.order == "fixed" else self._decide_now()
+
+    def _decide_now(self) -> SchedulingDecision | None:
+        return self._next(self.unfinished) if len(self.unfinished) < self.parallel else None
+
+    def _decide_fixed(self) -> SchedulingDecision | None:
+        """Look at nothing that might not be known yet: count how many of the last decisions are pending from the top.
+
+        Fewer, if there is nothing to decide otherwise.
+        """
+        count = len(self.decisions)
+        for width in range(min(self.parallel - 1, count), -1, -1):
+            if self.unfinished and self.unfinished[0].number < count - width:
+                return None
+            if decision := self._next(self.decisions[count - width :]):
+                return decision
+        return None
+
+    def _next(self, pending: Sequence[SchedulingDecision]) -> SchedulingDecision | None:
+        known = self.snapshot(pending)
+        if reason_to_end(known):
+            return None
+        if leaf := next_task(known, self._policy):
+            return self._write(self.trials[leaf.trial], leaf, pending)
+        new = None if reason_no_new_trial(known) else new_trial(known, self._policy, self._propose)
+        return self._write(Trial(new[0].trial, new[1]), new[0], pending) if new else None
+
+    def _write(
+        self, trial: Trial, leaf: FoldTask, pending: Sequence[SchedulingDecision]
+    ) -> SchedulingDecision:
+        decision = SchedulingDecision(len(self.decisions), leaf, tuple(each.number for each in pending))
+        trial = replace(trial, decisions=(*trial.decisions, decision))
+        write_trial(self._folder, trial)
+        self.trials[trial.number : trial.number + 1] = [trial]
+        self.decisions.append(decision)
+        self.unfinished.append(decision)
+        return decision

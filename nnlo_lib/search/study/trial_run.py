@@ -1,0 +1,35 @@
+"""The training that a point stands for."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nnlo_lib.config import Experiment, Run, merge_settings
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.space.space import nested
+from nnlo_lib.search.study.trial import FoldTask, SearchPoint, read_trial
+
+
+def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
+    """Return the base run changed by a point. Raises UserError if they do not go together."""
+    base = experiment.settings
+    try:
+        return Run.model_validate(merge_settings(base, nested(point)))
+    except ValidationError as error:
+        what = "; ".join(
+            str(detail.get("ctx", {}).get("message", detail["msg"])) for detail in error.errors()
+        )
+        raise UserError(f"{what}: so search.space makes no training at {{{format_point(point)}}}") from error
+
+
+def fold_task_run(experiment: Experiment, folder: Path, leaf: FoldTask) -> Run:
+    """Return the training of a leaf; of a point that makes none, as its job will find out, the base's."""
+    try:
+        return trial_run(experiment, read_trial(folder, leaf.trial).point)
+    except UserError:
+        return trial_run(experiment, {})
+
+
+def format_point(point: SearchPoint) -> str:
+    """Write a point for a person."""
+    return ", ".join(f"{key} = {value}" for key, value in point.items())

@@ -1,0 +1,117 @@
+"""A trial as a person reads it: in the objective's own sign, with what it cost."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nnlo_lib.config.search import ObjectiveConfig
+from nnlo_lib.search.study.objective import fold_value, mean_and_error
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint
+
+State = Literal["finished", "stopped", "running", "failed", "unwanted"]
+
+
+@dataclass(frozen=True)
+class TrialSummary:
+    """One trial at its highest rung with a result.
+
+    objective, error: mean and standard error over folds, not a number where not known; epochs: the most that a fold
+    was trained; chosen: epochs that each fold speaks for; seconds: of all its trainings, one after the other.
+    """
+
+    number: int
+    state: State
+    objective: float
+    standard_error: float
+    folds: tuple[float, ...]
+    epochs: int
+    selected_epochs: tuple[int, ...]
+    seconds: float
+    core_hours: float
+    gpu_hours: float
+    point: SearchPoint
+    reason: str
+
+
+def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
+    """Return the row of a trial."""
+    objective, results = known.search.objective, _results(known, trial)
+    state, reason = _state(known, trial, results)
+    last = _last(known, trial)
+    folds = tuple(_signed(objective, fold_value(objective, result)) for result in last)
+    mean, error = mean_and_error(folds) if folds and state not in ("failed", "unwanted") else (math.nan,) * 2
+    chosen = tuple(_chosen(known, result) for result in last if result.rows)
+    return TrialSummary(
+        trial, state, mean, error, folds, max((len(each.rows) for each in results), default=0), chosen,
+        sum(each.seconds for each in results), _hours(results, "cores"), _hours(results, "gpus"),
+        known.trials[trial].point, reason,
+    )  # fmt: skip
+
+
+def _chosen(known: StudySnapshot, result: Result) -> int:
+    """Return the epochs that a fold speaks for: up to the best; or all, or those after which it ended by itself."""
+    objective = known.search.objective
+    worth = {
+        row["epoch"]: objective.sign * (row.get(objective.metric) or 0.0)
+        for row in result.rows
+        if _has(objective, row)
+    }
+    if objective.epoch == "last":
+        return len(result.rows) if len(result.rows) < result.leaf.epochs else known.epochs
+    if not worth:
+        return len(result.rows)
+    return int(min(worth, key=worth.__getitem__))
+
+
+def _last(known: StudySnapshot, trial: int) -> list[Result]:
+    """Return the results of the highest rung that is known whole, else of the highest that has any, by fold."""
+    rungs = [(epochs, known.fold_tasks(trial, epochs)) for epochs in reversed(known.rungs(trial))]
+    whole = [leaves for epochs, leaves in rungs if known.is_complete(trial, epochs)]
+    some = [leaves for _, leaves in rungs if _there(known, leaves)]
+    return _there(known, (whole or some or [[]])[0])
+
+
+def _has(objective: ObjectiveConfig, row: dict[str, float]) -> bool:
+    measured = row.get(objective.metric)
+    return measured is not None and math.isfinite(measured)
+
+
+def _results(known: StudySnapshot, trial: int) -> list[Result]:
+    return _there(known, sorted(decision.task for decision in known.trials[trial].decisions))
+
+
+def _there(known: StudySnapshot, leaves: Sequence[FoldTask]) -> list[Result]:
+    return [known.results[leaf] for leaf in leaves if leaf in known.results]
+
+
+def _state(known: StudySnapshot, trial: int, results: Sequence[Result]) -> tuple[State, str]:
+    for result in results:
+        if result.status != "finished":
+            return result.status, result.error
+    for result in results:
+        if math.isinf(fold_value(known.search.objective, result)):
+            return _uncounted(known.search.objective, result)
+    decisions = known.trials[trial].decisions
+    if len(results) < len(decisions):
+        return "running", ""
+    top = known.rungs(trial)[-1]
+    whole = top >= known.epochs and len(known.fold_tasks(trial, top)) == known.search.folds.k
+    return ("finished" if whole else "stopped"), ""
+
+
+def _uncounted(objective: ObjectiveConfig, result: Result) -> tuple[State, str]:
+    """Say why a training that ended well does not count."""
+    seconds = result.rows[-1]["seconds"] if result.rows else 0.0
+    if objective.max_seconds is not None and seconds > objective.max_seconds:
+        return "unwanted", f"trained {seconds:.0f} s; search.objective.max_seconds: {objective.max_seconds:g}"
+    return "failed", f"{objective.metric} is no number"
+
+
+def _hours(results: Sequence[Result], what: Literal["cores", "gpus"]) -> float:
+    return sum(float(result.seconds * getattr(result, what)) for result in results) / 3600
+
+
+def _signed(objective: ObjectiveConfig, worth: float) -> float:
+    return objective.sign * worth if math.isfinite(worth) else math.nan

@@ -1,0 +1,145 @@
+"""One finished training: the files in its folder, each read when first asked for, and checked."""
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.attempt_statistics import AttemptStatistics
+from nnlo_lib.state.published_file import read_json_object, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMMARY_KEYS = ("run", "seed", "config", "seconds", "samples_per_second", "bytes_sent", "ranks", "epochs")
+EVALUATION_KEYS = ("samples",)
+HISTORY_COLUMNS = ("epoch", "seconds")
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run with a seed (and a fold) that has published its outputs.
+
+    Properties raise UserError naming the file that is missing, cut short or incomplete.
+    """
+
+    folder: Path
+
+    @property
+    def paths(self) -> RunPaths:
+        """Names of its files."""
+        return RunPaths(self.folder)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Content of summary.json, which is published last."""
+        return read_json_object(self.paths.summary, SUMMARY_KEYS)
+
+    @cached_property
+    def evaluation(self) -> dict[str, Any]:
+        """What the model came to on the test split."""
+        return read_json_object(self.paths.evaluation, EVALUATION_KEYS)
+
+    @cached_property
+    def config(self) -> Run:
+        """The configuration that was trained."""
+        try:
+            return Run.model_validate(self.summary["config"], context=RECORDED_RUN_CONTEXT)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(map(str, fault["loc"]))
+            raise UserError(
+                f"{self.paths.summary}: config: {where}: {fault['msg']}; verify it from the folder it was trained in, "
+                f"with the nnlo that wrote it, {self.summary.get('code_version')}"
+            ) from error
+
+    @cached_property
+    def history(self) -> "pd.DataFrame":
+        """One row per epoch; UserError also if epochs are missing at the end."""
+        frame = read_table(self.paths.history, HISTORY_COLUMNS)
+        if frame.empty or frame["epoch"].iloc[-1] < self.epochs:
+            raise UserError(f"{self.paths.history} ends before epoch {self.epochs}; train this job again")
+        return frame
+
+    @cached_property
+    def history_text(self) -> list[dict[str, str]]:
+        """One row per epoch, each value as it is written."""
+        with self.paths.history.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    @cached_property
+    def attempt_statistics(self) -> AttemptStatistics | None:
+        """What the attempts of the training come to, or None if none was recorded."""
+        return AttemptStatistics.read(self.paths.state.folder, self.summary)
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return str(self.summary["run"])
+
+    @property
+    def key(self) -> tuple[str, int, int | None]:
+        """Run, seed and fold, which distinguish one job from another."""
+        return self.run, self.summary["seed"], self.summary.get("fold")
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that were trained."""
+        return int(self.summary["epochs"])
+
+    @property
+    def roles(self) -> list[str]:
+        """Role of each rank; all are workers if the summary names none."""
+        return self.summary.get("roles") or ["worker"] * self.summary["ranks"]
+
+    @property
+    def transport(self) -> str:
+        """Transport of the messages; `simulated` means that seconds are virtual."""
+        return str(self.config_section("parallel").get("transport", "mpi"))
+
+    @property
+    def messages(self) -> int | None:
+        """Messages that all ranks sent, or None if they were not counted."""
+        counts = self.summary.get("messages_sent")
+        return sum(counts.values()) if counts else None
+
+    @property
+    def run_segments(self) -> list[dict[str, Any]]:
+        """Number of ranks and nnlo's version by first step; empty if an older nnlo wrote the summary."""
+        return list(self.summary.get("legs", []))
+
+    @property
+    def rank_count_changed(self) -> bool:
+        """Whether the training was resumed with another number of ranks."""
+        older = (
+            {each.ranks for each in self.attempt_statistics.attempts}
+            if self.attempt_statistics and not self.run_segments
+            else set()
+        )
+        return len({leg["ranks"] for leg in self.run_segments} | older) > 1
+
+    def config_section(self, section: str) -> dict[str, Any]:
+        """Return a block of the recorded configuration as it was written, empty if there is none."""
+        return self.summary["config"].get(section) or {}
+
+
+def finished_runs(folder: Path) -> Iterator[FinishedRun]:
+    """Yield the finished jobs in the folder of a run: its seeds, and their folds."""
+    for pattern in ("seed-*", "seed-*/fold-*"):
+        runs = map(FinishedRun, sorted(folder.glob(pattern)))
+        yield from (run for run in runs if run.paths.summary.exists())
+
+
+def mean_seconds_per_epoch(runs: Iterable[FinishedRun]) -> float | None:
+    """Return the mean seconds of an epoch of finished runs, or None if there is none."""
+    done = list(runs)
+    epochs = sum(run.epochs for run in done)
+    return sum(float(run.summary["seconds"]["total"]) for run in done) / epochs if epochs else None

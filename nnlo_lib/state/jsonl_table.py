@@ -1,0 +1,55 @@
+"""Tables that grow while a run goes on: state/<name>.jsonl."""
+
+import csv
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.core.atomic_file import atomic_write
+
+TableRow = dict[str, Any]
+
+
+class JsonlTable:
+    """Rows of a table, appended to the file as soon as they are known, or as soon as the disk takes them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows: list[TableRow] = []
+        self._written = 0
+
+    def rewind(self, rows: int) -> None:
+        """Go back to the first `rows` rows, the ones a checkpoint knows."""
+        lines = self._path.read_text().splitlines()[:rows] if self._path.exists() else []
+        self.rows = [json.loads(line) for line in lines]
+        self._written = len(lines)
+        with atomic_write(self._path) as part:
+            part.write_text("".join(f"{line}\n" for line in lines))
+
+    def append(self, row: TableRow) -> None:
+        """Add a row."""
+        self.rows.append(row)
+        with suppress(OSError):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not written yet, all or nothing. Raises OSError where the disk refuses."""
+        text = "".join(f"{json.dumps(row)}\n" for row in self.rows[self._written :])
+        with self._path.open("ab") as file:
+            size = file.tell()
+            try:
+                file.write(text.encode())
+                file.flush()
+            except OSError:
+                os.truncate(self._path, size)
+                raise
+        self._written = len(self.rows)
+
+    def publish(self, path: Path) -> None:
+        """Write the table as CSV to its declared place."""
+        with atomic_write(path) as part, part.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            writer.writerows(self.rows)

@@ -1,0 +1,64 @@
+"""Files that a run has published, read whole and checked."""
+
+import json
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnlo_lib.core.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_text(path: Path) -> str:
+    """Read a text file. Raises UserError naming the file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
+def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """Read a JSON object. Raises UserError if the file is missing, cut short or lacks one of `keys`."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is cut short or damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is cut short or damaged: it holds no JSON object")
+    require(path, keys, content)
+    return content
+
+
+def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
+    """Read a CSV file. Raises UserError if the file is missing, cut short or lacks one of `columns`."""
+    import pandas as pd  # `nnlo verify` and `nnlo plan` start without it
+
+    text = read_text(path)
+    if not text.endswith("\n"):
+        raise UserError(f"{path} is cut short: its last line does not end")
+    try:
+        frame = pd.read_csv(
+            StringIO(text), na_values=_missing_values(text), keep_default_na=False, dtype={"run": str}
+        )
+    except ValueError as error:
+        raise UserError(f"{path} is not a table: {error}") from error
+    require(path, columns, frame.columns)
+    return frame
+
+
+def require(path: Path, wanted: Sequence[str], present: Iterable[str]) -> None:
+    """Raise UserError if a name is not among those that a file has."""
+    found = set(present)
+    if missing := [name for name in wanted if name not in found]:
+        raise UserError(f"{path} is cut short or damaged: {path.name} lacks {', '.join(missing)}")
+
+
+def _missing_values(text: str) -> dict[str, list[str]]:
+    """Return the spellings of a missing value by column; not of `run`, which may be called NA."""
+    header = text.partition("\n")[0].split(",")
+    return {name: ["", "nan", "NaN"] for name in header if name != "run"}

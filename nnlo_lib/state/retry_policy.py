@@ -1,0 +1,48 @@
+"""Whether another attempt could end better than those before."""
+
+from collections.abc import Sequence
+
+from nnlo_lib.core.exit_reason import PERMANENT_REASONS, TRANSIENT_REASONS
+from nnlo_lib.state.attempts import Attempt, count_out_of_memory
+from nnlo_lib.state.outcome import AttemptOutcome
+
+MAX_MEMORY_INCREASES = 3
+MEMORY_FACTOR = 1.5
+
+
+def reason_not_to_retry(attempts: Sequence[Attempt], runtime: int) -> AttemptOutcome | None:
+    """Return how the next attempt would end if that is known; runtime: minutes that each may take."""
+    last = attempts[-1] if attempts else None
+    if last is None:
+        return None
+    if last.reason in PERMANENT_REASONS:
+        why = f"not tried again, for it would end like attempt {last.attempt} ({last.reason}): {last.error}"
+        return AttemptOutcome(last.reason, why, is_user_error=last.reason != "code error")
+    if _last_two_ended_by(attempts, TRANSIENT_REASONS) and _stopped_at_same_step(*attempts[-2:]):
+        return AttemptOutcome(
+            last.reason, f"failed twice at step {last.reached}, so not tried again: {last.error}"
+        )
+    if _last_two_ended_by(attempts, ("time limit",)) and all(
+        each.saved <= each.start for each in attempts[-2:]
+    ):
+        why = f"resources.runtime: {runtime} minutes are too short to do and save a single step; raise it"
+        return AttemptOutcome("bad input", why, is_user_error=True)
+    if last.reason == "out of memory" and count_out_of_memory(attempts) > MAX_MEMORY_INCREASES:
+        why = (
+            f"out of memory even after resources.mem_mb was raised {MAX_MEMORY_INCREASES} times: {last.error}"
+        )
+        return AttemptOutcome(last.reason, why)
+    return None
+
+
+def memory_for_next_attempt(memory: int, attempts: Sequence[Attempt]) -> int:
+    """Return the memory of the next attempt: half more for each time the run ran out of it, three times at most."""
+    return round(memory * MEMORY_FACTOR ** min(count_out_of_memory(attempts), MAX_MEMORY_INCREASES))
+
+
+def _last_two_ended_by(attempts: Sequence[Attempt], reasons: Sequence[str]) -> bool:
+    return len(attempts) > 1 and all(each.reason in reasons for each in attempts[-2:])
+
+
+def _stopped_at_same_step(before: Attempt, last: Attempt) -> bool:
+    return before.reached == last.reached and before.saved == last.saved

@@ -1,0 +1,51 @@
+"""The run's own log in `state/`: appended to by every attempt, published once at the end."""
+
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.logging_setup import LevelFormatter, terminal_handler
+
+
+class RunLog:
+    """Lines for people: to stderr and, with the time, to state/log.txt; nowhere on other ranks than 0."""
+
+    def __init__(self, folder: Path, enabled: bool) -> None:
+        self._path = StatePaths(folder).log
+        self._logger = logging.Logger("nnlo_lib.run")  # one per run: simulated ranks are several in a process
+        self._logger.disabled = not enabled
+        if enabled:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._logger.addHandler(terminal_handler())
+            self._logger.addHandler(_FileHandler(self._path))
+
+    def write(self, text: str) -> None:
+        """Write `text` to stderr and to the file; where the disk refuses, only to stderr."""
+        self._logger.info(text)
+
+    def warn(self, text: str) -> None:
+        """Write `warning: text`."""
+        self._logger.warning(text)
+
+    def publish(self, path: Path) -> None:
+        """Copy the whole log to its declared place."""
+        with atomic_write(path) as part:
+            part.write_text(self._path.read_text())
+
+
+class _FileHandler(logging.Handler):
+    """Append the lines of a message, each with the time; the file is open only then, as it may be taken away."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.setFormatter(LevelFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        with suppress(OSError), self._path.open("a") as file:
+            file.writelines(f"{now} {line}\n" for line in self.format(record).splitlines())

@@ -1,0 +1,72 @@
+"""From a graph to its mixing matrix."""
+
+from typing import assert_never
+
+import networkx as nx
+import numpy as np
+
+from nnlo_lib.config.topology import MixingWeights
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.topology.mixing import Matrix
+
+
+def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
+    """Return the mixing matrix of an undirected graph: symmetric, every row and column sums to one.
+
+    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion, 2005.
+    Raises UserError where uniform weights are asked for and degrees differ.
+    """
+    links = adjacency(graph)
+    degree = links.sum(axis=1)
+    match weights:
+        case "metropolis":
+            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)))
+        case "lazy_metropolis":
+            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)) / 2)
+        case "max_degree":
+            return with_self_weights(links / (1 + degree.max()))
+        case "uniform":
+            _same(degree)
+            return with_self_weights(links / (1 + degree))
+        case _:
+            assert_never(weights)
+
+
+def push_sum_weights(graph: nx.DiGraph) -> Matrix:
+    """Return the push-sum matrix of a directed graph: sender j splits itself evenly, every column sums to one.
+
+    w_ij = 1 / (1 + out-degree of j): Nedic, Olshevsky, arXiv:1303.2289.
+    """
+    links = adjacency(graph)
+    share = 1 / (1 + links.sum(axis=1))
+    matrix: Matrix = links.T * share + np.diag(share)
+    return matrix
+
+
+def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
+    """Return the matrix of a round that loses each link with probability `drop`, both ways."""
+    one, other = np.nonzero(np.triu(matrix, 1))
+    lost = generator.random(one.size) < drop
+    kept = matrix - np.diag(matrix.diagonal())
+    kept[one[lost], other[lost]] = kept[other[lost], one[lost]] = 0
+    return with_self_weights(kept)
+
+
+def adjacency(graph: nx.Graph) -> Matrix:
+    """Return the (nodes, nodes) array that is 1 where row's node is linked to column's, else 0."""
+    links: Matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
+    return links
+
+
+def with_self_weights(links: Matrix) -> Matrix:
+    """Give every node what its neighbours leave of one."""
+    whole: Matrix = links + np.diag(1 - links.sum(axis=1))
+    return whole
+
+
+def _same(degree: Matrix) -> None:
+    if np.ptp(degree):
+        raise UserError(
+            f"topology.weights: uniform needs nodes of one degree, these have {degree.min():.0f} to "
+            f"{degree.max():.0f} neighbours; use metropolis"
+        )

@@ -1,0 +1,55 @@
+"""Whether the graphs that a run draws afresh as it goes on can be found, as far as drawing them beforehand tells."""
+
+from collections.abc import Iterator
+from itertools import count, islice, takewhile
+from typing import NamedTuple
+
+from nnlo_lib.config.topology import DrawnGraphConfig, TopologyConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.topology.random_graphs import RandomGraph, draw_connected, draw_target
+from nnlo_lib.topology.time_varying import graph_at_round, member_graphs, round_of
+
+MAX_PROBED_GRAPHS = 200  # graphs, of each that is redrawn
+
+
+class Redraw(NamedTuple):
+    """A graph that is drawn in some round of a run: its settings, its own seed and how many rounds it had before."""
+
+    settings: RandomGraph
+    seed: int
+    own: int
+
+
+def redraw_error(settings: TopologyConfig, nodes: int, seed: int, rounds: int | None) -> str | None:
+    """Return why a fresh graph will not be found in some of a run's rounds, or probably not; null: rounds unknown."""
+    faults = (_fault(redraws, nodes) for redraws in _redraws(settings, seed, rounds))
+    return next(filter(None, faults), None)
+
+
+def _redraws(settings: TopologyConfig, seed: int, rounds: int | None) -> Iterator[Iterator[Redraw]]:
+    """Yield, for each graph that is redrawn, its redraws."""
+    for index, graph in enumerate(member_graphs(settings)):
+        if isinstance(graph, DrawnGraphConfig) and (every := graph.redraw_every):
+            starts = (round_of(settings, index, own) for own in count(0, every))
+            within = takewhile(lambda round: rounds is None or round < rounds, starts)
+            yield (Redraw(*graph_at_round(settings, seed, round)) for round in within)  # type: ignore[arg-type]
+
+
+def _fault(redraws: Iterator[Redraw], nodes: int) -> str | None:
+    try:
+        needed = [
+            (draw_connected(each.settings, nodes, each.seed, each.own)[1], each)
+            for each in islice(redraws, MAX_PROBED_GRAPHS)
+        ]
+    except UserError as error:
+        return str(error)
+    if next(redraws, None) is None:  # these were all
+        return None
+    most, each = max(needed, key=lambda pair: pair[0])
+    if most == 1 or 2 * most <= each.settings.gen_attempts:
+        return None
+    key, searched = draw_target(each.settings)
+    return (
+        f"topology.{key}: one of the first {MAX_PROBED_GRAPHS} graphs took {most} of {each.settings.gen_attempts} draws until it had "
+        f"{searched}, so that a later one may not be found; change {key} or raise topology.gen_attempts"
+    )

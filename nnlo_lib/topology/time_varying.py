@@ -1,0 +1,75 @@
+"""Which graph has its turn in which round."""
+
+import math
+
+from nnlo_lib.config.topology import (
+    DrawnGraphConfig,
+    GraphConfig,
+    GraphSequenceConfig,
+    OnePeerExponentialGraphConfig,
+    TopologyConfig,
+    UndirectedGraphConfig,
+)
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.topology.graphs import ceil_log2
+
+
+def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[GraphConfig, int, int]:
+    """Return the graph's settings whose turn it is, its own seed, and how many rounds it had before."""
+    if not isinstance(settings, GraphSequenceConfig):
+        return settings, seed, round
+    turns, now = divmod(round, settings.rounds)
+    cycle, index = divmod(turns, len(settings.of))
+    return (
+        settings.of[index],
+        derive_seed(seed, "topology of a sequence", index),
+        cycle * settings.rounds + now,
+    )
+
+
+def round_of(settings: TopologyConfig, index: int, own: int) -> int:
+    """Return the round in which graph `index` has its turn number `own`; the inverse of `graph_at_round`."""
+    if not isinstance(settings, GraphSequenceConfig):
+        return own
+    cycle, now = divmod(own, settings.rounds)
+    return (cycle * len(settings.of) + index) * settings.rounds + now
+
+
+def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
+    """Return the first round that has the same graph as `round`."""
+    if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
+        return round - round % settings.redraw_every
+    return round % period(settings, nodes)
+
+
+def period(settings: TopologyConfig, nodes: int) -> int:
+    """Return after how many rounds the same graphs come again, apart from what is redrawn."""
+    match settings:
+        case OnePeerExponentialGraphConfig():
+            return max(1, ceil_log2(nodes))
+        case GraphSequenceConfig(of=of, rounds=rounds):
+            return len(of) * math.lcm(rounds, *(period(graph, nodes) for graph in of))
+        case _:
+            return 1
+
+
+def drop_probability(settings: GraphConfig) -> float:
+    """Return the probability that a link is lost in a round."""
+    return settings.drop if isinstance(settings, UndirectedGraphConfig) else 0.0
+
+
+def has_drops(settings: TopologyConfig) -> bool:
+    """Tell whether links are lost."""
+    return any(drop_probability(graph) for graph in member_graphs(settings))
+
+
+def has_redraws(settings: TopologyConfig) -> bool:
+    """Tell whether fresh graphs are drawn as the run goes on."""
+    return any(
+        isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
+    )
+
+
+def member_graphs(settings: TopologyConfig) -> tuple[GraphConfig, ...]:
+    """Return the graphs that take turns."""
+    return settings.of if isinstance(settings, GraphSequenceConfig) else (settings,)

@@ -1,0 +1,112 @@
+"""The data of one training, as one rank sees it."""
+
+from functools import cached_property
+
+import numpy as np
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.loading.augment import Augment
+from nnlo_lib.data.loading.loader import BatchLoader
+from nnlo_lib.data.loading.sampling_plan import SamplingPlan
+from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
+from nnlo_lib.data.partition.partition_file import check_cover, save_partition
+from nnlo_lib.data.partition.validation_split import split_train_validation
+from nnlo_lib.data.partition.workers import assign_to_workers
+from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.data.store.staging import stage_dataset
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.task import Task
+
+
+class TrainingData:
+    """What is learned from and what validates.
+
+    `worker_samples` are the training samples of each worker, one part of all of them where workers share;
+    `validation_set` holds (split, samples in it).
+    """
+
+    def __init__(self, task: Task, workers: int) -> None:
+        self._task, self._workers, data = task, workers, task.run.data
+        self.manifest = DataManifest.load(task.manifest)
+        self._check_splits()
+        if data.stage_to:
+            self.manifest = stage_dataset(self.manifest, data.stage_to)
+        self.split = Split(self.manifest, "train")
+        train, self._held_out = self._split_off_held_out()
+        self.validation_set = self._own_validation() or (self.split, self._held_out)
+        self.worker_samples = [train] if data.partition.name == "iid" else self._assign_to_workers(train)
+        check_cover(len(self.split), self._held_out, self.worker_samples)
+
+    @property
+    def num_training_samples(self) -> int:
+        """Number of training samples, all workers together."""
+        return sum(map(len, self.worker_samples))
+
+    @cached_property
+    def outputs(self) -> int:
+        """What models are built for: classes, or numbers to be learned; raises UserError if the labels do not fit."""
+        return model_output_size(self._task.run, self.manifest)
+
+    def loader(self, worker: int) -> BatchLoader:
+        """Return the batches of one worker."""
+        return BatchLoader(self.split, self._sampling.sampler(worker), self._augment())
+
+    def expected(self, epoch: int) -> Array:
+        """Return how often an epoch should use each sample of the split: (samples,)."""
+        return self._sampling.expected_uses(len(self.split), epoch)
+
+    def save(self) -> None:
+        """Keep with the run who learned from which sample."""
+        save_partition(self._task.paths.state.partition, self._held_out, self.worker_samples)
+
+    def _assign_to_workers(self, train: Indices) -> list[Indices]:
+        """Give each worker samples of its own; the processes of one worker share its part by lot."""
+        processes = self._task.run.parallel.processes_per_worker
+        scheme, seed = self._task.run.data.partition, self._task.seed
+        parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
+        lots = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
+        return [np.sort(piece) for lot in lots for piece in np.array_split(lot, processes)]
+
+    @property
+    def _sampling(self) -> SamplingPlan:
+        train, seed = self._task.run.train, self._task.seed
+        dynamic = train.dealing == "dynamic"
+        return SamplingPlan(
+            self.worker_samples, self._workers, train.batch_size, seed, train.steps_per_epoch, dynamic
+        )
+
+    def _augment(self) -> Augment | None:
+        data = self._task.run.data
+        wish = data.augment
+        if not (wish.flip or wish.pad or wish.window or data.crop):
+            return None
+        return Augment(wish.flip, wish.pad, data.crop, wish.window, wish.window_probability, self._task.seed)
+
+    def _own_validation(self) -> tuple[Split, Indices] | None:
+        data = self._task.run.data
+        if isinstance(data.validation, float) or self._task.fold is not None:
+            return None
+        split = Split(self.manifest, data.validation)
+        return split, np.arange(len(split))
+
+    def _split_off_held_out(self) -> tuple[Indices, Indices]:
+        """Divide the training split into the samples that train and those held back."""
+        task, data = self._task, self._task.run.data
+        fraction = data.validation if isinstance(data.validation, float) else 0.0
+        stratify = data.stratify and self.manifest.classes is not None
+        labels = self.split.labels if stratify else None
+        return split_train_validation(len(self.split), labels, fraction, task.folds, task.fold, task.seed)
+
+    def _check_splits(self) -> None:
+        """Refuse before anything is trained what would fail after days."""
+        data, splits = self._task.run.data, self.manifest.splits
+        if isinstance(data.validation, str) and data.validation not in splits:
+            raise UserError(
+                f"data.validation: {data.validation}, but {data.dataset} has no such split; it has {', '.join(splits)}"
+            )
+        if "test" not in splits and not data.validation and self._task.fold is None:
+            raise UserError(
+                f"{data.dataset} has no test samples and data.validation is 0: nothing would measure the model"
+            )

@@ -1,0 +1,1 @@
+"""Validation, history, best weights and early stopping."""

@@ -1,0 +1,56 @@
+"""How well the replicas agree, and whether the algorithm keeps its promise."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.core.errors import InvariantError
+from nnlo_lib.train.replica.replica import Replica
+
+INVARIANT_TOLERANCE = 1e-3  # relative: float32 drifts over 100,000 steps, a mistake does not stop at that
+
+
+def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
+    """Return the algorithm's telemetry and, if replicas are apart, their consensus errors; all ranks call it.
+
+    Raises InvariantError, on all ranks, if the algorithm's invariant does not hold.
+    """
+    told = algorithm.telemetry(replica)
+    broken = told.get("invariant", 0.0)
+    if not broken <= INVARIANT_TOLERANCE:
+        raise InvariantError(
+            f"{type(algorithm).__name__}: its invariant is off by {broken:.2g} (relative) in {where}; "
+            "the class's docstring in nnlo_lib/algorithms says what it is: this is a fault of nnlo, or of the memory "
+            "or network of a node"
+        )
+    return told | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
+
+
+def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
+    """Return the mean distance of the nodes' parameters to their mean: as they are, and each divided by its norm."""
+    errors = {
+        "consensus_error": _to_mean(comm, theta),
+        "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
+    }
+    totals = torch.tensor(list(errors.values()), dtype=torch.float64)
+    comm.allreduce(totals, "telemetry")
+    return dict(zip(errors, (totals / comm.size).tolist(), strict=True))
+
+
+def _to_mean(comm: Communicator, vector: Tensor) -> float:
+    mean = vector.clone()
+    comm.allreduce(mean, "telemetry")
+    return float((vector - mean.div_(comm.size)).norm())
+
+
+def summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the mean, and of each the smallest and largest, of what each node's model measured."""
+    table: dict[str, float] = {}
+    for name in nodes[0]:
+        values = [node[name] for node in nodes]
+        table |= {f"val_{name}": sum(values) / len(values)}
+        table |= {f"val_{name}_min": min(values), f"val_{name}_max": max(values)}
+    return table

@@ -1,0 +1,55 @@
+"""Whether a training has come to its end before the last epoch: a pure function of what was measured."""
+
+from collections.abc import Sequence
+from math import isfinite
+from statistics import fmean
+
+from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig
+from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.state.jsonl_table import TableRow
+
+
+def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
+    """Return why the training is over after these validations, in order; empty if it is not."""
+    reached = train.target and _reached(train.target, rows)
+    waited = train.early_stopping and _waited(train.early_stopping, rows)
+    return reached or waited or ""
+
+
+def is_best(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> bool:
+    """Return whether the last validation is the best one; of equal ones the first is."""
+    if not (rows and metric in rows[-1]):
+        return False
+    *before, last = _goals(rows, metric, wants_larger)
+    return isfinite(last) and all(last < value for value in before if isfinite(value))
+
+
+def _reached(target: TargetMetricConfig, rows: Sequence[TableRow]) -> str:
+    if not rows or target.metric not in rows[-1]:
+        return ""
+    value = float(rows[-1][target.metric])
+    passed = value > target.value if target.larger_is_better else value < target.value
+    return f"target: {target.metric} {value:.6g} has passed {target.value:g}" if passed else ""
+
+
+def _waited(rule: EarlyStoppingConfig, rows: Sequence[TableRow]) -> str:
+    goals = _goals(rows, rule.metric, rule.larger_is_better)
+    if rule.smoothed:
+        return _worse_on_average(rule, goals)
+    best, since = float("inf"), 0
+    for goal in goals:
+        best, since = (goal, 0) if goal < best - rule.min_delta else (best, since + 1)
+    return f"early stopping: {rule.metric} was not better {since} times" if since >= rule.patience else ""
+
+
+def _worse_on_average(rule: EarlyStoppingConfig, goals: list[float]) -> str:
+    """Apply NNLO's smoothed rule (its process.py, 2019)."""
+    n = rule.patience
+    worse = len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta
+    return f"early stopping: the mean of {rule.metric} over {n} validations has become worse" if worse else ""
+
+
+def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[float]:
+    """Return a metric's values so that smaller is better."""
+    sign = -1.0 if wants_larger else 1.0
+    return [sign * float(row[metric]) for row in rows if metric in row]

@@ -1,0 +1,111 @@
+"""Measure a model on samples it was not trained on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.partition.partition_file import load_partition
+from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.problems.base import Problem
+from nnlo_lib.problems.factory import build_problem as build_problem
+from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+EVALUATION_BATCH_SIZE = 500  # samples per forward pass; bounds the memory, changes no result beyond rounding
+
+
+@torch.no_grad()
+def evaluation_batches(
+    module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor
+) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+    """Yield (inputs, labels) of some samples of a split, batch by batch, to a model that does not train."""
+    module.eval()
+    for start in range(0, len(samples), EVALUATION_BATCH_SIZE):
+        yield tensors(*split.take(samples[start : start + EVALUATION_BATCH_SIZE]))
+
+
+@torch.no_grad()
+def evaluation_sums(
+    module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor, problem: Problem
+) -> Tensor:
+    """Return the problem's sums over some samples of a split."""
+    total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
+    for inputs, labels in evaluation_batches(module, split, samples, tensors):
+        total += problem.measure(module, inputs, labels)
+    return total
+
+
+def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
+    """Write samples, loss, metrics and confusion matrix of a saved model on the test split.
+
+    Without a test split it is measured on the samples that validated, as the partition beside the model says.
+    Raises UserError if the file does not hold this run's model.
+    """
+    data = DataManifest.load(manifest)
+    dtype = parameter_dtype(run.train.precision)
+    tensors, outputs = Preprocessor(data, run.data, "cpu", dtype), model_output_size(run, data)
+    module = build_random_model(run, tensors.shape, outputs, seed=0).to(dtype)
+    try:
+        module.load_state_dict(load_file(model))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{model} does not hold the model {run.model.name}: {error}") from error
+    report = {
+        "classes": data.class_labels,
+        **_measured(module, data, tensors, run, RunPaths(model.parent).partition),
+    }
+    with atomic_write(output) as part:
+        part.write_text(json.dumps(report, indent=1))
+
+
+def _measured(
+    module: nn.Module, data: DataManifest, tensors: Preprocessor, run: Run, partition: Path
+) -> dict[str, Any]:
+    name, split, samples = _evaluation_samples(data, partition)
+    problem = build_problem(run, model_output_size(run, data))
+    return {"split": name, **test_report(module, split, samples, tensors, problem, data.classes)}
+
+
+def _evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split, Indices]:
+    for name in ("test", "validation"):
+        if name in data.splits:
+            split = Split(data, name)
+            return name, split, np.arange(len(split))
+    return "held back", Split(data, "train"), load_partition(partition)[0]
+
+
+@torch.no_grad()
+def test_report(
+    module: nn.Module,
+    split: Split,
+    samples: Indices,
+    tensors: Preprocessor,
+    problem: Problem,
+    classes: int | None,
+) -> dict[str, Any]:
+    """Return samples, loss and metrics of some samples of a split; of classes the confusion matrix (true x predicted)."""
+    if classes is None or not isinstance(problem, SupervisedProblem) or problem.predicted is None:
+        sums = evaluation_sums(module, split, samples, tensors, problem)
+        return {"samples": len(samples), **problem.means(sums)}
+    total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
+    confusion = np.zeros((classes, classes), np.int64)
+    for inputs, labels in evaluation_batches(module, split, samples, tensors):
+        outputs = module(*inputs)
+        total += problem.sums_of_outputs(outputs, labels)
+        np.add.at(confusion, (labels.numpy(), problem.predicted(outputs).numpy()), 1)
+    return {"samples": len(samples), **problem.means(total), "confusion": confusion.tolist()}

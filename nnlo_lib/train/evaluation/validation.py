@@ -1,0 +1,59 @@
+"""Measure what the replicas have learned on samples that they did not learn from."""
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.problems.base import Problem
+from nnlo_lib.state.jsonl_table import JsonlTable
+from nnlo_lib.train.dataset import TrainingData
+from nnlo_lib.train.evaluation.consensus import summarize_nodes
+from nnlo_lib.train.evaluation.evaluate import evaluation_sums
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
+
+
+class Validation:
+    """Measures one model together, or every node's own on all samples, with a row of `nodes` for each."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        tensors: Preprocessor,
+        problem: Problem,
+        comm: Communicator,
+        nodes: JsonlTable,
+    ) -> None:
+        self._data, self._tensors, self._problem = data, tensors, problem
+        self._comm, self._nodes = comm, nodes
+
+    def measure_shared_model(self, replica: Replica) -> dict[str, float]:
+        """Return loss and metrics of the model that all ranks hold, each measuring its share of the samples."""
+        if not len(self._data.validation_set[1]):
+            return {}
+        sums = self._sums(replica, self._comm.rank, self._comm.size)
+        self._comm.allreduce(sums, "metrics")
+        return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
+
+    def measure_each_model(
+        self, replica: Replica, epoch: float, stack: ReplicaStack | None
+    ) -> dict[str, float]:
+        """Return mean, least and largest of what each rank's own model measures, after `epoch` epochs."""
+        split, samples = self._data.validation_set
+        if not len(samples):
+            return {}
+        self._comm.barrier()  # a stack measures all at once
+        if stack is None:
+            sums = self._sums(replica, 0, 1)
+        else:
+            sums = stack.evaluate_replicas(epoch, split, samples)[self._comm.rank]
+        nodes = [self._problem.means(torch.tensor(each)) for each in self._comm.gather(sums.tolist())]
+        if self._comm.rank == 0:
+            for node, means in enumerate(nodes):
+                self._nodes.append({"epoch": epoch, "node": node, **means})
+        return summarize_nodes(nodes)
+
+    def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
+        split, samples = self._data.validation_set
+        return evaluation_sums(replica.module, split, samples[first::every], self._tensors, self._problem)

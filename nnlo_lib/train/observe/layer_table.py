@@ -1,0 +1,184 @@
+"""What a model is made of, for people: its layers, their shapes, parameters and floating-point operations."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
+
+from nnlo_lib.models.zoo.gan import callable_on_samples
+
+LayerRow = dict[str, Any]
+SETTINGS = ("kernel_size", "stride", "padding", "dilation", "groups", "p", "hidden_size", "num_heads")
+VALUES = (int, float, str, tuple)
+WORDS = {"kernel_size": "kernel", "p": "rate"}
+PLAIN = {"dilation": "1", "groups": "1"}  # not worth a word
+
+
+def layer_table(module: nn.Module, inputs: Sequence[Tensor]) -> list[LayerRow]:
+    """Return a row for each layer that has parameters of its own or no layers inside, in order of first use.
+
+    name; type; shape (of the output for one sample; a list of them where there are several); weights (shapes);
+    parameters (shared ones count where they come first); bytes (of the parameters); settings; flops (of a forward
+    pass of one sample, without layers inside; a multiplication and an addition are two). Shapes and flops are None where the model cannot
+    be called with `inputs`, mini-batches of one sample.
+    """
+    module = callable_on_samples(module)
+    rows = _Rows(module)
+    with _evaluating(module), torch.no_grad():
+        for device in _devices(module):
+            with suppress(Exception), rows.watching(), rows.counter:
+                _forward(module, inputs, device)
+                break
+    return rows.all()
+
+
+def model_flops(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[int | None, int | None]:
+    """Return the floating-point operations of a forward pass of one sample, and of the backward pass after it.
+
+    Counted as torch does: matrix products, convolutions and attention. None where the model cannot be called.
+    """
+    module = callable_on_samples(module)
+    with _evaluating(module), torch.enable_grad():
+        for device in _devices(module):
+            with suppress(Exception), FlopCounterMode(display=False) as counter:
+                outputs, weights = _forward(module, inputs, device)
+                forward: int = counter.get_total_flops()
+                sums = [output.sum() for output in _tensors(outputs) if output.requires_grad]
+                torch.autograd.grad(sums, weights, allow_unused=True)
+                return forward, counter.get_total_flops() - forward
+    return None, None
+
+
+class _Rows:
+    """Rows, filled in as layers are called."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._weights = {
+            name: list(layer.parameters(recurse=False)) for name, layer in module.named_modules()
+        }
+        self._layers = {
+            name: layer
+            for name, layer in module.named_modules()
+            if self._weights[name] or not list(layer.children())
+        }
+        self._start()
+
+    def _start(self) -> None:
+        self._rows: dict[str, LayerRow] = {}
+        self.counter = FlopCounterMode(display=False)
+        self._counted: set[int] = set()
+        self._open: list[
+            list[int]
+        ] = []  # of each layer under way: the count at its start, that of layers inside
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Make a row of each layer that is called inside, or of none if one fails."""
+        hooks = []
+        for name, layer in self._layers.items():
+            hooks.append(layer.register_forward_pre_hook(self._begin))
+            hooks.append(layer.register_forward_hook(partial(self._end, name)))
+        try:
+            yield
+        except Exception:
+            self._start()
+            raise
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _begin(self, *_: object) -> None:
+        self._open.append([self.counter.get_total_flops(), 0])
+
+    def _end(self, name: str, _layer: nn.Module, _inputs: object, output: object) -> None:
+        start, inside = self._open.pop()
+        whole = self.counter.get_total_flops() - start
+        if self._open:
+            self._open[-1][1] += whole
+        flops = whole - inside
+        shapes = [list(tensor.shape[1:]) for tensor in _tensors(output)]
+        if name in self._rows:
+            self._rows[name]["flops"] += flops
+        else:
+            self._rows[name] = self._row(name, shapes[0] if len(shapes) == 1 else shapes, flops)
+
+    def _row(self, name: str, shape: list[Any] | None, flops: int | None) -> LayerRow:
+        own = [weight for weight in self._weights[name] if id(weight) not in self._counted]
+        self._counted.update(map(id, own))
+        return {
+            "name": name, "type": type(self._layers[name]).__name__, "shape": shape,
+            "weights": [list(weight.shape) for weight in self._weights[name] if weight.dim() > 1],
+            "parameters": sum(weight.numel() for weight in own), "bytes": sum(weight.nbytes for weight in own),
+            "settings": _settings(self._layers[name]), "flops": flops,
+        }  # fmt: skip
+
+    def all(self) -> list[LayerRow]:
+        """Return all rows; layers that were not called as such come last, if they have parameters or none was."""
+        called = bool(self._rows)
+        for name in self._layers:
+            if name not in self._rows and (self._weights[name] or not called):
+                self._rows[name] = self._row(name, None, None)
+        return list(self._rows.values())
+
+
+def _devices(module: nn.Module) -> list[torch.device]:
+    """Return where to call a model: where nothing is computed, and, if it cannot be called there, where it is."""
+    return [torch.device("meta"), next(module.parameters()).device]
+
+
+def _forward(
+    module: nn.Module, inputs: Sequence[Tensor], device: torch.device
+) -> tuple[object, list[Tensor]]:
+    """Call the model on `device` without touching its tensors; return the output, and what stands for its weights."""
+    weights = {name: _alike(weight, device) for name, weight in module.named_parameters()}
+    buffers = {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
+    output = functional_call(module, weights | buffers, tuple(tensor.to(device) for tensor in inputs))
+    return output, [weight for weight in weights.values() if weight.requires_grad]
+
+
+def _alike(weight: Tensor, device: torch.device) -> Tensor:
+    return weight.detach().to(device).requires_grad_(weight.requires_grad)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Let the model evaluate inside, and be as before outside."""
+    before = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer, training in before:
+            layer.training = training
+
+
+def _tensors(output: object) -> list[Tensor]:
+    """Return the tensors in a layer's output: one, or those of a tuple, however deep."""
+    if isinstance(output, Tensor):
+        return [output]
+    inside = (
+        output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
+    )
+    return [tensor for part in inside for tensor in _tensors(part)]
+
+
+def _settings(layer: nn.Module) -> str:
+    """Say how a layer is set, as far as it matters to shapes and costs."""
+    told = {name: getattr(layer, name) for name in SETTINGS if isinstance(getattr(layer, name, None), VALUES)}
+    return ", ".join(
+        f"{WORDS.get(name, name)}={_short(value)}"
+        for name, value in told.items()
+        if _short(value) != PLAIN.get(name)
+    )
+
+
+def _short(value: Any) -> str:
+    """Write (2, 2) as 2."""
+    if isinstance(value, tuple):
+        return str(value[0]) if len(set(value)) == 1 else "x".join(map(str, value))
+    return str(value)

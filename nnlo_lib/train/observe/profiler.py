@@ -1,0 +1,108 @@
+"""Profile some steps of one rank: torch's operators or Python's functions."""
+
+import cProfile
+import io
+import pstats
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from nnlo_lib.config.observe import ProfileConfig
+from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.trainer import Trainer
+
+LINES = 60  # of a table
+
+
+class Tool(Protocol):
+    """A profiler that can be started once, and then stopped and written to files called `stem`."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def write(self, stem: Path) -> None: ...
+
+
+class Torch:
+    """Operators, on processor and GPU: a Chrome trace and a table."""
+
+    def __init__(self) -> None:
+        kinds = [torch.profiler.ProfilerActivity.CPU]
+        kinds += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profile = torch.profiler.profile(activities=kinds)
+        self.start, self.stop = self._profile.start, self._profile.stop
+
+    def write(self, stem: Path) -> None:
+        """Write .json and .txt."""
+        self._profile.export_chrome_trace(str(stem.with_suffix(".json")))
+        table = self._profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=LINES)
+        stem.with_suffix(".txt").write_text(table)
+
+
+class CProfile:
+    """Python's functions: .prof for snakeviz and pstats, and a table by own time."""
+
+    def __init__(self) -> None:
+        self._profile = cProfile.Profile()
+        self.start, self.stop = self._profile.enable, self._profile.disable
+
+    def write(self, stem: Path) -> None:
+        """Write .prof and .txt."""
+        self._profile.dump_stats(stem.with_suffix(".prof"))
+        text = io.StringIO()
+        pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(LINES)
+        stem.with_suffix(".txt").write_text(text.getvalue())
+
+
+TOOLS: dict[str, Callable[[], Tool]] = {"torch": Torch, "cprofile": CProfile}
+
+
+class StepProfiler(Callback):
+    """Profiles the steps that `settings` names, as far as this attempt does them; a server until it pauses."""
+
+    def __init__(self, trainer: Trainer, settings: ProfileConfig) -> None:
+        self._trainer, self._settings = trainer, settings
+        self._is_worker = trainer.context.is_worker
+        self._tool: Tool | None = None
+        self._over = False
+        self._begun = self._done = 0
+
+    def on_step_begin(self) -> None:
+        if self._is_due(self._trainer.position.steps + 1):
+            self._start()
+
+    def on_step_end(self) -> None:
+        self._done = self._trainer.position.steps
+        if not self._is_due(self._done + 1):
+            self.close()
+
+    def on_serve_begin(self) -> None:
+        self._start()
+
+    def on_serve_end(self) -> None:
+        self.close()
+
+    def _is_due(self, step: int) -> bool:
+        return self._settings.first <= step < self._settings.first + self._settings.steps
+
+    def _start(self) -> None:
+        if self._tool is None and not self._over:
+            self._begun, self._tool = self._trainer.position.steps + 1, TOOLS[self._settings.tool]()
+            self._tool.start()
+
+    def close(self) -> None:
+        """Stop, and write what was seen; a disk that refuses costs the profile only."""
+        tool, self._tool, self._over = self._tool, None, self._over or self._tool is not None
+        if tool is not None:
+            tool.stop()
+            try:
+                tool.write(self._stem())
+            except OSError as error:
+                self._trainer.journal.warn(f"the profile could not be written: {error}")
+
+    def _stem(self) -> Path:
+        folder = self._trainer.context.task.observe_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        steps = f"steps-{self._begun}-{self._done}" if self._is_worker else "serving"
+        return folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}"

@@ -1,0 +1,113 @@
+"""What a rank and its host use, looked at again and again by a thread: processors, memory, GPU."""
+
+import csv
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import psutil
+import torch
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.train.callback import Callback
+
+FIGURES = (
+    "cpu_percent", "memory_bytes", "host_cpu_percent", "host_memory_bytes", "gpu_percent", "gpu_memory_bytes",
+)  # fmt: skip
+COLUMNS = ("seconds", "rank", "host", *FIGURES)
+
+
+class ResourceMonitor(Thread):
+    """Adds a row every `seconds` to the rank's file in `folder`, until stopped.
+
+    cpu_percent: of one core, all threads of the process together; host_cpu_percent: of all cores.
+    """
+
+    def __init__(self, folder: Path, rank: int, device: str, seconds: float) -> None:
+        super().__init__(name="monitor", daemon=True)
+        self._path, self._seconds = folder / f"monitor-{rank:05d}.csv", seconds
+        self._who = (rank, socket.gethostname())
+        self._device = torch.device(device) if device.startswith("cuda") else None
+        self._process, self._over = psutil.Process(), Event()
+
+    def run(self) -> None:
+        self._process.cpu_percent()  # percentages are those since the last look
+        psutil.cpu_percent()
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        while not self._over.wait(self._seconds):
+            self._look()
+        self._look()
+
+    def stop(self) -> None:
+        """Look a last time and end."""
+        self._over.set()
+        self.join()
+
+    def _look(self) -> None:
+        row = [round(time.time(), 3), *self._who, *self._figures()]
+        with suppress(OSError), self._path.open("a", newline="") as file:
+            csv.writer(file).writerow(row)
+
+    def _figures(self) -> list[Any]:
+        own, host = self._process.cpu_percent(), psutil.cpu_percent()
+        memory = psutil.virtual_memory()
+        gpu = _gpu(self._device) if self._device else ["", ""]
+        return [own, self._process.memory_info().rss, host, memory.total - memory.available, *gpu]
+
+
+class MonitorCallback(Callback):
+    """Lets a monitor watch from the begin of a run to its end."""
+
+    def __init__(self, monitor: ResourceMonitor) -> None:
+        self._monitor = monitor
+
+    def on_run_begin(self) -> None:
+        self._monitor.start()
+
+    def close(self) -> None:
+        if self._monitor.ident is not None:  # else the run has not begun
+            self._monitor.stop()
+
+
+def _gpu(device: torch.device) -> list[Any]:
+    """Return the percentage of time that the GPU computed, if NVML tells, and the bytes in use on it."""
+    free, total = torch.cuda.mem_get_info(device)
+    try:
+        return [torch.cuda.utilization(device), total - free]
+    except Exception:  # NVML's binding, nvidia-ml-py, or the driver's library is not there
+        return ["", total - free]
+
+
+def merge_monitor_files(folder: Path, output: Path) -> None:
+    """Write the rows of all ranks as one table, `seconds` counted from the first look."""
+    rows = sorted(row for path in folder.glob("monitor-*.csv") for row in _rows(path))
+    with atomic_write(output) as part, part.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows([round(row[0] - rows[0][0], 3), *row[1:]] for row in rows)
+
+
+def _rows(path: Path) -> Iterable[list[Any]]:
+    """Yield time, rank and the rest; not a row that a crash or a full disk cut short."""
+    with path.open(newline="") as file:
+        for row in csv.reader(file):
+            if len(row) == len(COLUMNS):
+                with suppress(ValueError):
+                    yield [float(row[0]), int(row[1]), *row[2:]]
+
+
+def mean_and_max(output: Path) -> dict[str, dict[str, float]]:
+    """Return mean and maximum of each figure of the joined table, over all ranks and looks."""
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = {name: [float(row[name]) for row in rows if row[name]] for name in FIGURES}
+    return {
+        name: {"mean": round(sum(values) / len(values), 3), "max": max(values)}
+        for name, values in known.items()
+        if values
+    }

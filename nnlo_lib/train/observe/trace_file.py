@@ -1,0 +1,37 @@
+"""Open a rank's part of the trace, on a clock that all ranks share."""
+
+import socket
+import time
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.state import attempts
+from nnlo_lib.state.chrome_trace import TraceHeader, TraceWriter
+from nnlo_lib.train.observe.clock_offset import clock_offset_to_rank_0
+from nnlo_lib.train.task import Task
+
+
+def open_trace(task: Task, comm: Communicator, role: str) -> TraceWriter:
+    """Begin this attempt's part of the trace; all ranks call it."""
+    fine, virtual = task.run.observe.trace, comm.is_virtual
+    number = max(len(attempts.read_attempts(task.state)), *_numbers(task, comm.rank), 0) + 1
+    shift = 0.0 if virtual else _wall_clock(comm, aligned=fine)
+    part = TraceHeader(comm.rank, number, role, socket.gethostname(), comm.now(), shift, virtual)
+    trace = TraceWriter(task.observe_folder, part, fine)
+    comm.seconds.listener = trace.detail_span if fine else None
+    return trace
+
+
+def _numbers(task: Task, rank: int) -> list[int]:
+    """Return the attempts that this rank began before."""
+    found = task.observe_folder.glob(f"trace-{rank:05d}-*.jsonl")
+    return [0, *(int(path.stem.rpartition("-")[2]) for path in found)]
+
+
+def _wall_clock(comm: Communicator, aligned: bool) -> float:
+    """Return what to add to this rank's clock to get seconds since 1970: rank 0's, if clocks are aligned."""
+    own = time.time() - comm.now()
+    if not aligned:
+        return own
+    ahead = clock_offset_to_rank_0(comm)
+    first: float = comm.gather(own)[0]
+    return first - ahead

@@ -1,0 +1,51 @@
+"""A flat parameter stepped piece by piece: what a rule computes in between stays in the processor's cache."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CHUNK_SIZE = 1 << 17  # numbers of a piece
+
+
+class ChunkedOptimizer(torch.optim.Optimizer):
+    """Steps one flat parameter by an element-wise rule that has no fused form, in pieces.
+
+    Its state is that of the whole: vectors, of which the pieces have views, and counts that all pieces share.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], kind: type[torch.optim.Optimizer], **options: Any
+    ) -> None:
+        super().__init__(parameters, {"lr": options["lr"]})
+        (self._whole,) = parameters
+        self._pieces = [nn.Parameter(piece) for piece in torch.split(self._whole.detach(), CHUNK_SIZE)]
+        self._rule = kind(self._pieces, **options)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every piece along its gradient."""
+        assert self._whole.grad is not None, "a replica's flat parameter has a gradient"
+        for piece, gradient in zip(self._pieces, torch.split(self._whole.grad, CHUNK_SIZE), strict=True):
+            piece.grad = gradient
+        self._rule.param_groups[0]["lr"] = self.param_groups[0]["lr"]
+        moments = self.state[self._whole]
+        if moments:
+            self._hand_out(moments)
+        self._rule.step()
+        first = self._rule.state[self._pieces[0]]
+        for name, value in first.items():
+            if not value.dim():
+                moments[name] = value
+            elif name not in moments:
+                moments[name] = torch.cat([self._rule.state[piece][name] for piece in self._pieces])
+
+    def _hand_out(self, moments: dict[str, Tensor]) -> None:
+        """Give each piece its part of the moments, and counts of its own."""
+        parts = {name: torch.split(value, CHUNK_SIZE) for name, value in moments.items() if value.dim()}
+        counts = {name: value for name, value in moments.items() if not value.dim()}
+        for number, piece in enumerate(self._pieces):
+            self._rule.state[piece] = {
+                **{name: part[number] for name, part in parts.items()},
+                **{name: value.clone() for name, value in counts.items()},
+            }

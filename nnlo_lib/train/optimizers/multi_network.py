@@ -1,0 +1,103 @@
+"""Several networks in one flat vector, each with an optimizer of its own."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnlo_lib.config.optimizer import OptimizerConfig
+from nnlo_lib.config.problem import GanConfig, ProblemConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.optimizers import factory as rules
+from nnlo_lib.train.optimizers.parameter_layout import Layout, layout_of_prefix
+from nnlo_lib.train.replica.replica import Replica
+
+Parameters = list[nn.Parameter]  # one: a replica's flat one
+
+
+def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
+    """Give `replica` the optimizer that the experiment describes, or one for each network of a gan."""
+    if isinstance(problem, GanConfig):
+        if not isinstance(getattr(replica.module, "latent", None), int):
+            raise UserError("the model of a gan needs `latent`, the length of its generator's noise")
+        replica.set_optimizer(lambda parameters: _of_gan(parameters, replica.layout, rule, problem))
+    else:
+        rules.attach_optimizer(replica, rule)
+
+
+def _of_gan(
+    parameters: Parameters, layout: Layout, rule: OptimizerConfig, problem: GanConfig
+) -> torch.optim.Optimizer:
+    whole, generators = parameters[0], problem.generator_optimizer or rule
+    networks = [
+        NetworkOptimizer("generator", generators, whole, layout),
+        NetworkOptimizer("critic", rule, whole, layout, clip=problem.weight_clip),
+    ]
+    return rules.uncompiled(MultiNetworkOptimizer)(parameters, lr=rule.lr, networks=networks)
+
+
+class NetworkOptimizer:
+    """One network: its piece of a flat parameter, its optimizer, and the bound on its weights, if any."""
+
+    def __init__(
+        self,
+        name: str,
+        rule: OptimizerConfig,
+        whole: nn.Parameter,
+        layout: Layout,
+        clip: float | None = None,
+    ) -> None:
+        """Raise UserError if the model has no such network."""
+        self._prefix, self._lr, self._clip = f"{name}.", rule.lr, clip
+        self.slice, own = layout_of_prefix(layout, self._prefix)
+        self._piece = nn.Parameter(whole.detach()[self.slice])
+        self._optimizer = rules.build_optimizer(rule, self._piece, own)
+
+    def step(self, whole: nn.Parameter, moments: dict[str, Any], factor: float) -> None:
+        """Move the network along its gradient, if it has one, at `factor` times its learning rate."""
+        assert whole.grad is not None, "a replica's flat parameter has a gradient"
+        self._piece.grad = whole.grad[self.slice]
+        if not self._piece.grad.any():
+            return
+        self._optimizer.param_groups[0]["lr"] = self._lr * factor
+        if mine := self._mine(moments):
+            self._optimizer.state[self._piece] = mine
+        self._optimizer.step()
+        state = self._optimizer.state[self._piece]
+        moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
+        if self._clip is not None:
+            self._piece.data.clamp_(-self._clip, self._clip)
+
+    def _mine(self, moments: dict[str, Any]) -> dict[str, Any]:
+        """Return this network's part of the moments, counts where its optimizer wants them."""
+        counts_at = self._piece.device if self._optimizer.defaults.get("fused") else "cpu"
+        return {
+            key.removeprefix(self._prefix): value if value is None or value.dim() else value.to(counts_at)
+            for key, value in moments.items()
+            if key.startswith(self._prefix)
+        }
+
+
+class MultiNetworkOptimizer(torch.optim.Optimizer):
+    """An optimizer for each network that looks like one of the whole flat parameter.
+
+    A network that rests, whose gradient is exactly zero, is not stepped, and its moments stay as they are. What is
+    set as the learning rate of the whole scales those of all. The state holds each one's by name, `critic.exp_avg`.
+    """
+
+    def __init__(self, parameters: Parameters, lr: float, networks: list[NetworkOptimizer]) -> None:
+        """Raise UserError if the networks are not the whole model."""
+        super().__init__(parameters, {"lr": lr})
+        self._networks = networks
+        covered = sum(network.slice.stop - network.slice.start for network in networks)
+        if covered < parameters[0].numel():
+            raise UserError(
+                "the model has parameters outside its networks `generator` and `critic`; nothing would train them"
+            )
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Step each network that does not rest."""
+        group = self.param_groups[0]
+        (whole,) = group["params"]
+        for network in self._networks:
+            network.step(whole, self.state[whole], group["lr"] / self.defaults["lr"])

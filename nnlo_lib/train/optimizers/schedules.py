@@ -1,0 +1,123 @@
+"""The learning rate of each round: pure functions of where a training is and what it measured."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from math import cos, inf, pi
+from typing import Literal, NamedTuple
+
+from nnlo_lib.config.schedule import (
+    ConstantScheduleConfig,
+    CosineScheduleConfig,
+    DiminishingScheduleConfig,
+    ExponentialScheduleConfig,
+    LinearScheduleConfig,
+    LogScheduleConfig,
+    MultiStepScheduleConfig,
+    OneCycleScheduleConfig,
+    PlateauScheduleConfig,
+    PolynomialScheduleConfig,
+    ScheduleConfig,
+    StepScheduleConfig,
+)
+from nnlo_lib.state.jsonl_table import TableRow
+
+
+class SchedulePosition(NamedTuple):
+    """Where a training is: the first step of its round, counted from 0, and how many there are of each."""
+
+    step: int
+    steps_per_epoch: int
+    round: int
+    rounds: int
+
+    @property
+    def fraction_done(self) -> float:
+        """Fraction of the rounds that are behind, 1 in the last and after it."""
+        return min(1.0, self.round / max(1, self.rounds - 1))
+
+    def elapsed(self, unit: Literal["epochs", "steps"]) -> float:
+        """Return how many epochs or steps are behind."""
+        return self.step / self.steps_per_epoch if unit == "epochs" else self.step
+
+
+def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0) -> float:
+    """Return the rate of a round; a plateau schedule has fallen `falls` times."""
+    match schedule:
+        case ConstantScheduleConfig():
+            return start
+        case LinearScheduleConfig():
+            return start + at.fraction_done * (schedule.final - start)
+        case LogScheduleConfig():
+            return float(start * (schedule.final / start) ** at.fraction_done)
+        case DiminishingScheduleConfig():
+            return _diminished(start, schedule.mu, at.round)
+        case StepScheduleConfig():
+            return float(start * schedule.factor ** (at.elapsed(schedule.unit) // schedule.every))
+        case MultiStepScheduleConfig():
+            return float(
+                start * schedule.factor ** bisect_right(schedule.milestones, at.elapsed(schedule.unit))
+            )
+        case ExponentialScheduleConfig():
+            return float(start * schedule.factor ** int(at.elapsed(schedule.unit)))
+        case CosineScheduleConfig():
+            return _half_cosine(start, schedule.final, _phase(schedule, at))
+        case PolynomialScheduleConfig():
+            return float(schedule.final + (start - schedule.final) * (1 - at.fraction_done) ** schedule.power)
+        case OneCycleScheduleConfig():
+            return start * _cycle(schedule, at)
+        case PlateauScheduleConfig():
+            return _fallen(schedule, start, falls)
+
+
+@lru_cache(maxsize=64)
+def _diminished(start: float, mu: float, round: int) -> float:
+    rate = start
+    for _ in range(round):
+        rate *= 1 - mu * rate
+    return rate
+
+
+def _half_cosine(start: float, end: float, phase: float) -> float:
+    """Go from start to end while phase goes from 0 to 1."""
+    return end + (start - end) * (1 + cos(pi * phase)) / 2
+
+
+def _phase(schedule: CosineScheduleConfig, at: SchedulePosition) -> float:
+    """Return how far the current period has come; the training is the only one if none restarts."""
+    if schedule.restart is None:
+        return at.fraction_done
+    passed, period = at.elapsed(schedule.unit), schedule.restart
+    if schedule.stretch == 1:
+        return passed % period / period
+    while passed >= period:
+        passed, period = passed - period, period * schedule.stretch
+    return passed / period
+
+
+def _cycle(schedule: OneCycleScheduleConfig, at: SchedulePosition) -> float:
+    peak = max(0.0, schedule.rise * at.rounds - 1)
+    if at.round < peak:
+        return _half_cosine(schedule.start, 1, at.round / peak)
+    return _half_cosine(1, schedule.final, min(1.0, (at.round - peak) / max(1, at.rounds - 1 - peak)))
+
+
+def _fallen(schedule: PlateauScheduleConfig, start: float, falls: int) -> float:
+    rate, least = start, min(start, schedule.min_lr)
+    for _ in range(falls):
+        rate = max(rate * schedule.factor, least)
+    return rate
+
+
+def num_plateau_drops(schedule: PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:
+    """Return how often the rate has fallen after these rows of the history, one an epoch."""
+    sign = -1.0 if schedule.larger_is_better else 1.0
+    best, waited, cooling, count = inf, 0, 0, 0
+    for value in (sign * float(row[schedule.metric]) for row in rows):
+        better = value < best - schedule.min_delta
+        best = value if better else best
+        waited = 0 if better or cooling else waited + 1
+        cooling = max(0, cooling - 1)
+        if waited >= schedule.patience:
+            waited, cooling, count = 0, schedule.cooldown, count + 1
+    return count

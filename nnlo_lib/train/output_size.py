@@ -1,0 +1,33 @@
+"""How many outputs the model of a run has."""
+
+from math import prod
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.problem import GanConfig, RegressionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import DataManifest
+
+
+def model_output_size(run: Run, manifest: DataManifest) -> int:
+    """Return what models are built for: classes, or numbers to be learned.
+
+    Two classes are one output of binary_cross_entropy. Raises UserError if the labels are not what the problem needs.
+    """
+    numbers = prod(manifest.labels.shape)
+    if isinstance(run.problem, RegressionConfig):
+        return numbers
+    if manifest.classes is None:
+        if isinstance(run.problem, GanConfig):
+            return 0
+        if not manifest.labels.shape:
+            raise UserError(
+                f"the labels of {manifest.dataset} are {manifest.labels.dtype} numbers, not classes, "
+                f"but problem: classification needs classes; numbers are learned by problem: regression"
+            )
+        return numbers
+    return 1 if _is_binary(run) and manifest.classes == 2 else manifest.classes
+
+
+def _is_binary(run: Run) -> bool:
+    first = next(iter(run.loss.values())) if isinstance(run.loss, dict) else run.loss
+    return first == "binary_cross_entropy"

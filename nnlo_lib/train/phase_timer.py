@@ -1,0 +1,83 @@
+"""Where a rank's time goes: data, communication, wait, evaluate, checkpoint; the rest is compute."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from nnlo_lib.comm.accounting import Traffic
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.state.chrome_trace import TraceWriter
+
+T = TypeVar("T")
+PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
+
+
+class PhaseTimer:
+    """Seconds by phase on the communicator's clock, kept over restarts, and told to `trace` span by span."""
+
+    def __init__(self, comm: Communicator, trace: TraceWriter) -> None:
+        self._comm, self.trace = comm, trace
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._earlier = Traffic()
+        self.training_seconds = 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count everything inside as `name`, communication too."""
+        started, outside = self._comm.now(), dict(self._comm.seconds)
+        yield
+        self._comm.seconds.clear()
+        self._comm.seconds.update(outside)
+        self._seconds[name] += self._span(name, name, started)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Count everything inside as training time."""
+        started, elsewhere = self._comm.now(), self._non_compute_seconds()
+        yield
+        seconds = self._span("train", "compute", started)
+        self.training_seconds += seconds
+        self._seconds["compute"] += seconds - (self._non_compute_seconds() - elsewhere)
+
+    def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield `batches`, counting the time to make them as `data`."""
+        iterator = iter(batches)
+        while True:
+            started = self._comm.now()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            now = self._comm.now()
+            self._seconds["data"] += now - started
+            self.trace.detail_span("data", "data", started, now)
+            yield batch
+
+    def _non_compute_seconds(self) -> float:
+        return sum(self._comm.seconds.values()) + self._seconds["data"]
+
+    def _span(self, name: str, phase: str, started: float) -> float:
+        now = self._comm.now()
+        self.trace.span(name, phase, started, now)
+        return now - started
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase, and their total."""
+        split = {phase: self._seconds[phase] + self._comm.seconds[phase] for phase in PHASES}
+        return {"total": sum(split.values()), **split}
+
+    def traffic(self) -> dict[str, Any]:
+        """Return what this rank sent: `bytes` and `messages` by purpose, `edges` as [peer, messages, bytes]."""
+        return (self._earlier + self._comm.traffic).state()
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run goes on counting from."""
+        return {"seconds": self.seconds(), "traffic": self.traffic(), "trained": self.training_seconds}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on counting from `state`; of several, which ranks that are no more left behind, from their sum."""
+        for phase in PHASES:
+            self._seconds[phase] += state["seconds"][phase]
+        self._earlier = self._earlier + Traffic.load(state["traffic"])
+        self.training_seconds = max(self.training_seconds, state["trained"])

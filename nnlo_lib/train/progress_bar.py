@@ -1,0 +1,40 @@
+"""A progress bar for a person at a terminal."""
+
+import os
+import sys
+from typing import Self
+
+from torch import Tensor
+from tqdm import tqdm
+
+from nnlo_lib.data.loading.loader import BatchLoader
+from nnlo_lib.problems.base import Problem
+
+TERMINAL = "NNLO_TERMINAL"  # set by the launcher: ranks write through its pipe
+
+
+class ProgressBar:
+    """Samples per second, loss and metrics of the running epoch; invisible without a terminal."""
+
+    def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
+        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
+        self._problem, self._loader = problem, loader
+        self._bar = tqdm(
+            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
+            desc=f"epoch {epoch + 1}", disable=not visible, initial=self._samples(index),
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def show(self, index: int, sums: Tensor) -> None:
+        """Advance to step `index` of the epoch."""
+        if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
+            means = self._problem.means(sums)
+            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
+
+    def _samples(self, index: int) -> int:
+        return self._loader.samples * index // self._loader.steps_per_epoch

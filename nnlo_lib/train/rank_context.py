@@ -1,0 +1,118 @@
+"""What one rank of a training works with: its data, its replica, and who it is."""
+
+from torch import nn
+
+from nnlo_lib.algorithms.factory import roles
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.problems.base import Problem
+from nnlo_lib.problems.factory import build_problem as build_problem
+from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.train.batch_assignment import BatchSource, DynamicBatches, StaticBatches
+from nnlo_lib.train.dataset import TrainingData
+from nnlo_lib.train.observe.trace_file import open_trace
+from nnlo_lib.train.optimizers.multi_network import attach_optimizers
+from nnlo_lib.train.phase_timer import PhaseTimer
+from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches
+from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.train.replica.device import select_device
+from nnlo_lib.train.replica.gpu_transport import select_gpu_transport
+from nnlo_lib.train.replica.gradients import GradientFunction, LocalGradients
+from nnlo_lib.train.replica.model_init import build_initial_model
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.stacked_replicas import ReplicaStack, StackedGradients
+from nnlo_lib.train.replica.sync_batch_norm import convert_sync_batch_norm
+from nnlo_lib.train.task import Task
+
+
+class RankContext:
+    """One rank's data, problem and replica, as the task says: what does not change during a run, but for its content.
+
+    module: the network to train; None: the task's model. is_lr_scheduled: whether the replica's learning rate follows
+    train.schedule; a server with an optimizer of its own keeps that optimizer's.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        comm: Communicator,
+        stack: ReplicaStack | None = None,
+        module: nn.Module | None = None,
+    ) -> None:
+        self.task, self.comm, self.stack = task, comm, stack
+        self.roles = roles(task.run, comm.size)
+        self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank]))
+        self._open_data(task)
+        self.problem: Problem = build_problem(task.run, self.data.outputs)
+        self._build_replica(task, module)
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this rank computes gradients."""
+        return self.roles[self.comm.rank] == "worker"
+
+    @property
+    def is_first_worker(self) -> bool:
+        """Whether this is the first of the workers."""
+        return self.comm.rank == self.roles.index("worker")
+
+    def _open_data(self, task: Task) -> None:
+        workers = self.roles.count("worker")
+        worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
+        self.data = TrainingData(task, workers)
+        self.loader = self.data.loader(worker)
+        dynamic = task.run.train.dealing == "dynamic"
+        self.batch_source: BatchSource = (
+            DynamicBatches(self.loader, self.comm) if dynamic else StaticBatches(self.loader)
+        )
+        if self.comm.rank == 0:
+            self.data.save()
+
+    def _build_replica(self, task: Task, module: nn.Module | None) -> None:
+        run = task.run
+        self.device = select_device(self.comm, run.parallel, self.is_worker)
+        self.gpu_transport = select_gpu_transport(self.comm, run, self.device)
+        self.precision, channels_last = Precision(run.train.precision, self.device), run.train.channels_last
+        self.preprocessor = Preprocessor(
+            self.data.manifest, run.data, self.device, self.precision.dtype, channels_last
+        )
+        if module is None:
+            module = build_initial_model(run, self.preprocessor.shape, self.data.outputs, task.seed)
+        module = self.precision.prepare(module)
+        self.gradients: GradientFunction
+        if self.stack is None:
+            peers = self.comm.pass_collectives() if run.parallel.sync_batch_norm else None
+            self.replica = Replica(
+                convert_sync_batch_norm(module, peers), self.device, channels_last=channels_last
+            )
+            self.gradients = LocalGradients(
+                self.replica,
+                self.problem,
+                self.preprocessor,
+                self.comm,
+                self.precision,
+                run.train.accumulate,
+                peers,
+            )
+            if run.train.compile:
+                self.replica.network = compile_module(module, self.device)
+        else:
+            assert isinstance(self.problem, SupervisedProblem), (
+                "config refuses batched gradients of other problems"
+            )
+            self.replica = self.stack.add(
+                self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
+            )
+            self.gradients = StackedGradients(self.stack, self.comm)
+        if self.is_worker and not run.parallel.sync_batch_norm:
+            parts = run.train.accumulate
+            check_batch_norm_batches(
+                module, self.problem, self.preprocessor, self.loader, parts, self.comm.rank
+            )
+        rule = run.train.optimizer
+        if not self.is_worker:
+            rule = run.algorithm.server_optimizer or rule
+        self.is_lr_scheduled = rule is run.train.optimizer
+        attach_optimizers(self.replica, rule, run.problem)
+        self.replica.clip_norm = run.train.clip_norm

@@ -1,0 +1,94 @@
+"""What ranks leave in `state/` for their launcher, a file each: who they are, what went wrong, why they stopped."""
+
+import errno
+import json
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import (
+    EXIT_USER_ERROR,
+    CheckpointNotSavedError,
+    DivergedError,
+    InvariantError,
+    UserError,
+)
+from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")  # so torch says, on a CPU and on a GPU
+
+
+def register_rank(state: Path, rank: int) -> None:
+    """Say which process a rank is; from now on it hears signals."""
+    _write_status(StatePaths(state).ranks / str(rank), asdict(ProcessIdentity.current()))
+
+
+def report_failure(state: Path, rank: int, error: BaseException) -> int:
+    """Say what went wrong in a rank; return its exit status."""
+    reason = failure_reason(error)
+    consequence = isinstance(error, PeerLostError | InvariantError | CheckpointNotSavedError)
+    status = EXIT_USER_ERROR if isinstance(error, UserError) and reason != "disk full" else 1
+    own = consequence or isinstance(error, UserError)
+    text = str(error) if own else "".join(traceback.format_exception(error))
+    note = {"status": status, "error": text, "certain": not consequence}
+    note |= {"rank": rank, "time": time.time(), "reason": reason}
+    try:
+        _write_status(StatePaths(state).failures / str(rank), note)
+    except UserError:  # the disk refuses; the launcher passes on what it hears
+        get_logger("nnlo_lib.train.rank").error(f"rank {rank}: {text}")
+    return status
+
+
+def report_stopped(state: Path, rank: int, signal: str | None) -> int:
+    """Say that a rank has stopped, saved, and which signal it had heard, if one; return its exit status.
+
+    That is 0: MPI's launchers kill all other ranks, which may not have left yet, when one ends with another.
+    """
+    try:
+        _write_status(StatePaths(state).stopped / str(rank), {"signal": signal})
+    except UserError:  # the disk refuses
+        return EXIT_PREEMPTED
+    return 0
+
+
+def failure_reason(error: BaseException) -> ExitReason:
+    """Say what an exception means, and those that it came from."""
+    chain = list(_chain(error))
+    if isinstance(error, CheckpointNotSavedError) or any(_is_disk_full(each) for each in chain):
+        return "disk full"
+    if any(isinstance(each, MemoryError) or _is_out_of_memory(each) for each in chain):
+        return "out of memory"
+    if isinstance(error, PeerLostError):
+        return "peer lost"
+    if isinstance(error, DivergedError):
+        return "diverged"
+    return "bad input" if isinstance(error, UserError) else "code error"
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY_MESSAGES)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _write_status(path: Path, note: dict[str, Any]) -> None:
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(note))

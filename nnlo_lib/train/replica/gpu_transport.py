@@ -1,0 +1,59 @@
+"""How vectors on GPUs are summed over ranks: chosen by what is there, the same way on all ranks."""
+
+import socket
+
+import torch
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+
+TRANSPORT_TEXT = {
+    "nccl": "through NCCL",
+    "cuda_aware": "through an MPI that reads GPU memory",
+    "host": "through host memory",
+}
+UNAVAILABLE_REASON = {
+    "nccl": "torch has no NCCL here, or ranks share a GPU or have none; use auto or host",
+    "cuda_aware": "neither MPI (MPIX_Query_cuda_support) nor MPICH_GPU_SUPPORT_ENABLED says that GPU memory can be "
+    "given to it; use auto or host",
+}
+
+
+def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
+    """Let `comm` sum what is on GPUs as `parallel.gpu_exchange` wishes; return how, for people, or an empty text.
+
+    All ranks call it. Raises UserError if the wish cannot be met.
+    """
+    if not run.parallel.gpus_per_rank or comm.is_virtual:
+        return ""
+    wish = run.parallel.gpu_exchange
+    able = _able(comm, device)
+    if wish in UNAVAILABLE_REASON and wish not in able:
+        raise UserError(f"parallel.gpu_exchange: {wish}: {UNAVAILABLE_REASON[wish]}")
+    chosen = able[0] if wish == "auto" else wish
+    fastest = not run.algorithm.sums_in_rank_order
+    comm.use_gpu_reduction(chosen, run.parallel.peer_timeout, fastest)
+    return TRANSPORT_TEXT[chosen]
+
+
+def _able(comm: Communicator, device: str) -> list[str]:
+    """Return the ways that all ranks can go, the best one first."""
+    from nnlo_lib.comm.gpu.cuda_aware import is_cuda_aware
+
+    everyone = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available(), is_cuda_aware()])
+    gpus = [gpu for gpu, _, _ in everyone if gpu]
+    one_each = len(set(gpus)) == comm.size
+    ways = {
+        "nccl": one_each and all(nccl for _, nccl, _ in everyone),
+        "cuda_aware": len(gpus) == comm.size and all(aware for _, _, aware in everyone),
+        "host": True,
+    }
+    return [way for way, is_there in ways.items() if is_there]
+
+
+def unique_gpu_name(device: str) -> str:
+    """Return what no other GPU is called, whatever number it has; empty for a processor."""
+    if device == "cpu":
+        return ""
+    return f"{socket.gethostname()} {torch.cuda.get_device_properties(device).uuid}"

@@ -1,0 +1,93 @@
+"""From arrays as they are stored to the tensors that a model takes."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nnlo_lib.config.data import DataConfig, NormalizationConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.loading.augment import center_crop
+from nnlo_lib.data.readers import Array, Inputs
+from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
+from nnlo_lib.models.factory import Shape
+
+
+class Preprocessor:
+    """Move mini-batches to `device`, images channels last if so wished; only there do bytes become normalized `dtype`.
+
+    `shapes` are those of a sample as the model sees it, one for each input; other integers than bytes stay so.
+    """
+
+    def __init__(
+        self,
+        manifest: DataManifest,
+        data: DataConfig,
+        device: str,
+        dtype: torch.dtype = torch.float32,
+        channels_last: bool = True,
+    ) -> None:
+        self._crop, self._device, self._dtype, self._channels_last = data.crop, device, dtype, channels_last
+        self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
+        self._stored = [column.dtype for column in manifest.inputs]
+        self._affine = [
+            tuple(value.to(device, dtype) for value in _affine(column, manifest.scale, data))
+            for column in manifest.inputs
+        ]
+
+    @property
+    def shape(self) -> Shape:
+        """What a model is built for: the shape of a sample, of several inputs a tuple of their shapes."""
+        return self.shapes[0] if len(self.shapes) == 1 else self.shapes
+
+    def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return a tensor for each input and the labels; images that are still larger are cropped at the centre."""
+        if self._crop:
+            inputs = center_crop(inputs, self._crop)
+        tensors = tuple(self._input(*each) for each in zip(inputs, self._affine, strict=True))
+        return tensors, torch.from_numpy(labels).to(self._device)
+
+    def dummy_batch(self) -> tuple[Tensor, ...]:
+        """Return a mini-batch of one sample, of zeros, as the model takes it."""
+        zeros = (np.zeros((1, *shape), dtype) for shape, dtype in zip(self.shapes, self._stored, strict=True))
+        return tuple(self._input(*each) for each in zip(zeros, self._affine, strict=True))
+
+    def _input(self, array: Array, affine: tuple[Tensor, ...]) -> Tensor:
+        stored = torch.from_numpy(array).to(self._device)
+        if not affine:
+            return stored
+        if stored.dim() == 4 and self._channels_last:
+            stored = stored.contiguous(memory_format=torch.channels_last)
+        factor, *offset = affine
+        values = stored.to(self._dtype).mul_(factor)
+        return values.add_(*offset) if offset else values
+
+
+def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
+    if crop is None:
+        return column.shape
+    if len(column.shape) != 3 or crop > min(column.shape[1:]):
+        raise UserError(f"data.crop {crop}: the samples are {column.shape}, not images of at least that size")
+    return (column.shape[0], crop, crop)
+
+
+def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
+    """Return what to multiply by, and to add if anything, shaped (channels, 1, ...); nothing for indices."""
+    if np.dtype(column.dtype).kind not in "fu" or (column.dtype[0] == "u" and column.dtype != "uint8"):
+        return []
+    if data.normalize == "unit":
+        return [torch.tensor(scale, dtype=torch.float64)]
+    if isinstance(data.normalize, NormalizationConfig):
+        mean, std = (
+            [value / scale for value in data.normalize.mean],
+            [value / scale for value in data.normalize.std],
+        )
+    else:
+        mean, std = list(column.mean), [value or 1.0 for value in column.std]
+    if len(mean) != (column.shape or (1,))[0]:
+        raise UserError(
+            f"data.normalize has {len(mean)} numbers, but {column.name} {column.shape} has {column.shape[0]} channels"
+        )
+    factor = 1 / torch.tensor(std, dtype=torch.float64)
+    offset = -torch.tensor(mean, dtype=torch.float64) * factor
+    shape = (-1, *(1,) * (len(column.shape) - 1))
+    return [factor.reshape(shape), offset.reshape(shape)]

@@ -1,0 +1,194 @@
+"""The replicas of all simulated ranks as one matrix, whose gradients are computed together.
+
+A rank that asks for its gradient sleeps, on the virtual clock, until it would be computed; others ask meanwhile. The
+first to wake computes what all have asked for: for any algorithm, synchronous or not, in a few large calls.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.data.loading.loader import Batch
+from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.models.stacked import StackedNetwork, stack_network
+from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.train.replica.gradients import DeferredSums
+from nnlo_lib.train.replica.precision import check_finite_loss
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
+
+MAX_SAMPLES_PER_CALL = 1024  # of one call, to bound its memory; speed hardly depends on it
+
+
+@dataclass(frozen=True)
+class GradientRequest:
+    """A gradient that a rank waits for."""
+
+    batch: Batch
+    seed: int
+    where: str
+
+
+class ReplicaStack:
+    """theta and grad are (ranks, parameters); row i belongs to the replica of rank i."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.replicas: dict[int, Replica] = {}
+        self._buffers: dict[int, dict[str, Tensor]] = {}
+        self._requests: dict[int, GradientRequest] = {}
+        self._sums: dict[int, Tensor] = {}
+        self._measured: tuple[float, Tensor] = (-1, torch.empty(0))
+
+    def add(
+        self,
+        rank: int,
+        module: nn.Module,
+        tensors: Preprocessor,
+        problem: SupervisedProblem,
+        device: str,
+        channels_last: bool = True,
+    ) -> Replica:
+        """Return a replica of `module` that lives in row `rank`."""
+        if not self.replicas:
+            size = sum(each.numel() for each in module.parameters() if each.requires_grad)
+            dtype = next(module.parameters()).dtype
+            self.theta = torch.zeros(self.ranks, size, dtype=dtype, device=device)
+            self.grad = torch.zeros_like(self.theta)
+            self.tensors, self.problem = tensors, problem
+            example = tuple(torch.randn(3, *shape, dtype=dtype, device=device) for shape in tensors.shapes)
+            self.network: StackedNetwork = stack_network(module.to(device), example)
+        memory = ReplicaMemory(self.theta[rank], self.grad[rank])
+        self.replicas[rank] = Replica(module, device, memory, channels_last)
+        self._buffers[rank] = dict(module.named_buffers())
+        self._layout = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
+        return self.replicas[rank]
+
+    def gradient(self, rank: int, comm: Communicator, wish: GradientRequest) -> Tensor:
+        """Compute the gradient of a rank's batch into its row, with those of others; return its sums."""
+        self._requests[rank] = wish
+        comm.advance_clock_and_yield(wish.batch.count)
+        if rank in self._requests:
+            wishes, self._requests = self._requests, {}
+            for ranks in self._portions(sorted(wishes), max(each.batch.count for each in wishes.values())):
+                self._compute(ranks, [wishes[rank] for rank in ranks])
+        return self._sums.pop(rank)
+
+    def _portions(self, ranks: list[int], width: int) -> Iterator[list[int]]:
+        most = max(1, MAX_SAMPLES_PER_CALL // width)
+        pieces = -(-len(ranks) // most)
+        yield from (part.tolist() for part in np.array_split(np.array(ranks), pieces))
+
+    def _compute(self, ranks: list[int], wishes: list[GradientRequest]) -> None:
+        counts = [wish.batch.count for wish in wishes]
+        width = max(counts)
+        inputs, labels = self.tensors(
+            tuple(
+                _padded(arrays, width) for arrays in zip(*(wish.batch.inputs for wish in wishes), strict=True)
+            ),
+            _padded([wish.batch.labels for wish in wishes], width),
+        )
+        self._prepare(ranks, counts, wishes)
+        parameters = self._parameters(ranks)
+        scores = self.network(*inputs)
+        losses = self.problem.losses(scores, labels)
+        real = torch.tensor(counts, device=losses.device)
+        weights = (torch.arange(width, device=losses.device) < real[:, None]) / real[:, None]
+        means = (losses.view(len(ranks), width) * weights).sum(1)
+        for loss, wish in zip(means.tolist(), wishes, strict=True):
+            check_finite_loss(loss, wish.where)
+        self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
+        sums = self.problem.sums_by_node(scores, labels, losses, real)
+        self._sums.update(zip(ranks, sums, strict=True))
+
+    def _prepare(self, ranks: list[int], counts: list[int], wishes: Sequence[GradientRequest] = ()) -> None:
+        nodes = self.network.nodes
+        self.network.module.train(bool(wishes))
+        nodes.counts = counts
+        nodes.buffers = [self._buffers[rank] for rank in ranks]
+        if self.network.draws_random_numbers:
+            nodes.streams = [torch.Generator().manual_seed(wish.seed).get_state() for wish in wishes]
+
+    def _parameters(self, ranks: list[int]) -> list[Tensor]:
+        """Give the network these ranks' parameters and return them."""
+        views = list(self._views(_rows(self.theta, ranks)))
+        self.network.nodes.tensors = {name: view.requires_grad_() for name, view in views}
+        return list(self.network.nodes.tensors.values())
+
+    def _views(self, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Cut (n, parameters) into (n, *shape) for each parameter, laid out as a replica's are."""
+        place = rows.storage_offset()
+        for name, parameter in self._layout:
+            size, stride = (len(rows), *parameter.shape), (rows.stride(0), *parameter.stride())
+            yield name, rows.as_strided(size, stride, place)
+            place += parameter.numel()
+
+    def _keep(self, ranks: list[int], gradients: Iterable[Tensor | None]) -> None:
+        rows = _rows(self.grad, ranks)
+        for (_, view), gradient in zip(self._views(rows), gradients, strict=True):
+            view.zero_() if gradient is None else view.copy_(gradient)
+        if rows.data_ptr() != self.grad[ranks[0]].data_ptr():
+            self.grad[ranks] = rows
+
+    @torch.no_grad()
+    def evaluate_replicas(self, epoch: float, split: Split, samples: Indices) -> Tensor:
+        """Return the problem's sums of every rank's own model over some samples, (ranks, 1 + names)."""
+        if self._measured[0] != epoch:
+            parts = [self._measure_some(split, part) for part in _pieces(samples, self.ranks)]
+            self._measured = (epoch, torch.stack(parts).sum(0))
+        return self._measured[1]
+
+    def _measure_some(self, split: Split, samples: Indices) -> Tensor:
+        inputs, labels = self.tensors(*split.take(samples))
+        sums = []
+        for ranks in self._portions(sorted(self.replicas), len(samples)):
+            self._prepare(ranks, [len(samples)] * len(ranks))
+            self._parameters(ranks)
+            scores = self.network(*(_repeated(tensor, len(ranks)) for tensor in inputs))
+            everyones, counts = _repeated(labels, len(ranks)), torch.tensor(self.network.nodes.counts)
+            sums.append(
+                self.problem.sums_by_node(scores, everyones, self.problem.losses(scores, everyones), counts)
+            )
+        return torch.cat(sums)
+
+
+class StackedGradients:
+    """One rank's gradients, computed with those of all others."""
+
+    def __init__(self, stack: ReplicaStack, comm: Communicator) -> None:
+        self._stack, self._comm = stack, comm
+
+    def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None:
+        if not batch.count:
+            self._stack.replicas[self._comm.rank].grad.zero_()
+            return None
+        sums = self._stack.gradient(self._comm.rank, self._comm, GradientRequest(batch, seed, where))
+        return lambda: sums
+
+
+def _rows(matrix: Tensor, ranks: list[int]) -> Tensor:
+    """Return rows of a matrix, in place where they follow each other."""
+    first, last = ranks[0], ranks[-1]
+    return matrix.detach()[first : last + 1] if last - first + 1 == len(ranks) else matrix.detach()[ranks]
+
+
+def _padded(arrays: Sequence[Array], width: int) -> Array:
+    """Return (n * width, ...): each array and what fills it up to `width`."""
+    total = np.zeros((len(arrays), width, *arrays[0].shape[1:]), arrays[0].dtype)
+    for place, array in zip(total, arrays, strict=True):
+        place[: len(array)] = array
+    return total.reshape(-1, *total.shape[2:])
+
+
+def _pieces(samples: Indices, ranks: int) -> list[Indices]:
+    size = max(50, MAX_SAMPLES_PER_CALL // ranks)
+    return [samples[start : start + size] for start in range(0, len(samples), size)]
+
+
+def _repeated(tensor: Tensor, times: int) -> Tensor:
+    return tensor.expand(times, *tensor.shape).reshape(-1, *tensor.shape[1:])

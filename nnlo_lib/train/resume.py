@@ -1,0 +1,111 @@
+"""Save a training where it stands, and find it again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
+from nnlo_lib.checkpoint.policy import SaveInterval
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.version import code_version
+from nnlo_lib.state import attempts
+from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.run_position import TrainingSegment
+from nnlo_lib.train.training_state import TrainingState
+
+
+class TrainingSaver:
+    """Moves a rank's state to checkpoints and back. All ranks call each method, but `is_due`."""
+
+    def __init__(
+        self,
+        context: RankContext,
+        state: TrainingState,
+        recorder: Recorder,
+        checkpointer: Checkpointer,
+        stop: StopFlag,
+    ) -> None:
+        self._context, self._state, self._recorder = context, state, recorder
+        self._checkpointer, self._stop = checkpointer, stop
+        run = context.task.run
+        self._interval = SaveInterval(run.checkpoint, watches=not context.comm.is_virtual)
+
+    def is_due(self) -> bool:
+        """Return whether this rank has reached its next checkpoint."""
+        return self._interval.is_due(self._state.position.steps)
+
+    def is_due_after_pause(self) -> bool:
+        """Return whether a checkpoint is due, now that the ranks have paused; an epoch may have ended."""
+        position = self._state.position
+        return self.is_due() or (position.index == 0 and self._interval.is_due_after_epoch(position.epoch))
+
+    def save(self) -> None:
+        """Write a checkpoint, or begin to: the checkpointer may go on while the ranks train."""
+        state = self._state.capture()
+        with self._context.phase_timer.phase("checkpoint"):
+            self._checkpointer.save(state, self._checkpoint_position(), self._recorder.flush_tables())
+        self.count_from_here()
+        self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
+
+    def count_from_here(self) -> None:
+        """Count to the next checkpoint from the present position."""
+        self._interval.mark_saved(self._state.position.steps, self._state.position.epoch)
+
+    def _checkpoint_position(self) -> CheckpointPosition:
+        position = self._state.position
+        rows = self._recorder.history.rows if position.index == 0 else []
+        step = max(self._context.comm.gather(self._state.run_step))
+        return CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint that is whole, or begin; tables are cut to what it relies on."""
+        context, journal = self._context, self._recorder.journal
+        saved = self._checkpointer.load(context.task.run.train.epochs)
+        self._state.algorithm.start(context.replica)
+        rows: dict[str, int] = {}
+        if saved is not None:
+            rows = self._state.restore(saved)
+            position = self._state.position
+            journal.write(
+                f"resumed at epoch {position.epoch}, step {position.index} (restart {position.restarts})"
+            )
+        elif context.comm.rank == 0:
+            self._archive_unfinished()
+        self._recorder.rewind(rows)
+
+    def _archive_unfinished(self) -> None:
+        if former := archive_unfinished(self._context.task.state):
+            self._recorder.journal.warn(
+                f"it begins at step 0; what was trained before is in {former}: to go on with that, undo the "
+                f"change and put its content in the place of what is in {former.parent}; else delete it"
+            )
+
+    def begin_segment(self) -> None:
+        """Note from which step on these ranks and this code train."""
+        comm = self._context.comm
+        code = code_version() if comm.rank == 0 else ""
+        steps, codes = zip(*comm.gather([self._state.run_step, code]), strict=True)
+        self._state.position.begin_segment(TrainingSegment(step=max(steps), ranks=comm.size, code=codes[0]))
+
+
+def archive_unfinished(state: Path) -> Path | None:
+    """Move what an unfinished training could go on from into a folder of its own; None if there is nothing to keep.
+
+    A finished one has published all that it came to.
+    """
+    paths = StatePaths(state)
+    checkpoints = list(paths.checkpoints.glob("[0-9]" * 8))
+    if not checkpoints or _finished(attempts.read_attempts(state)):
+        return None
+    former = paths.next_archive
+    former.mkdir()
+    for path in paths.resumable:
+        if path.exists():
+            path.rename(former / path.name)
+    paths.checkpoints.mkdir()
+    return former
+
+
+def _finished(before: Sequence[attempts.Attempt]) -> bool:
+    return bool(before) and before[-1].reason == "finished"

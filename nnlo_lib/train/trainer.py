@@ -1,0 +1,354 @@
+"""The training loop: one, generic, for every algorithm and transport."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nnlo_lib.algorithms.base import SampleShare
+from nnlo_lib.algorithms.factory import build_algorithm as build_algorithm
+from nnlo_lib.checkpoint.checkpointer import Checkpointer
+from nnlo_lib.core.errors import CheckpointNotSavedError, UserError
+from nnlo_lib.core.failpoints import failpoint
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.core.version import code_version
+from nnlo_lib.data.loading.loader import Batch
+from nnlo_lib.state.step_marker import StepMarker
+from nnlo_lib.train.callback import Callbacks
+from nnlo_lib.train.evaluation.best_weights import BestWeights
+from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
+from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
+from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.evaluation.validation import Validation
+from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.progress_bar import ProgressBar
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.replica.gradients import DeferredSums
+from nnlo_lib.train.resume import TrainingSaver
+from nnlo_lib.train.run_position import RunPosition
+from nnlo_lib.train.training_state import TrainingState
+
+
+class Trainer:
+    """One rank's part of a training, resumable at any step.
+
+    context: what the rank works with; state: what it goes on from; callbacks: what follows it, for others to add to.
+    """
+
+    def __init__(self, context: RankContext, stop: StopFlag) -> None:
+        task, comm, run = context.task, context.comm, context.task.run
+        self.context, self.stop = context, stop
+        self.callbacks = Callbacks()
+        context.replica.observe(self.callbacks)
+        code = code_version() if comm.rank == 0 else ""
+        self.recorder = Recorder(task, comm, context.data)
+        self.journal = self.recorder.journal
+        self.checkpointer = Checkpointer(
+            task.paths.state.checkpoints, task.fingerprint, code, run.checkpoint, comm, self.journal,
+            run.parallel.peer_timeout,
+        )  # fmt: skip
+        self.algorithm = build_algorithm(run, comm, task.seed)
+        self.lr_schedule = LearningRateSchedule(
+            run.train, context.roles.count("worker"), self.algorithm.steps_per_round
+        )
+        self.best_weights = BestWeights(run.train.restore_best)
+        self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
+        self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
+        self._check_watched_metrics()
+        self.validation = Validation(
+            context.data, context.preprocessor, context.problem, comm, self.recorder.nodes
+        )
+
+    @property
+    def position(self) -> RunPosition:
+        """Where this rank is in the run."""
+        return self.state.position
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run's last epoch is done, or what was measured has ended it; a task may end before."""
+        return self.position.epoch == self.context.task.run.train.epochs or bool(self.position.over)
+
+    def run(self) -> bool:
+        """Train until the task is done (True), or until the ranks agree to stop and have saved (False).
+
+        Raises CheckpointNotSavedError if what is to be gone on from could not be saved.
+        """
+        for callback in self.callbacks:
+            callback.on_run_begin()
+        done = self._run()
+        for callback in reversed(self.callbacks):
+            callback.on_run_end()
+        return done
+
+    def close(self) -> None:
+        """Write what callbacks and the trace have seen; after errors too."""
+        try:
+            self.callbacks.close()
+        finally:
+            self.context.phase_timer.trace.close()
+
+    def _run(self) -> bool:
+        self._resume()
+        position, comm = self.position, self.context.comm
+        if self.context.task.run.train.evaluate_before and not position.steps and not position.restarts:
+            self._validate()
+        while not self._has_ended:
+            self._train()
+            wishes = comm.gather([self.stop(), self._saver.is_due_after_pause()])
+            stop, due = map(any, zip(*wishes, strict=True))
+            if stop or due or self._has_ended:
+                self._saver.save()
+            if stop and not self._has_ended:
+                return self._stopped()
+        saved = self.checkpointer.wait_until_saved()
+        if self.is_finished:
+            self._finish()
+        elif not saved:
+            raise CheckpointNotSavedError(
+                f"paused before {position.where} and could not save: the warning above says why"
+            )
+        failpoint("training.finish")
+        return True
+
+    def _resume(self) -> None:
+        self._saver.resume()
+        for callback in self.callbacks:
+            callback.on_rows_rewound()
+        self._saver.begin_segment()
+        self.lr_schedule.log_scaling(self.journal)
+        self.lr_schedule.update_plateau(self.context.comm, self.recorder.history.rows)
+        if self.context.is_lr_scheduled:
+            self.context.replica.lr = self._learning_rate()
+        self._saver.count_from_here()
+        self._step_marker = StepMarker(
+            self.context.task.state, self.state.run_step, leads=self.context.is_first_worker
+        )
+        failpoint("training.resumed")
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.is_finished or self.position.epoch >= self.context.task.ends_at
+
+    def _finish(self) -> None:
+        """Let all ranks hold the one model to publish."""
+        replica = self.context.replica
+        if self.best_weights.step is not None:
+            self.algorithm.weight = self.best_weights.restore(replica)
+            self.journal.write(f"publishing the weights of step {self.best_weights.step:,}")
+        if self.algorithm.replicas_differ or self.best_weights.step is None:
+            self.algorithm.on_finish(replica)
+        if self.position.over:
+            self.journal.write(f"ended early: {self.position.over}")
+
+    def _train(self) -> None:
+        """Train until the epoch ends, or a stop, a checkpoint or a validation is due."""
+        context, position = self.context, self.position
+        context.batch_source.start_at(position.index)
+        with context.phase_timer.training():
+            self._train_epoch() if context.is_worker else self._serve()
+            self._call_algorithm(self.algorithm.quiesce)
+        failpoint("training.pause")
+        position.index = context.batch_source.synced_index(position.index)
+        is_complete = position.index == context.loader.steps_per_epoch or not context.is_worker
+        if all(context.comm.gather(is_complete)):
+            self._end_epoch()
+        elif any(context.comm.gather(self._validation_is_due)):
+            self._validate()
+            if position.over:
+                self._end_epoch(cut=True)
+
+    def _should_pause(self) -> bool:
+        return self.stop() or self._saver.is_due()
+
+    @property
+    def _validation_is_due(self) -> bool:
+        every, position = self.context.task.run.train.validate_every, self.position
+        return every is not None and position.steps // every > position.validated_at // every
+
+    def _stopped(self) -> bool:
+        position = self.position
+        if not self.checkpointer.wait_until_saved():
+            raise CheckpointNotSavedError(
+                f"stopped in {position.where} and could not save: the warning above says why"
+            )
+        self.journal.write(f"stopped at epoch {position.epoch}, step {position.index}: saved")
+        return False
+
+    def _serve(self) -> None:
+        for callback in self.callbacks:
+            callback.on_serve_begin()
+        self.algorithm.serve(self.context.replica, self._should_pause)
+        for callback in reversed(self.callbacks):
+            callback.on_serve_end()
+
+    def _train_epoch(self) -> None:
+        context, position = self.context, self.position
+        context.replica.module.train()
+        with ProgressBar(
+            position.epoch, position.index, context.loader, context.problem, context.is_first_worker
+        ) as progress:
+            source = context.batch_source.batches(position.epoch, position.index)
+            batches = context.phase_timer.timed_batches(source)
+            batch = next(batches, None)
+            while batch is not None:
+                batch = self._observed_step(batch, batches)
+                progress.show(position.index, self.state.metric_sums)
+                if self._validation_is_due or (
+                    self.algorithm.should_stop(self._should_pause()) and context.batch_source.stop_early()
+                ):
+                    break
+
+    def _observed_step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
+        for callback in self.callbacks:
+            callback.on_step_begin()
+        following = self._step(batch, batches)
+        for callback in reversed(self.callbacks):
+            callback.on_step_end()
+        return following
+
+    def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
+        """Learn from `batch` and return the next one, made ready while a gradient may be on its way."""
+        context, position, replica = self.context, self.position, self.context.replica
+        share = SampleShare(batch.count, batch.global_count)
+        self._call_algorithm(self.algorithm.on_batch, share)
+        measured = self._gradient(batch)
+        self._call_algorithm(self.algorithm.on_gradient, share)
+        following = next(batches, None)
+        if measured is not None:
+            self.state.metric_sums += measured()
+        moves = context.precision.unscale(replica.grad, self._where_of(batch))
+        if not self.algorithm.owns_step:
+            replica.lr = self._learning_rate()
+            if moves:
+                replica.step()
+        self._call_algorithm(self.algorithm.on_parameters)
+        position.index = batch.index + 1
+        position.steps += 1
+        self.recorder.sample_counts.mark(batch.ids)
+        self._step_marker.write(self.state.run_step)
+        failpoint("training.step")
+        return following
+
+    def _gradient(self, batch: Batch) -> DeferredSums | None:
+        """Compute the gradient; dropout draws from the stream of this very step."""
+        context, epoch = self.context, self.position.epoch
+        seed = derive_seed(context.task.seed, "dropout", context.comm.rank, epoch, batch.index)
+        step = epoch * context.loader.steps_per_epoch + batch.index
+        for callback in self.callbacks:
+            callback.on_gradient_begin()
+        return context.gradients(batch, seed, self._where_of(batch), step)
+
+    def _call_algorithm(self, hook: Callable[..., None], *share: SampleShare) -> None:
+        """Call a hook of the algorithm, which callbacks may time."""
+        for callback in self.callbacks:
+            callback.on_hook_begin(hook.__name__)
+        hook(self.context.replica, *share)
+        for callback in reversed(self.callbacks):
+            callback.on_hook_end(hook.__name__)
+
+    def _where_of(self, batch: Batch) -> str:
+        return f"in epoch {self.position.epoch + 1}, step {batch.index + 1}, on rank {self.context.comm.rank}"
+
+    def _learning_rate(self) -> float:
+        return self.lr_schedule(self.state.schedule_step, self.context.loader.steps_per_epoch)
+
+    def _check_watched_metrics(self) -> None:
+        """Raise UserError if something that is never measured is to decide."""
+        if not len(self.context.data.validation_set[1]):
+            for key, metric in self.context.task.run.train.watched.items():
+                if metric.startswith("val_"):
+                    raise UserError(
+                        f"train.{key} watches {metric}, but no sample validates; set data.validation"
+                    )
+
+    def _validate(self) -> None:
+        """Measure within an epoch; the row goes to a table of its own."""
+        timer = self.context.phase_timer
+        with timer.training():
+            self._call_algorithm(self.algorithm.before_evaluation)
+        with timer.phase("evaluate"):
+            measured = self._validation_metrics()
+        step = self._global_step()
+        row = {"epoch": self.position.epoch, "step": step, "seconds": round(timer.training_seconds, 6)}
+        if self.context.comm.rank == 0:
+            self.recorder.record_validation(row, measured)
+            for callback in self.callbacks:
+                callback.on_validation_recorded()
+        self._update_best_and_stopping(step)
+        self._call_algorithm(self.algorithm.after_evaluation)
+
+    def _update_best_and_stopping(self, step: int) -> None:
+        """Agree on whether the validation at `step` is the best one, and whether it ends the training."""
+        context, position, train = self.context, self.position, self.context.task.run.train
+        position.validated_at = position.steps
+        if train.early_stopping or train.target or train.restore_best:
+            rows = self.recorder.validation_rows
+            over = reason_to_stop(train, rows) if step else ""  # an epoch at least is trained
+            best, over = context.comm.gather([self.best_weights.is_improvement(rows), over])[0]
+            if best:
+                self.best_weights.snapshot(context.replica, step, self.algorithm.weight)
+            position.over = position.over or over
+
+    def _end_epoch(self, cut: bool = False) -> None:
+        """Agree on what to measure, measure it and write the epoch's row of the history."""
+        context, position = self.context, self.position
+        with context.phase_timer.training():
+            self._call_algorithm(self.algorithm.before_evaluation)
+        measured = self._epoch_metrics()
+        self.recorder.close_epoch_ledger(position.epoch, cut)
+        measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
+        step = self._global_step()
+        if context.is_lr_scheduled:
+            last = step - position.shift - 1
+            context.replica.lr = self.lr_schedule(last, context.loader.steps_per_epoch)
+        self.state.end_epoch()
+        if context.comm.rank == 0:
+            self.recorder.record_epoch(self._row() | {"step": step}, measured)
+            for callback in self.callbacks:
+                callback.on_epoch_recorded()
+        self._update_best_and_stopping(step)
+        self.lr_schedule.update_plateau(context.comm, self.recorder.history.rows)
+        self._call_algorithm(self.algorithm.after_evaluation)
+        failpoint("training.epoch")
+        for callback in self.callbacks:
+            callback.on_epoch_end()
+
+    def _epoch_metrics(self) -> dict[str, float]:
+        """Return what the epoch's batches and its validation came to, the same on all ranks."""
+        context, sums = self.context, self.state.metric_sums
+        context.comm.allreduce(sums, "metrics")
+        measured = {f"train_{name}": value for name, value in context.problem.means(sums).items()}
+        self.position.samples += int(sums[0])
+        with context.phase_timer.phase("evaluate"):
+            failpoint("training.evaluate")
+            return (
+                measured
+                | self._validation_metrics()
+                | check_invariant_and_consensus(self.algorithm, context.replica, self.position.where)
+            )
+
+    def _bytes_of_training(self) -> int:
+        counts = self.context.phase_timer.traffic()["bytes"]
+        return sum(count for purpose, count in counts.items() if purpose not in ("metrics", "telemetry"))
+
+    def _validation_metrics(self) -> dict[str, float]:
+        context = self.context
+        if self.algorithm.replicas_differ:
+            done = self.position.index / context.loader.steps_per_epoch
+            epochs = self.position.epoch + (done if done % 1 else int(done))
+            return self.validation.measure_each_model(context.replica, epochs, context.stack)
+        return self.validation.measure_shared_model(context.replica)
+
+    def _row(self) -> dict[str, Any]:
+        return {
+            "epoch": self.position.epoch,
+            "step": self.state.run_step,
+            "samples": self.position.samples,
+            "seconds": round(self.context.phase_timer.training_seconds, 6),
+            "learning_rate": self.context.replica.lr,
+        }
+
+    def _global_step(self) -> int:
+        """Return the furthest step of any rank; servers count none."""
+        steps: list[int] = self.context.comm.gather(self.state.run_step)
+        return max(steps)

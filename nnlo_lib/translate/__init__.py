@@ -1,1 +1,0 @@
-"""Translate what users of NNLO, mpi_learn, PyDTNN, Theano-MPI and DiNNO typed into an experiment."""

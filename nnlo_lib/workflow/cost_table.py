@@ -1,0 +1,59 @@
+"""What an experiment costs, before anything is submitted: jobs, ranks, cores and hours."""
+
+from collections.abc import Iterator, Sequence
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.search.results.cost_estimate import search_lines
+from nnlo_lib.search.study.plain_text import format_duration
+from nnlo_lib.state.finished_run import finished_runs, mean_seconds_per_epoch
+from nnlo_lib.workflow.plan import Plan
+
+HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "measured")
+
+
+def cost_table(experiment: Experiment) -> str:
+    """Return jobs, ranks and hours as text. At most: of one attempt each, as resources.runtime allows."""
+    todo = Plan.of(experiment)
+    lines = [f"{experiment.name}: results/{experiment.name}/"]
+    if todo.jobs:
+        rows = [_row(todo, name) for name in todo.runs]
+        lines += ["", *_columns([HEADINGS, *rows])]
+    if experiment.search:
+        lines += ["", *search_lines(experiment, experiment.search, _slowest_pace(experiment))]
+    lines += [
+        "",
+        "Hours at most are resources.runtime times jobs: what the scheduler may be asked for, if no job is tried again.",
+    ]
+    return "\n".join(lines)
+
+
+def _row(todo: Plan, name: str) -> tuple[str, ...]:
+    run, jobs = todo.runs[name], sum(job.run == name for job in todo.jobs)
+    resources = RunResources(run)
+    hours = jobs * resources.runtime_min / 60
+    return (
+        name, str(jobs), str(run.parallel.ranks), str(resources.cores), str(resources.gpus), f"{hours:.4g} h",
+        f"{hours * resources.cores:.4g}", _measured(todo, name, jobs),
+    )  # fmt: skip
+
+
+def _measured(todo: Plan, name: str, jobs: int) -> str:
+    pace = mean_seconds_per_epoch(finished_runs(ExperimentPaths(todo.experiment.name).run_folder(name)))
+    return format_duration(jobs * pace * todo.runs[name].train.epochs) if pace else "-"
+
+
+def _slowest_pace(experiment: Experiment) -> float | None:
+    """Return the seconds of an epoch of the slowest finished run, the search's best trial included."""
+    folders = ExperimentPaths(experiment.name).run_folders()
+    paces = [mean_seconds_per_epoch(finished_runs(folder)) for folder in folders]
+    return max((pace for pace in paces if pace is not None), default=None)
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a table, the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([first.ljust(widths[0]), *cells])

@@ -1,0 +1,58 @@
+"""What an experiment learns from, as text and as a picture, before anything is trained."""
+
+from pathlib import Path
+
+from nnlo_lib.algorithms.factory import roles
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.inspect.contact_sheet import contact_sheet, image_input
+from nnlo_lib.data.inspect.describe import describe
+from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.train.dataset import TrainingData
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+
+def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> None:
+    """Print what the store of each data set of the runs `names` holds, and who of their workers has what with `seed`.
+
+    A contact sheet goes to results/<experiment>/data-<data set>.png. With folds, the first one is shown.
+    Raises UserError if a store is not there yet, with the command that makes it.
+    """
+    plan = Plan.of(experiment)
+    for path, runs in _runs_by_manifest(plan, names).items():
+        if not path.exists():
+            raise UserError(
+                f"{path} is not there yet; make it: snakemake {path} --profile profiles/local --configfile FILE"
+            )
+        manifest = DataManifest.load(path)
+        parts = {name: _worker_partition(experiment, name, run, seed, path) for name, run in runs.items()}
+        print(describe(manifest, parts), end="\n\n")
+        print(_write_contact_sheet(manifest, ExperimentPaths(experiment.name).folder))
+
+
+def _runs_by_manifest(plan: Plan, names: list[str]) -> dict[Path, dict[str, Run]]:
+    stores: dict[Path, dict[str, Run]] = {}
+    for name in names:
+        stores.setdefault(Path(plan.manifest(name)), {})[name] = plan.run(name)
+    return stores
+
+
+def _worker_partition(
+    experiment: Experiment, name: str, run: Run, seed: int, manifest: Path
+) -> list[Indices]:
+    """Divide the samples as the training will, but read them where they are."""
+    here = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
+    fold = None if experiment.folds == 1 else 0
+    task = Task(experiment.name, name, here, seed, fold, experiment.folds, manifest, Path())
+    return TrainingData(task, roles(run, run.parallel.ranks).count("worker")).worker_samples
+
+
+def _write_contact_sheet(manifest: DataManifest, folder: Path) -> str:
+    if image_input(manifest) is None:
+        return f"no contact sheet: the samples of {manifest.dataset} are no images"
+    path = folder / f"data-{manifest.dataset}.png"
+    contact_sheet(manifest, "train", path)
+    return f"contact sheet: {path}"

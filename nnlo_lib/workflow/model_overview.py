@@ -1,0 +1,59 @@
+"""The layers of an experiment's models, without training them."""
+
+from pathlib import Path
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
+from nnlo_lib.train.observe.model_summary import summarize_model
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.workflow.plan import Plan
+
+
+def print_model_overview(experiment: Experiment, names: list[str], seed: int) -> None:
+    """Print the layers of the models that the runs `names` train, each model once.
+
+    Shapes are those of the converted data, or, before there are such, those that the catalog knows. Raises UserError
+    if neither tells them, with the command that converts.
+    """
+    plan = Plan.of(experiment)
+    told: dict[str, list[str]] = {}
+    for name in names:
+        told.setdefault(describe_model(plan.run(name), Path(plan.manifest(name)), seed), []).append(name)
+    for text, runs in told.items():
+        print(f"{', '.join(runs)}: {text}\n")
+
+
+def describe_model(run: Run, manifest: Path, seed: int) -> str:
+    """Return what the model of a run is, and its layers, as text."""
+    data = DataManifest.load(manifest) if manifest.exists() else _manifest_from_catalog(run.data, manifest)
+    tensors = Preprocessor(data, run.data, "cpu", parameter_dtype(run.train.precision))
+    module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(
+        parameter_dtype(run.train.precision)
+    )
+    return f"{run.model.name} on {run.data.dataset}\n{summarize_model(module, tensors.dummy_batch()).text}"
+
+
+def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest:
+    """Return what is known of a store that is not there yet. Raises UserError if its shapes are not."""
+    known = CATALOG.get(data.dataset)
+    side = getattr(data.reader, "size", data.crop)
+    shape = (known.shape if known else None) or ((3, side, side) if side else None)
+    if known is None or shape is None:
+        raise UserError(
+            f"the shape of {data.dataset}'s samples is known once they are converted: "
+            f"snakemake {path} --profile profiles/local --configfile FILE"
+        )
+    channels, numbers = shape[0], known.classes is None
+    column = ArraySpec(
+        "inputs", shape, "float32" if numbers else "uint8", (0.0,) * channels, (1.0,) * channels
+    )
+    labels = ArraySpec("labels", (), "float32" if numbers else "int64")
+    return DataManifest(
+        path.parent, data.dataset, data.format, (column,), labels, known.classes, 0, (), known.scale, {}, {}
+    )

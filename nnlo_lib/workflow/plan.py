@@ -1,0 +1,153 @@
+"""What the workflow asks about an experiment: its jobs, its data sets, what each job needs."""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from nnlo_lib.config import Experiment, JobSpec, Run
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.paths import ExperimentPaths, RunPaths, manifest_of, store_name
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
+
+BEST_RUN = "best"  # the run that a search ends with
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answers that the rules take their wildcards, parameters and resources from."""
+
+    experiment: Experiment
+    runs: dict[str, Run]
+    stores: dict[str, DataConfig]
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "Plan":
+        """Plan an experiment."""
+        alone = experiment.search is not None and not experiment.runs  # then only what is searched is trained
+        runs = {} if alone else experiment.variants
+        trained = [experiment, *runs.values()] if experiment.search else runs.values()
+        return cls(experiment, runs, {store_name(run.data): run.data for run in trained})
+
+    @cached_property
+    def jobs(self) -> list[JobSpec]:
+        """Every training that is known before the search."""
+        return [job for job in self.experiment.jobs() if job.run in self.runs]
+
+    @property
+    def folders(self) -> list[str]:
+        """Folders of all trainings that are evaluated, below the experiment's; of a search, the best."""
+        best = [JobSpec(run=BEST_RUN, seed=seed) for seed in self.experiment.seeds if self.experiment.search]
+        return [job.path for job in [*self.jobs, *best]]
+
+    @cached_property
+    def job_pattern(self) -> str:
+        """Regular expression of a job's folder below its run."""
+        return r"seed-\d+" if self.experiment.folds == 1 else r"seed-\d+/fold-\d+"
+
+    @property
+    def parallel_runs(self) -> list[str]:
+        """Runs that start several processes."""
+        return [name for name, run in self.runs.items() if RunResources(run).processes > 1]
+
+    @property
+    def single_runs(self) -> list[str]:
+        """Runs of one process."""
+        return [name for name, run in self.runs.items() if RunResources(run).processes == 1]
+
+    def run(self, name: str) -> Run:
+        """Return the run called `name`. Raises UserError where only what a search tries is trained."""
+        if self.experiment.search and name not in self.runs:
+            raise UserError("this experiment is a search, without `runs:`: nnlo search FILE")
+        return self.runs[name]
+
+    @property
+    def training_resources(self) -> RuleResources:
+        """What the jobs of the rules that train ask for."""
+        return RuleResources(
+            lambda wildcards: self.run(wildcards.run),
+            self._state,
+            site_resources_of(list(self.runs.values())),
+        )
+
+    def _state(self, wildcards: Wildcards) -> Path:
+        folder = ExperimentPaths(self.experiment.name).run_folder(wildcards.run)
+        return RunPaths(folder / wildcards.job).state.folder
+
+    def manifest(self, name: str) -> str:
+        """Return the manifest of a run's data."""
+        return manifest_of(self.runs[name])
+
+    def model_files(self, name: str) -> list[str]:
+        """Return the files that a run's layers and initial weights are read from."""
+        return list(self.runs[name].model.input_files)
+
+    def fetch_options(self, dataset: str) -> str:
+        """Return the options that say where a data set comes from."""
+        data = self._data(dataset)
+        return " ".join(
+            (["--source", shlex.quote(data.source)] if data.source else []) + _reader_option(data)
+        )
+
+    def convert_options(self, dataset: str, file_format: str) -> str:
+        """Return the options that say how a data set is stored."""
+        data = self.stores[f"{dataset}/{file_format}"]
+        return " ".join(["--shard-size", str(data.samples_per_shard), *_reader_option(data)])
+
+    @cached_property
+    def shards(self) -> dict[str, list[str]]:
+        """The shards of each data set that jobs of their own convert: those of TFRecords; other data have none.
+
+        Raises UserError if a folder of TFRecords is not there or not complete.
+        """
+        return {data.dataset: _shards(data) for data in self.stores.values()}
+
+    def _data(self, dataset: str) -> DataConfig:
+        return next(data for data in self.stores.values() if data.dataset == dataset)
+
+    def resolved_config(self, name: str) -> str:
+        """Return a run's complete configuration as JSON, for config.json beside its results."""
+        settings = {
+            "experiment": self.experiment.name,
+            "name": name,
+            "folds": self.experiment.folds,
+            "run": self.runs[name].model_dump(mode="json"),
+        }
+        return json.dumps(settings, indent=1)
+
+    def job_options(self, job: str) -> str:
+        """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""
+        return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))
+
+
+def reader_of(data: DataConfig) -> str:
+    """Return the name of the reader of a data set."""
+    return data.reader.name if data.reader else CATALOG[data.dataset].reader
+
+
+def reader_json(data: DataConfig) -> str | None:
+    """Return what the experiment says of the reader, as the scripts take it."""
+    return data.reader.model_dump_json() if data.reader else None
+
+
+def _shards(data: DataConfig) -> list[str]:
+    if reader_of(data) != "tfrecord":
+        return []
+    folder = Path(data.source or "").expanduser()
+    if data.source is None or not folder.is_dir():
+        raise UserError(
+            f"data.source: must be the folder of the TFRecords of {data.dataset}, not {data.source}"
+        )
+    from nnlo_lib.data.readers.tfrecord import list_shards
+
+    return list_shards(folder)
+
+
+def _reader_option(data: DataConfig) -> list[str]:
+    told = reader_json(data)
+    return ["--reader", shlex.quote(told)] if told else []

@@ -1,0 +1,80 @@
+"""Resources of the jobs of a training rule, as Snakemake asks for them: functions of wildcards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.launch.crash_recovery import all_attempts
+from nnlo_lib.state.retry_policy import memory_for_next_attempt
+
+Wildcards = Any
+SITE_RESOURCES = tuple(RunResources(Run()).site)
+
+
+def site_resources_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the names of the site's resources that some of the runs ask for; the profile decides on the others."""
+    asked = [RunResources(run).site for run in runs]
+    return tuple(name for name in SITE_RESOURCES if any(site[name] for site in asked))
+
+
+@dataclass(frozen=True)
+class RuleResources:
+    """The `threads` and `resources` of a rule that trains.
+
+    Args:
+        run: returns the training of a job; raises FileNotFoundError if it is not known yet.
+        state: returns the training's `state/`.
+        site_names: the site's resources that the rule sets.
+    """
+
+    run: Callable[[Wildcards], Run]
+    state: Callable[[Wildcards], Path]
+    site_names: tuple[str, ...]
+
+    def threads(self, wildcards: Wildcards) -> int:
+        """Return the cores of a job; 1 if its training is not known yet, because Snakemake needs a number."""
+        try:
+            return RunResources(self.run(wildcards)).cores
+        except FileNotFoundError:
+            return 1
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """All that the experiment decides on."""
+        tasks = {"tasks": self._of_run("processes"), "nodes": self._of_run("nodes")}
+        return {**self._site, **tasks, **self._of_any_job}
+
+    @property
+    def single_process_resources(self) -> dict[str, Any]:
+        """The same for jobs of one process, which the Slurm plugin starts without `tasks`."""
+        return {**self._site, **self._of_any_job}
+
+    @property
+    def _of_any_job(self) -> dict[str, Any]:
+        return {
+            "cpus_per_task": self._of_run("threads_per_process"),
+            "runtime": self._of_run("runtime_min"),
+            "mem_mb": lambda wildcards, attempt: self._memory(wildcards, attempt),
+            "attempt": lambda wildcards, attempt: attempt,
+        }
+
+    @property
+    def _site(self) -> dict[str, Callable[[Wildcards], int | str]]:
+        return {name: self._of_site(name) for name in self.site_names}
+
+    def _of_site(self, name: str) -> Callable[[Wildcards], int | str]:
+        return lambda wildcards: RunResources(self.run(wildcards)).site[name]
+
+    def _of_run(self, name: str) -> Callable[[Wildcards], int]:
+        value: Callable[[RunResources], int] = attrgetter(name)
+        return lambda wildcards: value(RunResources(self.run(wildcards)))
+
+    def _memory(self, wildcards: Wildcards, attempt: int) -> int:
+        """Return the megabytes: more than asked if the training ran out of memory. attempt: Snakemake's."""
+        run = self.run(wildcards)
+        before = all_attempts(self.state(wildcards), run.parallel.ranks, ended=attempt > 1)
+        return memory_for_next_attempt(RunResources(run).memory_mb, before)

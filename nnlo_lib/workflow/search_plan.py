@@ -1,0 +1,139 @@
+"""What the rules of a search ask: whether it has ended, and what its trainings are and need."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config import Experiment, JobSpec, Run
+from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.study.storage import search_folder
+from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trial, read_trials
+from nnlo_lib.search.study.trial_run import format_point, trial_run
+from nnlo_lib.workflow.plan import BEST_RUN
+from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
+
+SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resources.account")
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """The answers that the rules of a search take their parameters and resources from."""
+
+    experiment: Experiment
+    has_ended: bool
+
+    @classmethod
+    def of(cls, experiment: Experiment, leads: bool) -> "SearchPlan":
+        """Plan a search; leads: in the process that decides, not in that of a job.
+
+        Raises UserError if a file of it is damaged, or if it was begun with other settings.
+        """
+        folder = search_folder(experiment)
+        if SearchPaths(folder).settings.exists():
+            freeze_or_verify_settings(folder, experiment)
+        return cls(experiment, leads and _has_ended(experiment, folder))
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the search."""
+        return search_folder(self.experiment)
+
+    @property
+    def best(self) -> Path:
+        """Folder of the run that the search ends with."""
+        return self.folder.with_name(BEST_RUN)
+
+    @property
+    def end_conditions(self) -> str:
+        """What decides when it ends, and may be changed."""
+        assert self.experiment.search is not None
+        return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
+
+    @property
+    def trial_resources(self) -> RuleResources:
+        """What the training of a trial's fold needs."""
+        return RuleResources(self._leaf_run, self._leaf_state, self._site_resources)
+
+    @property
+    def retraining_resources(self) -> RuleResources:
+        """What the best trial needs, once it is known."""
+        return RuleResources(self._best_run, self._best_state, self._site_resources)
+
+    @property
+    def _site_resources(self) -> tuple[str, ...]:
+        """Names of what the base or some trial may ask of the site; the rest is left to the profile."""
+        space = self.experiment.search.space if self.experiment.search else {}
+        searched = any(key in space for key in SEARCHED_SITE_KEYS)
+        return SITE_RESOURCES if searched else site_resources_of([self.experiment])
+
+    @property
+    def model_files(self) -> list[str]:
+        """Files that layers and initial weights of some trial are read from."""
+        models = (
+            self.experiment.model.model_copy(update={"name": name, "weights": weights})
+            for name in self._values("name")
+            for weights in self._values("weights")
+        )
+        return sorted({file for model in models for file in model.input_files})
+
+    def _values(self, key: str) -> tuple[Any, ...]:
+        """Return what a key of the model may be."""
+        assert self.experiment.search is not None
+        searched = self.experiment.search.space.get(f"model.{key}")
+        base = getattr(self.experiment.model, key)
+        return (base, *(searched.choice or (searched.constant,))) if searched else (base,)
+
+    def point(self, trial: str) -> str:
+        """Return what is tried, for a person."""
+        return format_point(read_trial(self.folder, int(trial)).point)
+
+    def resolved_best(self) -> str:
+        """Return the best's complete configuration as JSON. Raises UserError if no trial came to anything."""
+        from nnlo_lib.search.results.best import best_run
+
+        run = best_run(self.folder).model_dump(mode="json")
+        settings = {"experiment": self.experiment.name, "name": BEST_RUN, "folds": 1, "run": run}
+        return json.dumps(settings, indent=1)
+
+    def _leaf_run(self, wildcards: Wildcards) -> Run:
+        return self._trial_run(int(wildcards.trial))
+
+    @cached_property
+    def _trial_run(self) -> Callable[[int], Run]:
+        return cache(partial(_run, self))
+
+    def _leaf_state(self, wildcards: Wildcards) -> Path:
+        return SearchPaths(self.folder).fold(int(wildcards.trial), int(wildcards.fold)).state.folder
+
+    def _best_run(self, _: Wildcards) -> Run:
+        path = ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
+        with open(str(path)) as file:  # no Path: Snakemake compares the name in the error with its own
+            return Run.model_validate(json.load(file)["run"])
+
+    def _best_state(self, wildcards: Wildcards) -> Path:
+        job = JobSpec(run=BEST_RUN, seed=int(wildcards.seed))
+        return ExperimentPaths(self.experiment.name).job(job).state.folder
+
+
+def _run(plan: SearchPlan, trial: int) -> Run:
+    """Return the training of a trial; the base where the point makes none, which the leaf then says."""
+    try:
+        return trial_run(plan.experiment, read_trial(plan.folder, trial).point)
+    except UserError:
+        return plan.experiment
+
+
+def _has_ended(experiment: Experiment, folder: Path) -> bool:
+    """Tell whether this very search has come to its end before."""
+    try:
+        ended = Experiment.model_validate(json.loads(SearchPaths(folder).ended.read_text()))
+    except (OSError, ValueError):
+        return False
+    decisions = decisions_in_order(read_trials(folder))
+    done = bool(decisions) and all(read_result(folder, decision.task) for decision in decisions)
+    return done and ended.search == experiment.search

@@ -1,0 +1,103 @@
+"""Train on the virtual machine, and tabulate virtual time and bytes until a metric is reached."""
+
+from collections.abc import Iterator, Sequence
+
+from nnlo_lib.config import Experiment, JobSpec
+from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.workflow.single_run import run_single_training
+
+HistoryRow = dict[str, str]
+TABLE_HEADINGS = (
+    "run",
+    "ranks",
+    "final",
+    "time to target",
+    "bytes to target",
+    "time",
+    "bytes",
+    "messages",
+    "wait",
+)
+
+
+def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
+    """Run each of the runs; print time and bytes until the first validation metric is `target`, in virtual time.
+
+    Without a target it is the best that all runs reach. Of folds, the first is run.
+    """
+    metric = f"val_{metric_column(next(iter(experiment.metrics), 'loss'))}"
+    _refuse_unmeasured(experiment, names, metric)
+    outcomes, fold = [], 0 if experiment.folds > 1 else None
+    for name in names:
+        status = run_single_training(experiment, name, seed, fold, "mpiexec")
+        if status:
+            return status
+        outcomes.append(
+            FinishedRun(ExperimentPaths(experiment.name).job(JobSpec(run=name, seed=seed, fold=fold)).folder)
+        )
+    bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
+    goal = _best(metric, bests, worst=True) if target is None else target
+    print(f"\nvirtual time until {metric} is {goal:.4f}; bytes and messages of all ranks together\n")
+    print("\n".join(_table([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)])))
+    return 0
+
+
+def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:
+    """Refuse runs that would end without the metric that all are compared by."""
+    for name in names:
+        run = experiment.variants[name]
+        if run.data.validation == 0 and experiment.folds == 1:
+            raise UserError(f"nothing is validated in {name}: set data.validation")
+        if metric.removeprefix("val_") not in run.measured:
+            raise UserError(
+                f"{name} does not measure {metric}, by which runs are compared: add it to metrics"
+            )
+
+
+def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
+    """Return the best of some values of a metric, or the worst."""
+    return max(values) if (better_direction(metric) == "larger") != worst else min(values)
+
+
+def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
+    """Return the first row of the history in which a metric is as good as the target."""
+    values = [(row, float(row[metric])) for row in run.history_text]
+    return next((row for row, value in values if _best(metric, [value, target]) == value), None)
+
+
+def _table_row(run: FinishedRun, metric: str, target: float) -> tuple[str, ...]:
+    summary, last, reached = run.summary, run.history_text[-1], _first_row_reaching(run, metric, target)
+    seconds, messages = summary["seconds"], summary["messages_sent"]
+    return (
+        run.run,
+        str(summary["ranks"]),
+        f"{float(last[metric]):.4f}",
+        f"{float(reached['seconds']):.2f} s" if reached else "never",
+        _bytes(reached["bytes"]) if reached else "-",
+        f"{float(last['seconds']):.2f} s",
+        _bytes(last["bytes"]),
+        f"{sum(messages.values()):,}",
+        f"{seconds['wait'] / seconds['total']:.0%}",
+    )
+
+
+def _bytes(count: str) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )

@@ -1,0 +1,52 @@
+"""One training of an experiment with everything it needs, without Snakemake."""
+
+import json
+import sys
+from pathlib import Path
+
+from nnlo_lib.config import Experiment, JobSpec
+from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+
+def run_single_training(experiment: Experiment, name: str, seed: int, fold: int | None, launcher: str) -> int:
+    """Fetch and convert what is missing, train, evaluate; return the exit status.
+
+    Files lie where the workflow puts them, so that either can go on where the other stopped.
+    """
+    task = prepare_task(experiment, name, seed, fold)
+    with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
+        part.write_text(Plan.of(experiment).resolved_config(name))
+    status = train_task(task, LaunchOptions(launcher))
+    if status == 0:
+        _evaluate(task)
+    return status
+
+
+def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None, title: str = "") -> Task:
+    """Return one training, its data set fetched and converted; of folds, the first where none is given.
+
+    title: the experiment's folder below results/, where it is another than its name.
+    """
+    plan, title = Plan.of(experiment), title or experiment.name
+    run, manifest = plan.run(name), Path(plan.manifest(name))
+    if not manifest.exists():
+        prepare_dataset(run.data, manifest.parent)
+    fold = fold or 0 if experiment.folds > 1 else fold
+    folder = ExperimentPaths(title).job(JobSpec(run=name, seed=seed, fold=fold)).folder
+    return Task(title, name, run, seed, fold, experiment.folds, manifest, folder)
+
+
+def _evaluate(task: Task) -> None:
+    from nnlo_lib.train.evaluation.evaluate import evaluate_model
+
+    output = task.paths.evaluation
+    evaluate_model(task.run, task.manifest, task.paths.model, output)
+    report = json.loads(output.read_text())
+    figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
+    print(f"test ({report['samples']:,} samples): {figures}\nresults in {task.folder}/", file=sys.stderr)

@@ -1,0 +1,395 @@
+"""Compression: payloads against a few lines of numpy, contraction, error feedback, and sums over ranks."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from helpers.compressed_allreduce_programs import CASES, KINDS, SEED, STEPS, make, plain_sums, sums, vector
+from helpers.run_on_ranks import on_ranks
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hn
+
+from nnlo_lib.comm.compression.bit_packing import pack, packed_size, unpack
+from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
+from nnlo_lib.comm.compression.powersgd import PowerSGD
+from nnlo_lib.comm.compression.qsgd import QSGD
+from nnlo_lib.comm.compression.sign import Sign
+from nnlo_lib.comm.compression.sparse import RandomK, TopK
+from nnlo_lib.core.rng import derive_seed
+
+LOSSY = [kind for kind in KINDS if kind != "none"]
+EVERY = pytest.mark.parametrize("kind", KINDS)
+NUMBERS = st.floats(-1e5, 1e5, width=32)
+vectors = st.sampled_from([np.float32, np.float64]).flatmap(
+    lambda dtype: hn.arrays(dtype, st.integers(1, 70), elements=NUMBERS)
+)
+examples = settings(max_examples=60, deadline=None)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As ranks have: sums of many threads round otherwise, and small ones wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def through(compressor, v, step=0, rank=0):
+    """Return decode(encode(v)) as numpy; check the payload on the way."""
+    tensor = torch.from_numpy(v.copy())
+    payload = compressor.encode(tensor, step, rank)
+    assert payload.dtype == torch.uint8
+    assert payload.is_contiguous()
+    assert payload.shape == (compressor.size(tensor),)
+    assert np.array_equal(tensor.numpy(), v), "encoding leaves the vector as it was"
+    decoded = torch.full_like(tensor, np.nan)
+    compressor.decode(payload, decoded)
+    return decoded.numpy()
+
+
+def squared(v):
+    return float(np.sum(v.astype(np.float64) ** 2))
+
+
+def generator(step=0, rank=0):
+    return torch.Generator().manual_seed(derive_seed(SEED, "compression", rank, step))
+
+
+def kept(v):
+    return max(1, round(0.1 * v.size))
+
+
+# Each against an independent computation.
+
+
+@examples
+@given(vectors)
+def test_none_is_the_identity_without_a_copy(v):
+    assert np.array_equal(through(make("none"), v), v)
+    tensor = torch.from_numpy(v)
+    assert make("none").encode(tensor, 0, 0).data_ptr() == tensor.data_ptr()
+
+
+@examples
+@given(vectors)
+def test_fp16(v):
+    expected = np.clip(v, -65504, 65504).astype(np.float32).astype(np.float16)
+    assert np.array_equal(through(make("fp16"), v), expected.astype(v.dtype))
+
+
+@examples
+@given(vectors)
+def test_bf16(v):
+    bits = v.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    assert np.array_equal(
+        through(make("bf16"), v), rounded.astype(np.uint32).view(np.float32).astype(v.dtype)
+    )
+
+
+@examples
+@given(vectors)
+def test_top_k(v):
+    decoded = through(make("top_k"), v)
+    assert np.all((decoded == v) | (decoded == 0))
+    largest = np.sort(np.abs(v))[::-1][: kept(v)]
+    assert np.array_equal(np.sort(np.abs(decoded))[::-1][: kept(v)], largest)
+    assert np.count_nonzero(decoded) <= kept(v)
+
+
+@examples
+@given(vectors, st.integers(0, 2**40), st.integers(0, 1000))
+def test_random_k(v, step, rank):
+    expected = np.zeros_like(v)
+    places = torch.randperm(v.size, generator=generator(step, rank)).numpy()[: kept(v)]
+    expected[places] = v[places]
+    assert np.array_equal(through(make("random_k"), v, step, rank), expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("bits", "bucket"), [(2, 16), (3, 1), (4, 7), (5, 1000), (8, 64)])
+@examples
+@given(v=vectors)
+def test_qsgd(bits, bucket, v):
+    s, d = 2 ** (bits - 1) - 1, min(bucket, v.size)
+    padded = np.pad(v.astype(np.float64), (0, -v.size % d)).reshape(-1, d)
+    draws = torch.rand(padded.shape, generator=generator()).numpy()
+    norms = np.linalg.norm(padded, axis=1, keepdims=True)
+    heights = s * np.abs(padded) / np.where(norms > 0, norms, 1)
+    tau = 1 + min(d / s**2, d**0.5 / s)
+    levels = np.clip(np.floor(heights + draws), 0, s)
+    expected = (norms * np.sign(padded) * levels / s / tau).reshape(-1)[: v.size]
+    ties = (np.abs(heights + draws - np.rint(heights + draws)) < 1e-5).reshape(-1)[: v.size]
+    decoded = through(QSGD(bits, bucket, SEED), v)
+    np.testing.assert_allclose(decoded[~ties], expected[~ties], rtol=1e-5, atol=1e-40)
+
+
+@pytest.mark.long
+@examples
+@given(vectors)
+def test_sign(v):
+    scale = np.mean(np.abs(v.astype(np.float64)))
+    np.testing.assert_allclose(
+        through(make("sign"), v), np.where(v < 0, -scale, scale), rtol=1e-6, atol=1e-44
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("values", [1, 2, 3, 16, 60, 1003])
+def test_powersgd(dtype, values):
+    rows = int(np.ceil(np.sqrt(values)))
+    columns = int(np.ceil(values / rows))
+    rank, compressor = min(2, columns), make("powersgd")
+    q = torch.randn((columns, rank), generator=generator(), dtype=torch.float64).numpy()
+    for step in range(4):
+        v = np.random.Generator(np.random.PCG64(step)).normal(size=values).astype(dtype)
+        m = np.pad(v.astype(np.float64), (0, rows * columns - values)).reshape(rows, columns)
+        p = np.linalg.qr(m @ q)[0]
+        q = m.T @ p
+        tolerance = 1e-3 if dtype == np.float32 else 1e-9
+        np.testing.assert_allclose(
+            through(compressor, v, step), (p @ q.T).reshape(-1)[:values], atol=tolerance
+        )
+
+
+# What the papers promise.
+
+
+@pytest.mark.long
+@EVERY
+@examples
+@given(v=vectors)
+@example(v=np.zeros(1, np.float32))
+@example(v=np.zeros(9, np.float64))
+@example(v=np.full(65, 1e-42, np.float32))
+def test_no_payload_is_worse_than_none_and_zero_stays_zero(kind, v):
+    """|C(v) - v| <= |v| on every draw; QSGD promises it for the mean only."""
+    compressor = make(kind)
+    for step in range(2):
+        decoded = through(compressor, v, step)
+        assert np.all(np.isfinite(decoded))
+        if not kind.startswith("qsgd"):
+            assert squared(decoded - v) <= squared(v) * (1 + 1e-5) + 1e-80
+    assert not np.any(through(compressor, np.zeros_like(v), 2))
+
+
+@pytest.mark.long
+@examples
+@given(vectors)
+def test_deterministic_contraction(v):
+    total = squared(v)
+    assert squared(through(make("top_k"), v) - v) <= (1 - kept(v) / v.size) * total * (1 + 1e-9) + 1e-80
+    l1 = float(np.sum(np.abs(v.astype(np.float64))))
+    np.testing.assert_allclose(
+        squared(through(make("sign"), v) - v), total - l1**2 / v.size, rtol=1e-4, atol=1e-5 * total + 1e-80
+    )
+    assert squared(through(make("bf16"), v) - v) <= 2.0**-16 * total + 1e-80
+
+
+def draws(compressor, v, count=2000):
+    return np.stack([through(compressor, v, step) for step in range(count)])
+
+
+V = np.random.Generator(np.random.PCG64(3)).normal(size=30)
+
+
+def test_random_k_is_unbiased_up_to_its_scale_and_contracts():
+    sample = draws(RandomK(0.1, SEED), V)
+    np.testing.assert_allclose(sample.mean(axis=0) * 30 / 3, V, atol=5 * np.abs(V).max() * np.sqrt(10 / 2000))
+    error = np.mean(np.sum((sample - V) ** 2, axis=1))
+    np.testing.assert_allclose(error, (1 - 3 / 30) * squared(V), rtol=0.02)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("bits", "bucket"), [(2, 8), (2, 512), (4, 512), (8, 16)])
+def test_qsgd_is_unbiased_up_to_tau_and_contracts(bits, bucket):
+    compressor = QSGD(bits, bucket, SEED)
+    tau = compressor.tau(torch.from_numpy(V))
+    sample = draws(compressor, V) * tau
+    scatter = sample.std(axis=0) / np.sqrt(len(sample))
+    assert np.all(np.abs(sample.mean(axis=0) - V) <= 5 * scatter + 1e-12)
+    variance = np.mean(np.sum((sample - V) ** 2, axis=1))
+    assert variance <= (tau - 1) * squared(V)  # lemma 3.1
+    error = np.mean(np.sum((sample / tau - V) ** 2, axis=1))
+    assert error <= (1 - 1 / tau) * squared(V)
+
+
+def test_powersgd_contracts_after_its_subspace_was_lost():
+    """M moves to a column that Q, left by the step before, does not see."""
+    first, second = np.zeros(16), np.zeros(16)
+    first[0], second[15] = 1.0, 1.0
+    compressor = PowerSGD(1, SEED)
+    np.testing.assert_allclose(through(compressor, first, 0), first, atol=1e-12)
+    np.testing.assert_allclose(through(compressor, second, 1), second, atol=1e-12)
+
+
+def test_powersgd_tracks_a_fixed_matrix_of_its_rank_exactly():
+    generator = np.random.Generator(np.random.PCG64(5))
+    v = (generator.normal(size=(9, 2)) @ generator.normal(size=(2, 9))).reshape(-1)
+    np.testing.assert_allclose(through(PowerSGD(2, SEED), v), v, atol=1e-10)
+
+
+@EVERY
+def test_payloads_are_replayable(kind):
+    v = torch.from_numpy(V)
+    payloads = {
+        (step, rank): bytes(make(kind).encode(v, step, rank).numpy()) for step in (0, 1) for rank in (0, 1)
+    }
+    assert all(bytes(make(kind).encode(v, *key).numpy()) == payload for key, payload in payloads.items())
+    if kind in ("random_k", "qsgd-5", "powersgd"):
+        assert len(set(payloads.values())) == 4
+
+
+def test_sizes_in_closed_form():
+    v = torch.empty(1003)
+    sizes = {kind: make(kind).size(v) for kind in KINDS}
+    assert sizes == {
+        "none": 4 * 1003, "fp16": 2 * 1003, "bf16": 2 * 1003, "top_k": 100 * 8, "random_k": 16 + 100 * 4,
+        "qsgd-2": 63 * 4 + 126 * 2, "qsgd-5": 2 * 4 + 126 * 5, "qsgd-8": 16 * 4 + 126 * 8,
+        "sign": 4 + 126, "powersgd": 2 * (32 + 32) * 4,
+    }  # fmt: skip
+
+
+@examples
+@given(st.integers(1, 8).flatmap(lambda b: st.tuples(st.just(b), st.lists(st.integers(0, 2**b - 1)))))
+def test_bits_are_packed_lowest_first(drawn):
+    bits, codes = drawn
+    packed = pack(torch.tensor(codes, dtype=torch.uint8), bits)
+    expected = sum(code << (bits * place) for place, code in enumerate(codes))
+    assert bytes(packed.numpy()) == expected.to_bytes(packed_size(len(codes), bits), "little")
+    assert unpack(packed, bits, len(codes)).tolist() == codes
+
+
+# Error feedback.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@EVERY
+def test_what_was_sent_and_the_residual_are_what_came_in(kind, dtype):
+    feedback = ErrorFeedback(make(kind), 0)
+    received, came_in, decoded = np.zeros(1003), np.zeros(1003), vector(0, 0, dtype, 1003)
+    for step in range(200):
+        v = vector(0, step, dtype, 1003) * (1 + step % 7)
+        feedback.compressor.decode(feedback.encode(v), decoded)
+        received, came_in = received + decoded.double().numpy(), came_in + v.double().numpy()
+    residual = feedback.residual.double().numpy() if kind in LOSSY else 0
+    assert kind in LOSSY or not feedback.residual.numel()
+    scale = np.abs(received).max() + np.abs(residual).max()
+    np.testing.assert_allclose(
+        received + residual, came_in, atol=scale * (1e-4 if dtype == "float32" else 1e-12)
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", LOSSY)
+def test_the_residual_stays_bounded(kind):
+    """It would grow under a compressor that does not contract: QSGD at two bits without tau, say."""
+    feedback, norms = ErrorFeedback(make(kind), 0), []
+    for step in range(600):
+        feedback.encode(vector(0, step, "float64", 200))
+        norms.append(float(feedback.residual.norm()))
+    assert max(norms[300:]) < 1.5 * max(norms[:300])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_sender_sends_the_same_bytes(kind):
+    def payloads(feedback, steps):
+        return [bytes(feedback.encode(vector(0, step, "float32", 50)).numpy()) for step in steps]
+
+    straight = payloads(ErrorFeedback(make(kind), 0), range(6))
+    first, second = ErrorFeedback(make(kind), 0), ErrorFeedback(make(kind), 0)
+    assert payloads(first, range(3)) == straight[:3]
+    second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
+    assert payloads(second, range(3, 6)) == straight[3:]
+    fresh = ErrorFeedback(make(kind), 0)
+    fresh.load_state(ErrorFeedback(make(kind), 0).state())
+    assert payloads(fresh, range(6)) == straight
+
+
+def test_every_step_draws_anew():
+    feedback, seen = ErrorFeedback(make("random_k"), 0), set()
+    for _ in range(100):
+        decoded = torch.empty(30)
+        feedback.compressor.decode(feedback.encode(torch.ones(30)), decoded)
+        seen |= set(decoded.nonzero().view(-1).tolist())
+    assert seen == set(range(30))
+
+
+def descend(send, steps=4000, lr=0.02):
+    """SGD on f(x) = <a, x>^2 + <b, x>^2, a and b in turn; return the path.
+
+    Karimireddy et al. 2019, counterexample 3: sign(a) = -sign(b), so signs alone never change x_1 + x_2.
+    """
+    a = torch.tensor([[1.5, -0.5], [-0.5, 1.5]], dtype=torch.float64)
+    x, path = torch.ones(2, dtype=torch.float64), []
+    for step in range(steps):
+        row = a[step % 2]
+        x = x - lr * send(2 * (row @ x) * row)
+        path.append(x)
+    return path
+
+
+@pytest.mark.long
+def test_error_feedback_converges_where_sign_alone_stalls():
+    feedback, decoded = ErrorFeedback(Sign(), 0), torch.empty(2, dtype=torch.float64)
+
+    def alone(g):
+        Sign().decode(Sign().encode(g, 0, 0), decoded)
+        return decoded.clone()
+
+    def fed_back(g):
+        feedback.compressor.decode(feedback.encode(g), decoded)
+        return decoded.clone()
+
+    assert all(abs(float(x.sum()) - 2) < 1e-9 for x in descend(alone))
+    assert float(descend(fed_back)[-1].norm()) < 1e-6
+
+
+# Sums over ranks.
+
+
+@functools.cache
+def summed(transport, ranks):
+    return on_ranks(sums, transport, ranks)
+
+
+@pytest.mark.parametrize("transport", ["simulated", "mpi"])
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_compressed_allreduce(transport, ranks, case):
+    kind, dtype, values = case
+    number = CASES.index(case)
+    results = [everything[number] for everything in summed(transport, ranks)]
+    senders = [ErrorFeedback(make(kind), rank) for rank in range(ranks)]
+    decoded = torch.empty(values, dtype=getattr(torch, dtype))
+    path = []
+    for step in range(STEPS):
+        total = torch.zeros_like(decoded)
+        for rank, sender in enumerate(senders):
+            sender.compressor.decode(sender.encode(vector(rank, step, dtype, values)), decoded)
+            total = total + decoded
+        path.append(total.tolist())
+    for result in results:
+        assert result["path"] == path
+        assert result["bytes"] == STEPS * (ranks - 1) * make(kind).size(decoded)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_both_transports_give_the_same_bits(ranks):
+    assert summed("simulated", ranks) == summed("mpi", ranks)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_without_compression_it_is_the_allreduce(dtype):
+    plain = on_ranks(plain_sums, "simulated", 4, dtype, 1003)
+    compressed = summed("simulated", 4)
+    assert [result[CASES.index(("none", dtype, 1003))]["path"] for result in compressed] == plain
+
+
+def test_top_k_of_everything_is_lossless():
+    v = vector(0, 0, "float32", 77).numpy()
+    assert np.array_equal(through(TopK(1.0), v), v)

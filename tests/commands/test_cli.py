@@ -1,0 +1,182 @@
+"""The command as a user types it."""
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.nnlo_command import REPOSITORY, nnlo, nnlo_process, refused
+from helpers.requires import absent
+
+HEAVY = {"torch", "pydantic", "numpy", "yaml", "h5py", "mpi4py", "sklearn", "pandas"}
+
+
+@pytest.mark.processes
+def test_help_is_there_at_once():
+    def seconds() -> float:
+        """Return the processor's time, which other tests beside this one do not lengthen much."""
+        start = os.times()
+        assert nnlo_process("--help").returncode == 0
+        end = os.times()
+        return end.children_user + end.children_system - start.children_user - start.children_system
+
+    assert statistics.median(seconds() for _ in range(5)) < 0.3
+
+
+@pytest.mark.processes
+def test_help_imports_nothing_heavy():
+    code = f"""
+import sys
+from nnlo_lib.cli import main
+sys.argv[1:] = ["--help"]
+try:
+    main()
+except SystemExit:
+    print(*{HEAVY!r}.intersection(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert "check" in done.stdout
+    assert done.stderr.split() == []
+
+
+@pytest.mark.processes
+def test_the_installed_command_is_this_one():
+    command = Path(sys.executable).parent / "nnlo"
+    if not command.exists():
+        absent("the package is not installed beside this python")
+    done = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout == nnlo_process("--help").stdout
+
+
+def test_check_of_the_default_experiment():
+    done = nnlo("check", "config/config.yaml")
+    assert done.returncode == 0
+    assert done.stdout == (
+        "config/config.yaml is fine: 6 trainings of allreduce (allreduce, 2 ranks), downpour (downpour, 3 ranks)\n"
+    )
+
+
+@pytest.mark.processes
+def test_check_does_not_need_torch(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    assert nnlo_process("check", "mine.yaml", folder=tmp_path).returncode == 0
+
+
+BAD = {
+    "unknown key": (b"name: x\ntrian: {}\n", "the experiment cannot run\n  mine.yaml:2: trian: unknown key"),
+    "impossible combination": (b"parallel:\n  ranks: 1\nalgorithm: {name: downpour}\n", "mine.yaml:2: parallel.ranks: "),
+    "not YAML": (b"name: [", "mine.yaml:1: this is not YAML: "),
+    "binary": (bytes(range(128, 256)), "mine.yaml:1: this is not YAML: "),
+    "no mapping": (b"- 1", "mine.yaml:1: an experiment is a mapping"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "told"), BAD.values(), ids=BAD)
+def test_bad_file_is_told_in_a_sentence(tmp_path, content, told):
+    (tmp_path / "mine.yaml").write_bytes(content)
+    assert told in refused(nnlo("check", "mine.yaml", folder=tmp_path))
+
+
+def test_absent_file_and_folder(tmp_path):
+    assert refused(nnlo("check", "no.yaml", folder=tmp_path)) == (
+        "cannot read the experiment file no.yaml: No such file or directory\n"
+    )
+    assert "Is a directory" in refused(nnlo("check", ".", folder=tmp_path))
+
+
+def test_bad_change():
+    told = refused(nnlo("check", "config/config.yaml", "--set", "train.epochs=0"))
+    assert "--set train.epochs=0: train.epochs: should be greater than or equal to 1" in told
+
+
+def test_run_that_is_not_there():
+    told = refused(nnlo("run", "config/config.yaml", "--run", "downpor"))
+    assert told == "config/config.yaml has no run 'downpor'; it has allreduce, downpour\n"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_reads_on(tmp_path, unbuffered):
+    """As behind `| head`."""
+    (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", "from nnlo_lib.cli import main; main()", "plan", "mine.yaml"],
+        cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(REPOSITORY)},
+        stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+@pytest.mark.parametrize(("more", "warned"), [("", True), (", folds: {k: 2}", False)])
+def test_a_test_split_that_chooses_is_told(tmp_path, command, more, warned):
+    (tmp_path / "mine.yaml").write_text(
+        f"data: {{validation: test}}\nsearch: {{space: {{train.batch_size: [8, 9]}}{more}}}\n"
+    )
+    done = nnlo(command, "mine.yaml", folder=tmp_path)
+    assert done.returncode == 0
+    assert ("nnlo: warning: data.validation: the test split chooses" in done.stderr) == warned
+
+
+@pytest.mark.parametrize("command", ["run", "simulate", "chaos"])
+def test_a_search_is_not_run(tmp_path, command):
+    (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
+    told = refused(nnlo(command, "mine.yaml", folder=tmp_path))
+    assert told == "this experiment is a search, without `runs:`: nnlo search FILE\n"
+
+
+@pytest.mark.processes
+def test_of_folds_the_first_is_simulated(tmp_path):
+    small = "model: {name: simplemlp, args: {hidden: 4}}\ntrain: {epochs: 1, batch_size: 500}\nparallel: {ranks: 2}\nfolds: 2\n"
+    (tmp_path / "mine.yaml").write_text(f"name: mine\n{small}")
+    done = nnlo_process("simulate", "mine.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "virtual time until val_accuracy is" in done.stdout
+    assert (tmp_path / "results/mine-simulated/allreduce/seed-0/fold-0/summary.json").exists()
+
+
+def test_runs_that_could_not_be_compared_are_not_simulated(tmp_path):
+    runs = "runs: {one: {}, other: {data: {validation: 0}}, third: {metrics: [cross_entropy]}}\n"
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nparallel: {{ranks: 2}}\n{runs}")
+    told = refused(nnlo("simulate", "mine.yaml", folder=tmp_path))
+    assert told == "nothing is validated in other: set data.validation\n"
+    told = refused(nnlo("simulate", "mine.yaml", "--set", "runs.other.data.validation=0.2", folder=tmp_path))
+    assert told.startswith("third does not measure val_accuracy, by which runs are compared")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.processes
+def test_bad_file_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "mine.yaml").write_text("train: {epochs: 0}\n")
+    refused(nnlo_process("run", "mine.yaml", folder=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("chekc", "x.yaml"), ("check",), ("run", "x.yaml", "--seed", "one")]
+)
+def test_wrong_usage(arguments):
+    done = nnlo(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: nnlo")
+
+
+def test_docs_check():
+    done = nnlo("docs", "--check")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_change_that_the_run_overrides_is_refused(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text("runs: {one: {parallel: {ranks: 1}}, two: {}}\n")
+    told = refused(nnlo("run", str(path), "--run", "one", "--set", "parallel.ranks=8", folder=tmp_path))
+    assert "runs.one.parallel.ranks says 1; use --set runs.one.parallel.ranks=8" in told
+    assert nnlo("check", str(path), "--set", "parallel.ranks=8", folder=tmp_path).returncode == 0

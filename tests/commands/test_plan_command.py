@@ -1,0 +1,106 @@
+"""What `nnlo plan` says, beside counts made by hand."""
+
+import re
+
+import pytest
+from helpers.synthetic_search import MadeUp
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.search.results.cost_estimate import expected
+from nnlo_lib.workflow.cost_table import cost_table
+
+SPACE = {"train.optimizer.lr": {"log_uniform": [1e-3, 1e-1]}}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def experiment(search=None, **settings):
+    whole = {"name": "made", **settings}
+    return Experiment.model_validate(
+        whole | ({"search": {"space": SPACE, **search}} if search is not None else {})
+    )
+
+
+def told(text, name):
+    """Return what is said behind a name at the start of a line."""
+    return next(
+        re.sub(" +", " ", line).partition(" ")[2] for line in text.splitlines() if line.startswith(name)
+    )
+
+
+def test_runs_of_an_experiment():
+    text = cost_table(experiment(seeds=[1, 2, 3], folds=2, resources={"runtime": 30}, parallel={"ranks": 4}))
+    assert told(text, "allreduce") == "6 4 4 0 3 h 12 -"
+
+
+def test_a_search_of_whole_trainings():
+    text = cost_table(
+        experiment({"trials": 10, "parallel": 5, "folds": {"k": 3}}, train={"epochs": 8}, seeds=[1, 2])
+    )
+    assert told(text, "jobs") == "30; each 2 ranks, 2 cores"
+    assert told(text, "epochs").startswith("240: 8 of each")
+    assert told(text, "at most") == "most 30 h of jobs, 6 h at 5 a time, 60 core hours"
+    assert told(text, "then").endswith("2 seeds: 2 h at most")
+    assert "allreduce" not in text
+    assert "budget" not in text
+
+
+def test_what_is_searched_may_ask_for_more_ranks():
+    space = {"parallel.ranks": {"choice": [2, 8]}, "resources.runtime": {"choice": [10, 60]}}
+    text = cost_table(experiment({"space": space, "trials": 3, "parallel": 3}))
+    assert told(text, "jobs") == "3; each 2 to 8 ranks, 2 to 8 cores"
+    assert told(text, "at most") == "most 3 h of jobs, 1 h at 3 a time, 24 core hours"
+
+
+def test_halving_by_hand():
+    """32 trials at 1 epoch, 10 to 3, 3 to 9, 1 to 27: 32 + 10*2 + 3*6 + 1*18 epochs."""
+    made = experiment({"trials": 32, "fidelity": {"name": "asha"}}, train={"epochs": 27})
+    found = expected(made, made.search)
+    assert (found.trials, found.jobs, found.epochs) == ({1: 32, 3: 10, 9: 3, 27: 1}, 46, 88)
+    whole = expected(made, made.search, 1)
+    assert (whole.jobs, whole.epochs) == (4 * 32, 27 * 32)
+
+
+@pytest.mark.parametrize("fidelity", ["full", "asha", "hyperband", "median"])
+@pytest.mark.parametrize("trials", [1, 7, 40])
+def test_no_more_is_expected_than_all(fidelity, trials):
+    made = experiment(
+        {"trials": trials, "fidelity": {"name": fidelity}, "folds": {"k": 2}}, train={"epochs": 10}
+    )
+    likely, most = expected(made, made.search), expected(made, made.search, 1)
+    assert most.epochs == trials * 2 * 10
+    assert 0 < likely.epochs <= most.epochs
+    assert sum(likely.trials.values()) * 2 == likely.jobs <= most.jobs
+    assert fidelity in cost_table(made) or fidelity == "full"
+
+
+def test_earlier_trials_tell_the_pace(tmp_path):
+    made = MadeUp(tmp_path, epochs=9, folds={"k": 2})
+    for _ in range(5):
+        made.trial(rungs=[3, 9])  # some 12 s for 9 epochs
+    line = told(cost_table(made.experiment), "measured")
+    assert "by the 5 trials so far" in line
+    pace = float(re.search(r"([\d.]+) s an epoch", line)[1])
+    assert 0.8 * 12 / 9 < pace < 1.2 * 12 / 9
+
+
+def test_a_budget_is_told():
+    text = cost_table(experiment({"budget": {"core_hours": 7}, "objective": {"target": 0.01}}))
+    assert told(text, "budget") == "no new trial after 7 core hours or a trial of val_loss 0.01"
+
+
+def test_a_finite_space_has_no_more_trials_than_points():
+    """Two batch sizes, of which one has momentum: 1 + 3 points; ranges in a grid have levels."""
+    momentum = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
+    finite = {"train.batch_size": [8, 16], "train.optimizer.momentum": momentum}
+    text = cost_table(experiment({"space": finite, "trials": 20}))
+    assert told(text, "search").startswith("4 trials, all that the space has, by forest")
+    assert told(text, "jobs").startswith("4; ")
+    text = cost_table(experiment({"space": SPACE, "method": {"name": "grid", "levels": 3}, "trials": 20}))
+    assert told(text, "jobs").startswith("3; ")
+    assert told(cost_table(experiment({"space": finite, "trials": 4})), "search").startswith(
+        "4 trials by forest"
+    )

@@ -1,0 +1,190 @@
+"""Commands of the seeds, imported, really train: on real images where there are any, for some steps."""
+
+import csv
+import gzip
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from helpers.repository_copy import REPOSITORY, environment
+from helpers.requires import absent
+
+from nnlo_lib.compat.importers.translate import translate
+
+pytestmark = pytest.mark.slow
+KERAS = REPOSITORY / "tests/models/keras/mnist_keras2.json"
+SHORT = ("train.epochs=1", "train.steps_per_epoch=20")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Return a folder that all tests run in, so that data are converted once."""
+    return tmp_path_factory.mktemp("imported")
+
+
+@pytest.fixture
+def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
+    """Return a function that imports words, trains what comes out with changes, and gives the last row of its history."""
+    monkeypatch.chdir(folder)
+
+    def last(words: str, *changes: str, command: str = "run") -> dict[str, float]:
+        Path("imported.yaml").write_text(translate([words]))
+        nnlo = [str(Path(sys.executable).with_name("nnlo")), command, "imported.yaml"]
+        options = [word for change in (*SHORT, *changes) for word in ("--set", change)]
+        done = subprocess.run(
+            [*nnlo, *options], env=environment(), capture_output=True, text=True, timeout=200, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        newest = max(Path("results").glob("*/*/*/history.csv"), key=lambda path: path.stat().st_mtime_ns)
+        with newest.open(newline="") as file:
+            *_, row = csv.DictReader(file)
+        assert math.isfinite(float(row["val_loss"]))
+        return {key: float(value) for key, value in row.items()} | parameters(newest.parent)
+
+    return last
+
+
+def parameters(job: Path) -> dict[str, float]:
+    return {"parameters": json.loads((job / "summary.json").read_text())["model"]["parameters"]}
+
+
+@pytest.fixture
+def mnist(shared_data) -> tuple[str, ...]:
+    return (f"data.source={shared_data / 'mnist'}",)
+
+
+@pytest.fixture
+def cifar10(shared_data) -> tuple[str, ...]:
+    """Return changes for the archive with some of CIFAR-10, which is not the official one."""
+    source = shared_data / "cifar10/cifar-10-binary.tar.gz"
+    return "data.dataset=cifar10-small", "data.reader={name: cifar}", f"data.source={source}"
+
+
+NNLO = "mpirun -np 3 TrainingDriver --model {} --loss categorical_crossentropy --epochs 3"
+
+
+def test_nnlo_mnist(trained, mnist):
+    row = trained(NNLO.format("mnist"), *mnist)
+    assert row["parameters"] == 600_810
+    assert row["val_accuracy"] > 0.5
+
+
+def test_nnlo_lists(trained, lists):
+    row = trained(f"{NNLO.format('mnist')} {lists}", "train.batch_size=20")
+    assert row["parameters"] == 600_810
+    assert row["val_accuracy"] > 0.3
+
+
+def test_nnlo_cifar10(trained, cifar10):
+    assert trained(NNLO.format("cifar10"), *cifar10)["parameters"] == 1_916_266
+
+
+def test_mpi_learn_mnist(trained, lists, folder):
+    if find_spec("keras") is None:
+        absent("no Keras")
+    (folder / "mnist_arch.json").write_bytes(KERAS.read_bytes())
+    command = "mpirun -np 3 ./MPIDriver.py mnist_arch.json train_mnist.list test_mnist.list --loss categorical_crossentropy"
+    row = trained(f"{command} --epochs 3", "train.batch_size=20")
+    assert row["parameters"] == 600_810
+    assert row["val_accuracy"] > 0.3
+
+
+@pytest.fixture(scope="module")
+def lists(folder, shared_data) -> str:
+    """Write what NNLO's get_mnist.py did, HDF5 files of images (n, 28, 28, 1) and one-hot labels; return its options."""
+    import h5py
+
+    raw = shared_data / "mnist"
+    images = np.frombuffer(gzip.decompress((raw / "t10k-images-idx3-ubyte.gz").read_bytes())[16:], np.uint8)
+    labels = np.frombuffer(gzip.decompress((raw / "t10k-labels-idx1-ubyte.gz").read_bytes())[8:], np.uint8)
+    images, one_hot = images.reshape(-1, 28, 28, 1) / np.float32(255), np.eye(10, dtype="f4")[labels]
+    for name, numbers in {"train": range(3), "test": range(3, 4)}.items():
+        for number in numbers:
+            part = slice(400 * number, 400 * (number + 1))
+            with h5py.File(folder / f"mnist_{number}.h5", "w") as file:
+                file["features"], file["labels"] = images[part], one_hot[part]
+        (folder / f"{name}_mnist.list").write_text("".join(f"mnist_{number}.h5\n" for number in numbers))
+    return f"--train_data {folder}/train_mnist.list --val_data {folder}/test_mnist.list"
+
+
+PYDTNN = """
+mpirun -np 4 python3 -u benchmarks_CNN.py --model=simplecnn --dataset=mnist --test_as_validation=False --batch_size=64
+--validation_split=0.2 --num_epochs=50 --evaluate=True --optimizer=Adam --learning_rate=0.1
+--loss_func=categorical_accuracy,categorical_cross_entropy --lr_schedulers=early_stopping,reduce_lr_on_plateau
+--early_stopping_metric=val_categorical_cross_entropy --early_stopping_patience=10
+--reduce_lr_on_plateau_metric=val_categorical_cross_entropy --reduce_lr_on_plateau_factor=0.1
+--reduce_lr_on_plateau_patience=5 --reduce_lr_on_plateau_min_lr=0 --parallel=data --dtype=float32
+"""
+
+
+def test_pydtnn(trained, mnist):
+    row = trained(" ".join(PYDTNN.split()), *mnist, "parallel.ranks=2")
+    assert row["parameters"] == 202_458
+    assert row["val_accuracy"] > 0.3
+
+
+@pytest.mark.parametrize("rule", ["BSP", "EASGD"])
+def test_theano_mpi(trained, cifar10, folder, rule):
+    (folder / "session.cfg").write_text(
+        f"RULE={rule}\nMODELFILE=theanompi.models.cifar10\nMODELCLASS=Cifar10_model\nDEVICES=cuda0,cuda1\n"
+    )
+    row = trained("session.cfg", *cifar10, "parallel.gpus_per_rank=0", "train.steps_per_epoch=4")
+    assert row["parameters"] == 351_946
+    assert row["learning_rate"] == pytest.approx(0.02 * (1 / 2 + 1 / 2 * 3 / 20) if rule == "BSP" else 0.01)
+
+
+def test_wgan(trained, mnist, folder):
+    (folder / "gan.cfg").write_text(
+        "RULE=BSP\nMODELFILE=theanompi.models.lasagne_model_zoo.wgan\nMODELCLASS=WGAN\nDEVICES=cuda0,cuda1\n"
+    )
+    row = trained("gan.cfg", *mnist, "parallel.gpus_per_rank=0", "train.steps_per_epoch=4")
+    assert math.isfinite(row["val_distance"])
+
+
+def test_showers(trained, folder):
+    """On files as NNLO's get_3d.py wrote them, but of random showers."""
+    import h5py
+
+    random = np.random.default_rng(0)
+    for name in ("train", "test_1"):
+        cells = random.random((32, 25, 25, 25, 1), dtype="f4") ** 8
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["X"] = cells
+            labels = {"a": np.ones(32), "b": random.uniform(0.1, 5, 32), "c": cells.sum(axis=(1, 2, 3, 4))}
+            for key, values in labels.items():
+                file[f"y/{key}"] = values.astype("f4")
+        (folder / f"{name}_3d.list").write_text(f"{name}.h5\n")
+    row = trained(
+        "mpirun -tag-output -n 3 python3 MPIGDriver.py dummy.json train_3d.list test_1_3d.list --loss dummy --epochs 5 "
+        "--master-gpu --features-name X --labels-name y --tf --mode easgd  --worker-optimizer rmsprop "
+        "--checkpoint ganGP --checkpoint-int 1",
+        "train.batch_size=4", "train.steps_per_epoch=1",
+    )  # fmt: skip
+    assert math.isfinite(row["val_critic_loss"])
+
+
+def test_dinno(trained, mnist, folder):
+    rule = {
+        "alg_name": "dinno", "rho_init": 0.5, "rho_scaling": 1.0003, "outer_iterations": 20, "primal_iterations": 2,
+        "primal_optimizer": "adam", "primal_lr_start": 0.005, "primal_lr_finish": 0.0005, "lr_decay_type": "log",
+    }  # fmt: skip
+    settings = {
+        "experiment": {
+            "name": "digits", "data_split_type": "hetero", "loss": "NLL", "graph": {"num_nodes": 3, "type": "cycle"},
+            "model": {"num_filters": 3, "kernel_size": 5, "linear_width": 64},
+        },
+        "problem_configs": {
+            "problem1": {"problem_name": "dinno", "train_batch_size": 64, "optimizer_config": rule}
+        },
+    }  # fmt: skip
+    (folder / "digits.yaml").write_text(yaml.safe_dump(settings))
+    row = trained("digits.yaml", *mnist, command="simulate")
+    assert row["parameters"] == 28_440
+    assert row["val_accuracy"] > 0.25  # each has seen three or four classes itself

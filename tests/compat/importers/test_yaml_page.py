@@ -1,0 +1,78 @@
+"""What the page promises: every setting is live or a comment, and nothing that was given is left out."""
+
+import pytest
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
+from nnlo_lib.compat.importers.yaml_page import render_yaml
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.yaml_source import parse_yaml
+
+
+def read(draft: ExperimentDraft) -> tuple[Experiment, list[str]]:
+    text = render_yaml(draft, "command")
+    return Experiment.model_validate(parse_yaml(text, str)[0] or {}), [
+        line.strip() for line in text.splitlines()
+    ]
+
+
+def test_what_is_not_there_is_a_comment_with_its_key():
+    draft = ExperimentDraft("title")
+    draft.set("train.epochs", 3, "--epochs 3")
+    draft.set("train.telepathy", {"far": True}, "--telepathy", "nobody knows how")
+    draft.set("model", {"name": "no such model"}, "--model x", "it is not in the zoo")
+    experiment, lines = read(draft)
+    assert experiment.train.epochs == 3
+    assert (
+        lines[lines.index("# --telepathy: not here, because nobody knows how") + 1]
+        == "# telepathy: {far: true}"
+    )
+    assert "# model: {name: no such model}" in lines
+
+
+def test_what_is_there_after_all_is_live():
+    draft = ExperimentDraft("title")
+    draft.set("train.epochs", 3, "--epochs 3", "there was a time without epochs")
+    assert read(draft)[0].train.epochs == 3
+
+
+def test_only_what_differs_from_the_defaults():
+    draft = ExperimentDraft("title")
+    draft.set("train.batch_size", 64, "--batch 64")
+    draft.set("train.optimizer", {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "--optimizer sgd")
+    draft.set("algorithm", {"name": "easgd", "sync_every": 10, "elastic_force": 0.5}, "--mode easgd")
+    experiment, lines = read(draft)
+    assert experiment.algorithm.elastic_force == 0.5
+    assert [line for line in lines if not line.startswith("#")] == [
+        "algorithm: {name: easgd, elastic_force: 0.5}  # --mode easgd"
+    ]
+    assert any("--batch 64 (train.batch_size)" in line for line in lines)
+
+
+def test_nothing_is_left_out():
+    draft = ExperimentDraft("title")
+    table = {
+        "a": OptionSpec(int),
+        "b": flag_option("it is so"),
+        "c": flag_option(missing="nobody did it"),
+        "d": OptionSpec(key="name"),
+    }
+    draft.translate_options(ParsedOptions("prog", table, ["--a", "3", "--b", "--c", "--d=x"]))
+    experiment, lines = read(draft)
+    assert experiment.name == "x"
+    assert (
+        "#   - --a 3"
+        in lines[lines.index("# As it is here by default, or without effect beside the rest:") :]
+    )
+    assert "#   - --b: it is so" in lines
+    assert "#   - --c: not here, because nobody did it" in lines
+
+
+def test_what_cannot_be_is_refused():
+    draft = ExperimentDraft("title")
+    draft.set("train.epochs", 0, "--epochs 0")
+    with pytest.raises(
+        UserError, match=r"this cannot be an experiment: train.epochs: .* greater than or equal to 1"
+    ):
+        render_yaml(draft, "command")

@@ -1,0 +1,128 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from nnlo_lib.config import Experiment, Run, block_types, merge_settings, suggest_name
+from nnlo_lib.config.collective import AllReduceConfig
+from nnlo_lib.config.optimizer import AdamConfig, SGDConfig
+from nnlo_lib.config.parameter_server import DownpourConfig
+
+
+def run(**changes: object) -> Run:
+    return Run.model_validate(merge_settings(Run().model_dump(), changes))
+
+
+def experiment(**settings: object) -> Experiment:
+    return Experiment.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    ("block", "key"),
+    [(Experiment(), "name"), (Run().train, "epochs"), (SGDConfig(), "lr"), (Run().parallel, "ranks")],
+)
+def test_blocks_are_frozen(block, key):
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(block, key, 1)
+
+
+def test_every_default_is_valid_and_every_key_described():
+    assert experiment() == Experiment.model_validate(Experiment().model_dump())
+    seen = [Experiment]
+    for block in seen:
+        for key, field in block.model_fields.items():
+            assert field.description or key == "name", f"{block.__name__}.{key}"
+            seen += [inner for inner in block_types(field.annotation) if inner not in seen]
+        assert block.__doc__
+    assert {SGDConfig, AdamConfig, AllReduceConfig, DownpourConfig} <= set(seen)
+
+
+UNCHANGED = [{}, {"resources": {"runtime": 5, "mem_mb": 9, "partition": "gpu", "account": "me"}}]
+CHANGED = [
+    {"train": {"optimizer": {"lr": 0.5}}},
+    {"train": {"epochs": 11}},
+    {"train": {"optimizer": {"name": "adam"}}},
+    {"model": {"args": {"hidden": 3}}},
+    {"data": {"validation": 0.2}},
+    {"algorithm": {"name": "downpour"}},
+    {"parallel": {"ranks": 3}},
+    {"loss": "mse"},
+]
+
+
+def test_hash_tells_runs_apart_by_what_determines_the_result():
+    assert {run(**changes).hash for changes in UNCHANGED} == {Run().hash}
+    assert len({run(**changes).hash for changes in [{}, *CHANGED]}) == len(CHANGED) + 1
+
+
+def test_jobs_are_the_product_of_runs_seeds_and_folds():
+    varied = experiment(runs={"a": {}, "b": {}}, seeds=[3, 1], folds=2)
+    expected = itertools.product(["a", "b"], [3, 1], [0, 1])
+    assert [(job.run, job.seed, job.fold) for job in varied.jobs()] == list(expected)
+    assert next(varied.jobs()).path == "a/seed-3/fold-0"
+
+
+def test_without_folds_and_runs_there_is_the_base():
+    (job,) = experiment(algorithm={"name": "downpour"}).jobs()
+    assert (job.run, job.seed, job.fold, job.path) == ("downpour", 0, None, "downpour/seed-0")
+
+
+def test_variants_override_the_base():
+    varied = experiment(
+        train={"epochs": 3, "optimizer": {"name": "adam", "lr": 0.5, "beta1": 0.8}},
+        runs={
+            "same": {},
+            "slower": {"train": {"optimizer": {"lr": 0.1}}},
+            "again": {"train": {"optimizer": {"name": "adam", "lr": 0.1}}},
+            "other": {"train": {"optimizer": {"name": "sgd"}}},
+        },
+    )
+    optimizers = {name: variant.train.optimizer for name, variant in varied.variants.items()}
+    assert optimizers["same"] == AdamConfig(lr=0.5, beta1=0.8)
+    assert optimizers["slower"] == optimizers["again"] == AdamConfig(lr=0.1, beta1=0.8)
+    assert optimizers["other"] == SGDConfig()
+    assert {variant.train.epochs for variant in varied.variants.values()} == {3}
+
+
+LEAF = st.none() | st.integers() | st.lists(st.integers(), max_size=2)
+
+
+def block(*choices: str) -> st.SearchStrategy[dict[str, object]]:
+    """Draw blocks of one shape with any key left out; with `choices`, a name among them."""
+    inner = st.fixed_dictionaries({}, optional={"c": LEAF, "d": LEAF})
+    name = {"name": st.sampled_from(choices)} if choices else {}
+    return st.fixed_dictionaries({}, optional={"a": LEAF, "b": inner} | name)
+
+
+@given(block(), block(), block())
+def test_merging_is_associative_and_the_last_word_counts(base, middle, last):
+    assert merge_settings(merge_settings(base, middle), last) == merge_settings(
+        base, merge_settings(middle, last)
+    )
+    assert merge_settings(base, {}) == base
+    assert merge_settings({}, base) == base
+    assert merge_settings(merge_settings(base, last), last) == merge_settings(base, last)
+
+
+@given(block("x", "y"), block("x", "y"))
+def test_a_new_name_starts_its_block_afresh(base, changes):
+    merged = merge_settings({"outer": base, "kept": 1}, {"outer": changes})
+    assert merged["kept"] == 1
+    if "name" in changes and changes["name"] != base.get("name"):
+        assert merged["outer"] == changes
+    else:
+        assert set(merged["outer"]) == set(base) | set(changes)
+
+
+@given(block("x", "y"), block("x", "y"))
+def test_merging_leaves_both_sides_alone(base, changes):
+    before = repr((base, changes))
+    merge_settings({"outer": base}, {"outer": changes})
+    assert repr((base, changes)) == before
+
+
+def test_nearest_name_or_all():
+    assert suggest_name("epocs", ["epochs", "seeds"]) == "did you mean 'epochs'?"
+    assert suggest_name("zzz", ["seeds", "epochs"]) == "known: epochs, seeds"

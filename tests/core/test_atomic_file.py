@@ -1,0 +1,52 @@
+import os
+import stat
+
+import pytest
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+
+
+def test_the_name_appears_only_at_the_end(tmp_path):
+    path = tmp_path / "deep" / "file"
+    with atomic_write(path) as part:
+        part.write_text("new")
+        assert not path.exists()
+    assert path.read_text() == "new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_error_keeps_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(TypeError), atomic_write(path) as part:
+        part.write_text(b"new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_reaches_the_disk_before_the_name_does(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append((tmp_path / "file").exists()))
+    with atomic_write(tmp_path / "file"):
+        pass
+    assert flushed == [False]
+
+
+def test_refusal_of_the_file_system_is_the_users_to_mend(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with (
+        pytest.raises(UserError, match=r"cannot write .*file/below"),
+        atomic_write(tmp_path / "file" / "below"),
+    ):
+        pass
+
+
+def test_others_may_read_what_the_umask_lets_them(tmp_path):
+    old = os.umask(0o027)
+    try:
+        with atomic_write(tmp_path / "file"):
+            pass
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640

@@ -1,0 +1,119 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnlo_lib.data.loading.augment import Augment, center_crop
+
+RNG = np.random.default_rng(0)
+
+
+def images(count, height=6, width=8, channels=2):
+    """Every pixel differs from zero, so that what was filled in is told from what was there."""
+    return RNG.integers(1, 256, (count, channels, height, width), dtype=np.uint8)
+
+
+def windows(image, height, width):
+    """Every crop of an image, by brute force."""
+    return [
+        image[:, top : top + height, left : left + width]
+        for top in range(image.shape[1] - height + 1)
+        for left in range(image.shape[2] - width + 1)
+    ]
+
+
+def is_one_of(image, candidates):
+    return any(np.array_equal(image, candidate) for candidate in candidates)
+
+
+def test_flip_mirrors_left_and_right_with_the_probability_asked():
+    before = images(4000, 2, 3)
+    (after,) = Augment(flip=0.3, seed=1)((before.copy(),), 0, 0)
+    flipped = [np.array_equal(new, old[:, :, ::-1]) for new, old in zip(after, before, strict=True)]
+    kept = [np.array_equal(new, old) for new, old in zip(after, before, strict=True)]
+    assert all(np.logical_or(flipped, kept))
+    assert 0.27 < np.mean(np.logical_and(flipped, np.logical_not(kept))) < 0.33  # 4 standard deviations
+
+
+@pytest.mark.parametrize(
+    ("pad", "crop", "side"), [(0, 4, (4, 4)), (2, None, (6, 8)), (2, 5, (5, 5)), (0, 6, (6, 6))]
+)
+def test_crop_is_a_window_of_the_padded_image_at_any_place(pad, crop, side):
+    before = images(300)
+    (after,) = Augment(pad=pad, crop=crop, seed=1)((before.copy(),), 0, 0)
+    assert after.shape == (300, 2, *side)
+    places = set()
+    for new, old in zip(after, before, strict=True):
+        candidates = windows(np.pad(old, ((0, 0), (pad, pad), (pad, pad))), *side)
+        matches = [place for place, candidate in enumerate(candidates) if np.array_equal(new, candidate)]
+        assert matches
+        places.add(matches[0])
+    assert len(places) == len(candidates)  # every place occurs
+
+
+def test_window_keeps_a_square_and_moves_it():
+    before = images(400)
+    (after,) = Augment(window=3, window_probability=0.5, seed=1)((before.copy(),), 0, 0)
+    moved = 0
+    for new, old in zip(after, before, strict=True):
+        if np.array_equal(new, old):
+            continue
+        moved += 1
+        rows, columns = (np.flatnonzero((new != 0).any(axis=axes)) for axes in ((0, 2), (0, 1)))
+        assert (len(rows), len(columns)) == (3, 3)
+        assert is_one_of(new[:, rows[0] : rows[0] + 3, columns[0] : columns[0] + 3], windows(old, 3, 3))
+    assert 150 < moved < 250
+
+
+def test_a_window_larger_than_the_image_keeps_it_whole():
+    before = images(5)
+    (after,) = Augment(window=99, window_probability=1)((before.copy(),), 0, 0)
+    assert np.array_equal(after, before)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cuts=st.lists(st.integers(0, 40), max_size=5), epoch=st.integers(0, 9), start=st.integers(0, 10**6))
+def test_a_sample_is_changed_by_its_position_alone(cuts, epoch, start):
+    augment, before = Augment(0.5, 2, 5, 3, 0.5, seed=7), images(40)
+    (whole,) = augment((before.copy(),), epoch, start)
+    bounds = [0, *sorted(cuts), 40]
+    for low, high in pairwise(bounds):
+        (part,) = augment((before[low:high].copy(),), epoch, start + low)
+        assert np.array_equal(part, whole[low:high])
+
+
+def test_seeds_epochs_and_positions_draw_apart():
+    before = images(64)
+    drawn = {
+        Augment(0.5, 2, 5, seed=seed)((before.copy(),), epoch, start)[0].tobytes()
+        for seed in (0, 1) for epoch in (0, 1) for start in (0, 64)
+    }  # fmt: skip
+    assert len(drawn) == 8
+
+
+def test_draws_are_fixed_for_ever():
+    """What happens to a sample is part of what makes a run repeatable."""
+    pixels = np.arange(1, 65, dtype=np.uint8).reshape(1, 1, 8, 8).repeat(4, axis=0)
+    (after,) = Augment(flip=0.5, crop=2, seed=1)((pixels,), 3, 5)
+    assert after[:, 0].tolist() == FIXED
+
+
+FIXED = [[[18, 19], [26, 27]], [[42, 43], [50, 51]], [[3, 2], [11, 10]], [[10, 9], [18, 17]]]
+
+
+def test_other_inputs_and_other_types_pass():
+    table = RNG.normal(size=(4, 5))
+    floats = RNG.normal(size=(4, 1, 6, 6)).astype(np.float32)
+    same, cropped = Augment(crop=3)((table, floats), 0, 0)
+    assert same is table
+    assert (cropped.shape, cropped.dtype) == ((4, 1, 3, 3), np.float32)
+
+
+def test_centre_is_the_middle_and_leaves_smaller_ones_alone():
+    pixels = np.arange(2 * 1 * 5 * 6).reshape(2, 1, 5, 6)
+    (cut,) = center_crop((pixels,), 3)
+    assert np.array_equal(cut, pixels[:, :, 1:4, 1:4])
+    assert center_crop((pixels,), 9)[0].shape == pixels.shape
+    assert Augment(0.5, 2, 3)((pixels[:0],), 0, 0)[0].shape == (0, 1, 3, 3)

@@ -1,0 +1,117 @@
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnlo_lib.data.catalog import DIGITS
+from nnlo_lib.data.loading import loader as loading
+from nnlo_lib.data.loading import sampler as sampling
+from nnlo_lib.data.loading.augment import Augment
+from nnlo_lib.data.loading.loader import BatchLoader
+from nnlo_lib.data.loading.sampler import PartitionedSampler, SharedOrderSampler
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.split import Split
+
+AUGMENT = Augment(flip=0.5, pad=2, window=5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def split(digits_raw, tmp_path_factory) -> Split:
+    return Split(
+        convert(Conversion(DIGITS, digits_raw, tmp_path_factory.mktemp("store"), "hdf5", 100)), "test"
+    )
+
+
+@pytest.fixture(params=["at once", "ahead"])
+def when(request, monkeypatch):
+    """Read each batch when it is asked for, or ahead in a thread."""
+    monkeypatch.setattr(loading, "MIN_PREFETCH_BYTES", 1 << 20 if request.param == "at once" else 0)
+
+
+def same(batch, other):
+    assert (batch.index, batch.count, batch.global_count) == (other.index, other.count, other.global_count)
+    for one, two in (
+        (batch.ids, other.ids),
+        (batch.labels, other.labels),
+        *zip(batch.inputs, other.inputs, strict=True),
+    ):
+        assert np.array_equal(one, two)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("when")
+@pytest.mark.parametrize("augment", [None, AUGMENT])
+@settings(max_examples=15, deadline=None)
+@given(
+    samples=st.integers(8, 355), batch_size=st.integers(1, 70), workers=st.integers(1, 8),
+    epoch=st.integers(0, 99), own=st.booleans(), data=st.data(),
+)  # fmt: skip
+def test_resume_at_any_step_continues_the_same_sequence(
+    split, augment, samples, batch_size, workers, epoch, own, data
+):
+    worker = data.draw(st.integers(0, workers - 1), label="worker")
+    indices = np.arange(samples)
+    sampler = (
+        PartitionedSampler(np.array_split(indices, workers), batch_size, worker, 1)
+        if own
+        else SharedOrderSampler(indices, batch_size, workers, worker, 1)
+    )
+    loader = BatchLoader(split, sampler, augment)
+    start = data.draw(st.integers(0, loader.steps_per_epoch), label="start")
+    whole, rest = list(loader.epoch(epoch))[start:], list(loader.epoch(epoch, start))
+    assert len(whole) == len(rest) == loader.steps_per_epoch - start
+    for expected, batch in zip(whole, rest, strict=True):
+        same(batch, expected)
+
+
+@pytest.mark.usefixtures("when")
+def test_batch_holds_the_samples_of_its_ids(split):
+    for batch in BatchLoader(split, SharedOrderSampler(np.arange(355), 32, 2, 1, 5)).epoch(3):
+        (features,), labels = split.take(batch.ids)
+        assert batch.inputs[0].dtype == np.uint8
+        assert batch.inputs[0].shape == (batch.count, 1, 8, 8)
+        assert np.array_equal(batch.inputs[0], features)
+        assert np.array_equal(batch.labels, labels)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 7])
+def test_a_sample_is_changed_alike_whatever_the_number_of_workers(split, workers):
+    def changed(count):
+        team = [
+            BatchLoader(split, SharedOrderSampler(np.arange(355), 8, count, worker, 5), AUGMENT)
+            for worker in range(count)
+        ]
+        batches = [batch for loader in team for batch in loader.epoch(2)]
+        return {
+            int(i): image.tobytes()
+            for batch in batches
+            for i, image in zip(batch.ids, batch.inputs[0], strict=True)
+        }
+
+    assert changed(workers) == changed(1)
+
+
+@pytest.mark.usefixtures("when")
+def test_an_epoch_is_shuffled_once(split, monkeypatch):
+    made, shuffled = [], sampling.shuffled
+    monkeypatch.setattr(sampling, "shuffled", lambda *key: (made.append(key[-1]), shuffled(*key))[1])
+    loader = BatchLoader(split, SharedOrderSampler(np.arange(355), 32, 1, 0, 5))
+    for epoch in (7, 8):
+        list(loader.epoch(epoch))
+    assert made == [7, 8]
+
+
+def test_reading_ahead_changes_nothing_and_leaves_no_thread(split, monkeypatch):
+    loader = BatchLoader(split, SharedOrderSampler(np.arange(355), 32, 1, 0, 5), AUGMENT)
+    at_once = list(loader.epoch(0))
+    monkeypatch.setattr(loading, "MIN_PREFETCH_BYTES", 0)
+    for batch, expected in zip(loader.epoch(0), at_once, strict=True):
+        same(batch, expected)
+    early = loader.epoch(0)
+    next(early)
+    assert any(thread.name == "prefetch" for thread in threading.enumerate())
+    early.close()
+    assert not any(thread.name == "prefetch" for thread in threading.enumerate())

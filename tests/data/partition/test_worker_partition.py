@@ -1,0 +1,226 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nnlo_lib.config.data import (
+    ByClassPartitionConfig,
+    DirichletPartitionConfig,
+    IidPartitionConfig,
+    SortedPartitionConfig,
+)
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.partition.workers import assign_to_workers
+
+ANY_SCHEME = st.sampled_from([ByClassPartitionConfig(), SortedPartitionConfig()]) | st.builds(
+    DirichletPartitionConfig, alpha=st.floats(1e-300, 1e300)
+)
+ANY_LABELS = st.lists(st.integers(0, 12), min_size=1, max_size=300).map(np.array)
+
+
+def table(parts, labels):
+    """Count by hand: one Counter of classes for each worker."""
+    return [Counter(labels[part].tolist()) for part in parts]
+
+
+@pytest.mark.long
+@settings(max_examples=300)
+@given(ANY_LABELS, ANY_SCHEME, st.data())
+def test_each_sample_has_one_worker_and_each_worker_a_sample(labels, scheme, data):
+    train = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels))))
+    assume(len(train))
+    workers = data.draw(st.integers(1, len(train)))
+    parts = assign_to_workers(train, labels, workers, scheme, data.draw(st.integers(0, 2**64)))
+    assert len(parts) == workers
+    assert all(len(part) for part in parts)
+    assert all(np.all(np.diff(part) > 0) for part in parts)
+    assert sorted(np.concatenate(parts).tolist()) == train.tolist()
+
+
+@pytest.mark.long
+@settings(max_examples=300)
+@given(ANY_LABELS, st.data())
+def test_by_class_bounds(labels, data):
+    workers = data.draw(st.integers(1, len(labels)))
+    counts = table(
+        assign_to_workers(np.arange(len(labels)), labels, workers, ByClassPartitionConfig(), 1), labels
+    )
+    classes = sorted(set(labels.tolist()))
+    kinds = [len(count) for count in counts]
+    owners = {kind: [count[kind] for count in counts if kind in count] for kind in classes}
+    assert max(kinds) - min(kinds) <= (len(classes) % workers > 0 and workers < len(classes))
+    if workers <= len(classes):
+        assert all(len(shares) == 1 for shares in owners.values())
+    else:
+        assert set(kinds) == {1}
+        assert all(max(shares) - min(shares) <= 1 for shares in owners.values())
+    assert [kind for count in counts for kind in sorted(count)] == sorted(
+        kind for kind in classes for _ in owners[kind]
+    )
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.data())
+def test_by_class_has_the_least_largest_worker(sizes, data):
+    """Against all ways to say how many workers share each class."""
+    workers = data.draw(st.integers(len(sizes), min(sum(sizes), 9)).filter(lambda count: count >= len(sizes)))
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    parts = assign_to_workers(np.arange(len(labels)), labels, workers, ByClassPartitionConfig(), 0)
+
+    def best(sizes, workers):
+        if len(sizes) == 1:
+            return -(-sizes[0] // workers)
+        return min(
+            max(-(-sizes[0] // share), best(sizes[1:], workers - share))
+            for share in range(1, workers - len(sizes) + 2)
+        )
+
+    assert max(len(part) for part in parts) == best(sizes, workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5, 10])
+def test_by_class_is_dinno_where_dinno_loses_nothing(workers):
+    """DiNNO, dist_mnist_ex.py: node i has classes i * (10 // N) to (i + 1) * (10 // N) - 1."""
+    labels = np.random.default_rng(3).integers(0, 10, 500)
+    counts = table(assign_to_workers(np.arange(500), labels, workers, ByClassPartitionConfig(), 0), labels)
+    share = 10 // workers
+    assert [sorted(count) for count in counts] == [
+        list(range(node * share, (node + 1) * share)) for node in range(workers)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "classes"),
+    [
+        (3, [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+        (4, [[0, 1, 2], [3, 4], [5, 6, 7], [8, 9]]),
+        (9, [[0, 1], [2], [3], [4], [5], [6], [7], [8], [9]]),
+        (11, [[0], [1], [2], [3], [3], [4], [5], [6], [7], [8], [9]]),
+    ],
+)
+def test_by_class_loses_no_digit_where_dinno_does(workers, classes):
+    labels = np.repeat(np.arange(10), [9, 9, 9, 10, 9, 9, 9, 9, 9, 9])
+    counts = table(assign_to_workers(np.arange(91), labels, workers, ByClassPartitionConfig(), 0), labels)
+    assert [sorted(count) for count in counts] == classes
+
+
+@given(ANY_LABELS, st.data())
+def test_sorted_is_a_cut_of_the_stable_order(labels, data):
+    workers = data.draw(st.integers(1, len(labels)))
+    parts = assign_to_workers(
+        np.arange(len(labels)), labels, workers, SortedPartitionConfig(), data.draw(st.integers(0, 9))
+    )
+    by_label = sorted(range(len(labels)), key=lambda sample: (labels[sample], sample))
+    start = 0
+    for part in parts:
+        assert part.tolist() == sorted(by_label[start : start + len(part)])
+        start += len(part)
+    sizes = {len(part) for part in parts}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_sorted_gives_at_most_two_labels_to_ten_or_more_nodes():
+    """As DiNNO's scaling experiment on MNIST, for equal classes."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
+    for workers in range(10, 101):
+        counts = table(assign_to_workers(np.arange(600), labels, workers, SortedPartitionConfig(), 0), labels)
+        assert max(len(count) for count in counts) <= 2
+
+
+def shares(alpha, seed=5, workers=10, classes=10, size=2000):
+    """Draw once: (classes, workers), the share of each class that each worker has."""
+    labels = np.repeat(np.arange(classes), size)
+    parts = assign_to_workers(
+        np.arange(len(labels)), labels, workers, DirichletPartitionConfig(alpha=alpha), seed
+    )
+    return np.array([[np.sum(labels[part] == kind) for part in parts] for kind in range(classes)]) / size
+
+
+def test_large_alpha_is_even():
+    assert np.abs(shares(1e5) - 0.1).max() < 0.005
+
+
+def test_small_alpha_gives_a_class_to_one_worker():
+    for alpha in (1e-3, 1e-12, 1e-300):
+        assert np.median(shares(alpha).max(axis=1)) > 0.99
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 10.0])
+def test_moments_are_those_of_the_distribution(alpha):
+    """Mean 1/W; variance (1/W)(1 - 1/W) / (W alpha + 1), for 500 classes: errors of a few per cent."""
+    drawn = shares(alpha, workers=5, classes=500, size=400)
+    assert np.abs(drawn.mean(axis=0) - 0.2).max() < 0.06
+    assert drawn.var() == pytest.approx(0.2 * 0.8 / (5 * alpha + 1), rel=0.1)
+
+
+def test_number_of_samples_does_not_change_the_proportions():
+    """So that folds, and a set and its part, are divided alike."""
+    assert np.abs(shares(0.5, size=2000) - shares(0.5, size=20_000)).max() < 1.5 / 2000
+
+
+def test_workers_without_a_sample_get_one_of_the_largest():
+    counts = shares(1e-300, workers=50, size=2000) * 2000
+    sizes = counts.sum(axis=0)
+    assert sizes.min() == 1
+    assert sizes.sum() == 20_000
+    assert np.sum(sizes > 1) <= 10  # the owners of the ten classes
+    assert sizes.max() >= 2000
+
+
+@pytest.mark.parametrize("scheme", [ByClassPartitionConfig(), DirichletPartitionConfig(alpha=0.5)])
+def test_seed_decides(scheme):
+    labels = np.arange(400) % 4
+    first, same, other = (
+        [part.tolist() for part in assign_to_workers(np.arange(400), labels, 8, scheme, seed)]
+        for seed in (1, 1, 2)
+    )
+    assert first == same != other
+
+
+def test_by_class_with_whole_classes_leaves_nothing_to_the_seed():
+    labels = np.arange(400) % 4
+    first, other = (
+        [
+            part.tolist()
+            for part in assign_to_workers(np.arange(400), labels, 4, ByClassPartitionConfig(), seed)
+        ]
+        for seed in (1, 2)
+    )
+    assert first == other
+
+
+def test_shares_of_a_class_are_mixed():
+    """Files in a telling order (by writer, by day) must not make the workers of one class differ."""
+    parts = assign_to_workers(np.arange(1000), np.zeros(1000, np.int64), 2, ByClassPartitionConfig(), 0)
+    assert 400 < np.sum(parts[0] < 500) * 2 < 600
+
+
+def test_division_never_changes():
+    """Written down once; numpy freezes RandomState (NEP 19), so a difference would change finished studies."""
+    parts = assign_to_workers(np.arange(12), np.arange(12) % 2, 3, DirichletPartitionConfig(alpha=1.0), 7)
+    assert [part.tolist() for part in parts] == [[3, 6], [1, 5, 9], [0, 2, 4, 7, 8, 10, 11]]
+
+
+@pytest.mark.parametrize(
+    "scheme", [ByClassPartitionConfig(), SortedPartitionConfig(), DirichletPartitionConfig()]
+)
+def test_too_few_samples(scheme):
+    message = rf"data.partition {scheme.name}: 3 workers but 2 training samples; .* lower parallel.ranks"
+    with pytest.raises(UserError, match=message):
+        assign_to_workers(np.arange(2), np.arange(9), 3, scheme, 0)
+
+
+@pytest.mark.parametrize("labels", [None, np.arange(9.0), np.zeros((9, 2), np.int64)])
+@pytest.mark.parametrize(
+    "scheme", [ByClassPartitionConfig(), SortedPartitionConfig(), DirichletPartitionConfig()]
+)
+def test_labels_that_are_no_classes(scheme, labels):
+    with pytest.raises(UserError, match=rf"{scheme.name} divides by class, .* no classes; use .*iid"):
+        assign_to_workers(np.arange(9), labels, 3, scheme, 0)
+
+
+def test_iid_has_no_samples_of_ones_own():
+    with pytest.raises(ValueError, match="iid"):
+        assign_to_workers(np.arange(9), np.arange(9), 3, IidPartitionConfig(), 0)

@@ -1,0 +1,119 @@
+import pytest
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.file_list import resolve_files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder, its name like a pattern, with files whose suffix says that they hold arrays."""
+    folder = tmp_path / "run[1]"
+    for name in (
+        "jets0.h5",
+        "jets1.h5",
+        "deep/jets2.h5",
+        "deep/jets0.h5",
+        "x.npy",
+        "y.npy",
+        "my jets.h5",
+        "a#1.h5",
+        "b[2].h5",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (folder / "jets9.h5").mkdir()
+    return folder
+
+
+def names(folder, wanted):
+    return [
+        " ".join(path.relative_to(folder).as_posix() for path in entry)
+        for entry in resolve_files(folder, wanted)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("jets1.h5", ["jets1.h5"]),
+        ("my jets.h5", ["my jets.h5"]),
+        ("b[2].h5", ["b[2].h5"]),
+        ("jets*.h5", ["jets0.h5", "jets1.h5"]),
+        ("**/jets[02].h5", ["deep/jets0.h5", "deep/jets2.h5", "jets0.h5"]),
+        (("jets1.h5", "jets0.h5", "jets1.h5"), ["jets1.h5", "jets0.h5", "jets1.h5"]),
+        (["deep/*.h5", "jets1.h5"], ["deep/jets0.h5", "deep/jets2.h5", "jets1.h5"]),
+        ("x.npy y.npy", ["x.npy y.npy"]),
+        (["x.npy  y.npy"], ["x.npy y.npy"]),
+    ],
+)
+def test_files_and_patterns(folder, wanted, found):
+    assert names(folder, wanted) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("jets1.h5\njets0.h5\n", ["jets1.h5", "jets0.h5"]),
+        ("\n  jets1.h5  \r\n\n# jets0.h5\n", ["jets1.h5"]),
+        ("\ufeffjets1.h5\r\njets0.h5", ["jets1.h5", "jets0.h5"]),
+        ("a#1.h5\t# the first\n", ["a#1.h5"]),
+        ("my jets.h5\nx.npy y.npy\n", ["my jets.h5", "x.npy y.npy"]),
+        ("$JETS/jets2.h5\n~/jets0.h5\n", ["deep/jets2.h5", "deep/jets0.h5"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["train.txt", "train_list"])
+def test_lists_as_users_of_nnlo_have_them(folder, monkeypatch, name, content, found):
+    monkeypatch.setenv("JETS", str(folder / "deep"))
+    monkeypatch.setenv("HOME", str(folder / "deep"))
+    (folder / name).write_bytes(content.encode())
+    assert names(folder, name) == found
+
+
+def test_paths_are_looked_up_beside_the_list_then_in_the_folder(folder):
+    (folder / "deep" / "test.list").write_text("jets0.h5\njets1.h5\n")
+    assert names(folder, "deep/test.list") == ["deep/jets0.h5", "jets1.h5"]
+    assert resolve_files(folder, str(folder / "deep" / "test.list")) == resolve_files(
+        folder, "deep/test.list"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("lost.txt", r"data\.reader: there is no file lost\.txt in .*run"),
+        ("lost*.h5", r"data\.reader: no file in .*run\[1\] is like lost\*\.h5"),
+        (["jets0.h5", "lost.h5"], r"data\.reader: there is no file lost\.h5"),
+        ("x.npy lost.npy", r"there is no file lost\.npy"),
+        ("my lost jets.h5", r"there is no file my lost jets\.h5"),
+        ("x.npy y.npy jets0.h5", r"3 files are named at once; write each on a line of its own"),
+        ([], r"an empty list names no file"),
+        ("", "there is no file"),
+    ],
+)
+def test_missing_files_are_named(folder, wanted, message):
+    with pytest.raises(UserError, match=message):
+        resolve_files(folder, wanted)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"jets0.h5\n\nlost.h5\n", r"train\.txt:3: there is no file lost\.h5 in .*run\[1\]$"),
+        (b"jets0.h5\n" + b"x" * 5000, r"train\.txt:2: there is no file x{300} in"),
+        (b"# nothing\n\n", r"train\.txt lists no file"),
+        (b"", r"train\.txt lists no file"),
+        (b"\xff\xd8\xff\xe0 a photograph", r"train\.txt is neither HDF5, NPZ or NPY nor a text list"),
+        (b"a\0b", r"train\.txt is neither HDF5, NPZ or NPY nor a text list"),
+    ],
+)
+def test_a_list_that_does_not_serve_is_named(folder, content, message):
+    (folder / "train.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        resolve_files(folder, "train.txt")
+
+
+def test_a_huge_file_is_not_read_as_a_list(folder):
+    with (folder / "train").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match="nor a text list"):
+        resolve_files(folder, "train")

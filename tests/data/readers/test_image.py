@@ -1,0 +1,266 @@
+import io
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from nnlo_lib.data.readers import image as imaging
+from nnlo_lib.data.readers.image import ImageError, decode, resized
+
+RNG = np.random.default_rng(0)
+
+
+def encoded(pixels, mode="RGB", kind="PNG", **options):
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+def picture(height=20, width=30):
+    return RNG.integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_lossless_kinds_give_their_pixels_whatever_they_are_called():
+    pixels = picture()
+    for kind in ("PNG", "BMP", "TIFF", "PPM"):
+        assert np.array_equal(decode(encoded(pixels, kind=kind)), pixels)
+
+
+SMOOTH = np.linspace(0, 255, 64 * 64 * 3).reshape(64, 64, 3).astype(np.uint8)
+
+
+def distance(data, expected):
+    """Mean difference of the values: JPEG loses a little, a wrong colour space everything."""
+    return abs(decode(data).astype(int) - expected.astype(int)).mean()
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "L", "RGB"])
+def test_jpeg_of_any_colours_becomes_rgb(mode):
+    data = encoded(SMOOTH, mode, "JPEG", quality=95)
+    assert Image.open(io.BytesIO(data)).mode == mode
+    grey = np.repeat(np.asarray(Image.fromarray(SMOOTH).convert("L"))[:, :, None], 3, axis=2)
+    assert distance(data, grey if mode == "L" else SMOOTH) < 4
+
+
+def test_ycck_jpeg_becomes_rgb():
+    """Transform 2: YCbCr of 255 minus what is stored as CMYK, which Adobe stores inverted; so of C = 255 - red."""
+    colours = np.asarray(Image.fromarray(255 - SMOOTH).convert("YCbCr"))
+    stored = np.dstack([colours, np.full((64, 64), 255, np.uint8)])
+    file = io.BytesIO()
+    Image.fromarray(255 - stored, "CMYK").save(file, "JPEG", quality=95)  # Pillow inverts on its own
+    data = bytearray(file.getvalue())
+    transform = data.index(b"Adobe") + 11
+    assert data[transform] == 0
+    data[transform] = 2
+    assert distance(bytes(data), SMOOTH) < 4
+
+
+def test_grey_alpha_palette_and_sixteen_bits():
+    grey = picture()[:, :, 0]
+    assert np.array_equal(decode(encoded(grey, "L")), np.repeat(grey[:, :, None], 3, axis=2))
+    assert np.array_equal(decode(encoded(grey, "L"), "grey")[:, :, 0], grey)
+    pixels = picture()
+    assert np.array_equal(decode(encoded(pixels, "RGBA")), pixels)
+    few = np.full((4, 4, 3), 255, np.uint8)
+    few[0] = 0
+    assert np.array_equal(decode(encoded(few, "P")), few)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+@pytest.mark.parametrize("colour", ["rgb", "grey"])
+def test_sixteen_bits_keep_their_high_byte(kind, colour):
+    grey = picture()[:, :, 0]
+    deep = io.BytesIO()
+    Image.fromarray((grey.astype(np.uint16) << 8) + 7).save(deep, kind)
+    assert (decode(deep.getvalue(), colour) == grey[:, :, None]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_samples_of_unknown_range_are_refused_not_blackened(dtype):
+    file = io.BytesIO()
+    Image.fromarray(np.ones((4, 4), dtype)).save(file, "TIFF")
+    with pytest.raises(ImageError, match="samples of 32 bits"):
+        decode(file.getvalue())
+
+
+def test_formats_that_run_programs_are_no_images():
+    file = io.BytesIO()
+    Image.fromarray(picture()).save(file, "EPS")
+    with pytest.raises(ImageError, match="cannot identify"):
+        decode(file.getvalue())
+
+
+def test_rotation_notes_of_cameras_are_left_alone():
+    pixels, exif = picture(), Image.Exif()
+    exif[0x0112] = 6
+    assert np.array_equal(decode(encoded(pixels, kind="PNG", exif=exif)), pixels)
+    assert np.array_equal(
+        decode(encoded(pixels, kind="JPEG", exif=exif)), decode(encoded(pixels, kind="JPEG"))
+    )
+
+
+def png_header(width, height):
+    def chunk(kind, content):
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not an image",
+        b"\xff\xd8\xff\xe0",
+        png_header(100_000, 100_000),
+        png_header(9000, 9000),
+        png_header(50, 50),
+    ],
+)
+def test_what_is_no_image_is_an_error(data):
+    with pytest.raises(ImageError, match=r"no image that can be decoded|declares"):
+        decode(data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM"])
+def test_a_cut_image_is_an_error_or_lost_no_pixel(kind):
+    data = encoded(picture(), kind=kind)
+    whole, refused = decode(data), 0
+    for length in range(len(data)):
+        try:
+            pixels = decode(data[:length])
+        except ImageError:
+            refused += 1
+        else:
+            assert np.array_equal(pixels, whole), length
+    assert refused >= len(data) - 20  # a PNG's end mark and last checksum hold no pixels
+
+
+@settings(max_examples=100, deadline=None)
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), kind=st.sampled_from(["JPEG", "PNG"]))
+def test_flipped_images_are_errors_or_images(at, bit, kind):
+    data = bytearray(encoded(np.full((32, 32, 3), 77, np.uint8), kind=kind))
+    data[at % len(data)] ^= 1 << bit
+    try:
+        pixels = decode(bytes(data))
+    except ImageError:
+        return
+    assert pixels.dtype == np.uint8
+    assert pixels.shape[2] == 3
+
+
+def tensorflow_1(image, size):
+    """PyDTNN's converter, pixel by pixel: central_crop 0.875, resize_bilinear without aligned corners, a cast."""
+    top, left = (
+        int((image.shape[0] - image.shape[0] * 0.875) / 2),
+        int((image.shape[1] - image.shape[1] * 0.875) / 2),
+    )
+    image = image[top : image.shape[0] - top, left : image.shape[1] - left].astype(np.float32)
+    out = np.empty((size, size, 3), np.uint8)
+    for y in range(size):
+        for x in range(size):
+            in_y, in_x = (
+                np.float32(place) * np.float32(n / size)
+                for place, n in zip((y, x), image.shape, strict=False)
+            )
+            y0, x0 = int(in_y), int(in_x)
+            y1, x1 = min(y0 + 1, image.shape[0] - 1), min(x0 + 1, image.shape[1] - 1)
+            fy, fx = in_y - np.float32(y0), in_x - np.float32(x0)
+            upper = image[y0, x0] + (image[y0, x1] - image[y0, x0]) * fx
+            lower = image[y1, x0] + (image[y1, x1] - image[y1, x0]) * fx
+            out[y, x] = (upper + (lower - upper) * fy).astype(np.uint8)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(20, 30, 12), (30, 20, 33), (16, 16, 14), (7, 5, 9), (1, 1, 4)]
+)
+def test_pydtnns_resize_against_its_definition(height, width, size):
+    pixels = picture(height, width)
+    assert np.array_equal(resized(pixels, "pydtnn", size).transpose(1, 2, 0), tensorflow_1(pixels, size))
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (64, 100), (101, 64), (40, 300), (64, 70), (66, 64)])
+def test_standard_resize_is_what_torchvision_does(height, width):
+    pixels, size = picture(height, width), 28
+    shorter = round(size * 256 / 224)
+    if width < height:
+        target = (shorter, int(height * shorter / width))
+    else:
+        target = (int(width * shorter / height), shorter)
+    whole = Image.fromarray(pixels).resize(target, Image.BILINEAR)
+    left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
+    expected = np.asarray(whole.crop((left, top, left + size, top + size)))
+    assert np.array_equal(resized(pixels, "standard", size).transpose(1, 2, 0), expected)
+
+
+def test_pydtnns_resize_of_real_images_against_its_definition(shared_data):
+    for name in ("train-00000-of-00004", "validation-00000-of-00001"):
+        data = (shared_data / "imagenet_tfrecord" / name).read_bytes()
+        start = data.index(b"\xff\xd8\xff")  # Pillow stops at the end of the first image
+        pixels = np.asarray(Image.open(io.BytesIO(data[start:])).convert("RGB"))
+        assert np.array_equal(resized(pixels, "pydtnn", 101).transpose(1, 2, 0), tensorflow_1(pixels, 101))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    height=st.integers(1, 300),
+    width=st.integers(1, 300),
+    size=st.integers(1, 40),
+    resize=st.sampled_from(["pydtnn", "standard"]),
+    seed=st.integers(0, 99),
+)
+def test_any_size_becomes_the_wanted_one_within_the_range_of_its_values(height, width, size, resize, seed):
+    pixels = np.random.default_rng(seed).integers(90, 100, (height, width, 3), dtype=np.uint8)
+    try:
+        square = resized(pixels, resize, size)
+    except ImageError:
+        assert resize == "standard"
+        assert max(height, width) > 100 * min(height, width)
+        return
+    assert (square.shape, square.dtype) == ((3, size, size), np.uint8)
+    assert square.flags.c_contiguous
+    assert square.min() >= 90
+    assert square.max() <= 99
+
+
+@pytest.mark.parametrize("shape", [(1, 65_535, 3), (65_535, 1, 3)])
+def test_strips_need_little_memory(shape):
+    strip = np.full(shape, 7, np.uint8)
+    tracemalloc.start()
+    assert (resized(strip, "pydtnn", 227) == 7).all()
+    with pytest.raises(ImageError, match="too long a strip"):
+        resized(strip, "standard", 224)
+    assert tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
+
+
+def test_grey_images_keep_one_channel():
+    grey = picture()[:, :, :1]
+    assert all(resized(grey, resize, 12).shape == (1, 12, 12) for resize in ("pydtnn", "standard"))
+    assert np.array_equal(resized(grey[:12, :12], "none", 12)[0], grey[:12, :12, 0])
+
+
+def test_images_that_should_have_the_size_and_have_not():
+    with pytest.raises(ImageError, match=r"is 30 x 20 pixels, not 12 x 12"):
+        resized(picture(), "none", 12)
+
+
+def test_a_side_that_no_photo_has_is_refused():
+    with pytest.raises(ImageError, match="declares 70000 x 1 pixels"):
+        decode(encoded(np.zeros((1, 70_000, 3), np.uint8)))
+
+
+def test_the_limit_is_checked_before_decoding(monkeypatch):
+    monkeypatch.setattr(imaging, "MAX_PIXELS", 599)
+    with pytest.raises(ImageError, match="declares 30 x 20 pixels"):
+        decode(encoded(picture()))

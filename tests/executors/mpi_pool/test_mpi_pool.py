@@ -1,0 +1,352 @@
+"""One allocation, cut into blocks: what dies costs one training, nothing is left of the training before."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers.repository_copy import environment
+from helpers.training_process import processes_of, wait
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.search import MpiPoolConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.mpi_pool import coordinator
+from nnlo_lib.executors.mpi_pool.failure_log import NoGroupLeftError
+from nnlo_lib.executors.mpi_pool.pool_launcher import PoolProgress, allocation_size, restart_until_done
+from nnlo_lib.executors.mpi_pool.protocol import ASSIGN_TAG, REPORT_TAG
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trials
+from nnlo_lib.state import attempts
+
+NNLO = Path(sys.executable).with_name("nnlo")
+NET = """
+import os
+import signal
+import torch
+
+def build(shape, classes, ends="well"):
+    return Net(shape, classes, ends)
+
+class Net(torch.nn.Sequential):
+    def __init__(self, shape, classes, ends):
+        size = shape[0] * shape[1] * shape[2]
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(size, 16), torch.nn.Dropout(), torch.nn.Linear(16, classes))
+        self.ends = ends
+
+    def forward(self, images):
+        if self.training and self.ends == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.training and self.ends == "failed" and float(images[0].sum()) % 1 < 0.2:  # not all ranks at a time
+            raise RuntimeError("this model fails")
+        return super().forward(images)
+"""
+BASE = {
+    "name": "t",
+    "model": {"name": "net.py:build"},
+    "train": {"epochs": 2, "batch_size": 16},
+    "checkpoint": {"every": "1 epoch"},
+    "seeds": [7],
+}
+
+
+class Trials:
+    """A search of a grid, in a folder of its own."""
+
+    def __init__(self, folder: Path, space: dict, size: int, **changes: object) -> None:
+        (folder / "net.py").write_text(NET)
+        search = {
+            "space": space, "method": {"name": "grid"}, "trials": 100, "blocks": {"size": size},
+            "objective": {"metric": "val_accuracy"},
+        }  # fmt: skip
+        (folder / "t.yaml").write_text(yaml.safe_dump(BASE | changes | {"search": search}))
+        self.root, self.folder = folder, folder / "results/t/search"
+
+    def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
+        """Start it in blocks, or, if of no ranks, as processes of their own."""
+        blocks = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
+        return subprocess.Popen(
+            [NNLO, "search", "t.yaml", *blocks], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def finish(self, ranks: int | None = None) -> str:
+        process = self.start(ranks)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        return said
+
+    @contextmanager
+    def on_way(self, ranks: int, epochs: int):
+        """Start, and go on when some training has done so many epochs more; it is ended in any case."""
+        before = self.epochs()
+        process = self.start(ranks)
+        try:
+            wait("epochs", lambda: self.epochs() >= before + epochs or process.poll() is not None)
+            assert process.poll() is None, process.communicate()[0]
+            yield process
+        finally:
+            process.kill()
+            process.communicate(timeout=30)
+
+    def epochs(self) -> int:
+        return sum(
+            path.read_text().count("\n") for path in self.folder.glob("trials/*/*/state/history.jsonl")
+        )
+
+    def results(self) -> dict:
+        return {
+            each.number: read_result(self.folder, each.decisions[-1].task)
+            for each in read_trials(self.folder)
+        }
+
+    def reasons(self, trial: int) -> list[str]:
+        return [
+            each.reason
+            for each in attempts.read_attempts(FoldTask(trial, 0, 0).run_folder(self.folder) / "state")
+        ]
+
+    def weights(self, trial: int) -> bytes:
+        return (FoldTask(trial, 0, 0).run_folder(self.folder) / "model.safetensors").read_bytes()
+
+
+def by_value(trials: Trials, key: str) -> dict:
+    return {each.point[key]: each.number for each in read_trials(trials.folder)}
+
+
+@pytest.mark.processes
+def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(tmp_path):
+    space = {
+        "algorithm.name": ["gosgd", "allreduce"], "model.args.ends": ["failed", "well"], "train.optimizer.lr": [0.05],
+    }  # fmt: skip
+    trials = Trials(tmp_path, space, 2, train=BASE["train"] | {"optimizer": {"name": "sgd", "momentum": 0.9}})
+    trials.finish(3)
+    results, points = trials.results(), {each.number: each.point for each in read_trials(trials.folder)}
+    assert len(results) == 4
+    for number, result in results.items():
+        fails = points[number]["model.args.ends"] == "failed"
+        assert result.status == ("failed" if fails else "finished")
+        assert ("this model fails" in result.error) == fails
+        assert trials.reasons(number) == (["code error"] if fails else ["finished"])
+    last = max(
+        number
+        for number, point in points.items()
+        if point["algorithm.name"] == "allreduce" and "well" in str(point)
+    )
+    assert last > min(number for number, result in results.items() if result.status == "failed")
+    before = trials.weights(last)
+    shutil.rmtree(FoldTask(last, 0, 0).run_folder(trials.folder))
+    command = [
+        sys.executable,
+        "-m",
+        "nnlo_lib.cli",
+        "task",
+        "trial",
+        trials.folder.relative_to(tmp_path),
+        str(last),
+        "0",
+        "2",
+    ]
+    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=60, capture_output=True)
+    assert trials.weights(last) == before
+    assert (
+        read_result(trials.folder, FoldTask(last, 0, 2)).rows[-1]["val_loss"]
+        == results[last].rows[-1]["val_loss"]
+    )
+
+
+@pytest.mark.slow
+def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
+    """All at once by kill -9, then a rank of a block, then SIGTERM: what was saved is gone on with, without blocks, too."""
+    trials = Trials(
+        tmp_path, {"train.optimizer.lr": [0.01, 0.02, 0.03]}, 2, train={"epochs": 25, "batch_size": 32}
+    )
+    with trials.on_way(5, 4) as process:
+        process.kill()
+        process.wait(30)
+    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    with trials.on_way(5, 2) as process:
+        note = min(trials.folder.glob("trials/*/fold-0/state/ranks/1"))
+        os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
+        wait("the other rank leaves", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 30)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 75, said
+        assert "lost block" in said
+    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    trials.finish()
+    assert [each.status for each in trials.results().values()] == ["finished"] * 3
+    for number in range(3):
+        history = (
+            (FoldTask(number, 0, 0).run_folder(trials.folder) / "state/history.jsonl")
+            .read_text()
+            .splitlines()
+        )
+        assert [json.loads(line)["epoch"] for line in history] == list(range(1, 26))
+        assert trials.reasons(number)[-1] == "finished"
+    told = [
+        each
+        for number in range(3)
+        for each in attempts.read_attempts(FoldTask(number, 0, 0).run_folder(trials.folder) / "state")
+    ]
+    assert any(each.start > 0 for each in told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "lost"), [(3, [2]), (2, [1, 1])])
+def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(tmp_path, ranks, lost):
+    """With one block, all ranks are started anew."""
+    trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
+    said = trials.finish(ranks)
+    assert said.count("starting all ranks anew") == len(lost) - 1
+    assert [
+        json.loads(line)["lost"] for line in (trials.folder / "state/blocks.jsonl").read_text().splitlines()
+    ] == lost
+    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    killed, well = by_value(trials, "model.args.ends")["killed"], by_value(trials, "model.args.ends")["well"]
+    results = trials.results()
+    assert results[well].status == "finished"
+    assert results[killed].status == "failed"
+    assert "2 blocks were lost" in results[killed].error
+
+
+class OneRankBlocks:
+    """A world of blocks without MPI: a leaf is handed out, and whoever gets a deadly one is dead."""
+
+    def __init__(self, blocks, deadly):
+        self.blocks, self.size, self.ranks, self.messenger = range(blocks), 1, blocks + 1, self
+        self._deadly, self._dead, self._reports = deadly, set(), []
+        self.handed = []
+
+    def members(self, block):
+        return range(1 + block, 2 + block)
+
+    def ended_ranks(self, ranks):
+        return [rank for rank in ranks if rank in self._dead]
+
+    def can_observe(self, ranks):
+        return True
+
+    def describe_rank(self, rank):
+        return f"rank {rank}"
+
+    def send(self, item, to, tag):
+        if tag == ASSIGN_TAG:
+            self.handed.append(item[0])
+            if item[0] in self._deadly:
+                self._dead.add(to)
+            else:
+                self._reports.append((to, [0, "", 0.0, 1.0, False]))
+
+    def receive(self, source, tag):
+        return self._reports.pop(0) if tag == REPORT_TAG and self._reports else None
+
+
+@pytest.fixture
+def coordinate(tmp_path, monkeypatch):
+    """Have trials trained in so many blocks; return which were handed out, and whether a block was left."""
+    monkeypatch.setattr(coordinator, "LIVENESS_CHECK_INTERVAL_S", 0.0)
+    (tmp_path / "state").mkdir()
+
+    def done(trials, blocks, deadly):
+        world = OneRankBlocks(blocks, deadly)
+        driven = coordinator.Coordinator(world, tmp_path, MpiPoolConfig(), 1, lambda: False)
+        leaves = [
+            FoldTask(trial, 0, 1)
+            for trial in range(trials)
+            if not read_result(tmp_path, FoldTask(trial, 0, 1))
+        ]
+        for leaf in leaves:
+            leaf.run_folder(tmp_path).mkdir(parents=True, exist_ok=True)
+            driven.start(leaf)
+        try:
+            while driven._queue or driven._busy:
+                driven.wait()
+                for leaf in leaves:
+                    if leaf.trial in world.handed and leaf.trial not in deadly:
+                        Result(leaf, "finished").write(tmp_path)
+        except NoGroupLeftError:
+            return world.handed, False
+        return world.handed, True
+
+    return done
+
+
+def test_the_last_block_is_bet_only_when_nothing_else_is_left_to_do(coordinate, tmp_path):
+    assert coordinate(5, 2, {1}) == ([0, 1, 2, 3, 4, 1], True)
+    assert read_result(tmp_path, FoldTask(1, 0, 1)).status == "failed"
+
+
+def test_deaths_are_counted_over_all_allocations(coordinate, tmp_path):
+    assert coordinate(4, 1, {0}) == ([0], False)
+    assert coordinate(4, 1, {0}) == ([1, 2, 3, 0], True)
+    assert "2 blocks were lost" in read_result(tmp_path, FoldTask(0, 0, 1)).error
+
+
+@pytest.mark.parametrize(
+    ("came", "starts"),
+    [
+        ([(0, 0)], 1),  # nothing
+        ([(0, 1), (0, 2), (0, 3)], 3),  # deaths alone
+        ([(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)], 5),  # a result makes up for those before
+        ([(1, 1), (1, 1)], 2),
+    ],
+)
+def test_ranks_are_started_anew_as_long_as_something_comes_of_it(came, starts):
+    known = iter([PoolProgress(0, 0), *(PoolProgress(*each) for each in came for _ in range(2))])
+    begun = []
+
+    def die():
+        begun.append(1)
+        raise NoGroupLeftError("no block is left (rank 1 has ended)")
+
+    with pytest.raises(UserError, match="the same command goes on"):
+        restart_until_done(die, lambda: next(known), lambda: False)
+    assert len(begun) == starts
+
+
+def test_ranks_are_not_started_anew_after_a_signal():
+    count = iter(range(9))
+
+    def die():
+        raise NoGroupLeftError("no block is left")
+
+    with pytest.raises(UserError, match="the same command goes on"):
+        restart_until_done(die, lambda: PoolProgress(next(count), 0), lambda: True)
+    assert next(count) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"), [(8, "take 7 or 10"), (3, "take 4 or 7"), (1, "take 4 or 7"), (7, ""), (13, "")]
+)
+def test_one_coordinates_and_whole_blocks_train(ranks, words):
+    experiment = Experiment.model_validate(
+        {"search": {"space": {"train.optimizer.lr": [1.0]}, "blocks": {"size": 3}}}
+    )
+    assert experiment.parallel.ranks == 3
+    if not words:
+        assert allocation_size(experiment, ranks) == ranks
+    else:
+        with pytest.raises(UserError, match=words):
+            allocation_size(experiment, ranks)
+
+
+def test_blocks_and_trainings_are_of_one_size(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text("parallel: {ranks: 2}\nsearch:\n  space: {train.batch_size: [1]}\n  blocks: {size: 3}\n")
+    with pytest.raises(
+        UserError, match=r"t.yaml:4: search.blocks.size: a block of 3 cannot train on 2 ranks"
+    ):
+        load_experiment(path)
+
+
+def test_what_trains_in_blocks_has_real_ranks():
+    settings = {"parallel": {"transport": "simulated"}, "search": {"space": {"train.batch_size": [1]}}}
+    with pytest.raises(UserError, match="simulated does not go with --executor mpi"):
+        allocation_size(Experiment.model_validate(settings), 3)

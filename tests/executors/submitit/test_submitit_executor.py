@@ -1,0 +1,286 @@
+"""Leaves as jobs: what is asked for, who finds them again, and what follows when one ends without a result."""
+
+import json
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from submitit.core.utils import DelayedSubmission
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.submitit import executor
+from nnlo_lib.executors.submitit import slurm as slurm_queue
+from nnlo_lib.executors.submitit.executor import SubmititExecutor
+from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
+from nnlo_lib.executors.submitit.job_record import JobRecord
+from nnlo_lib.executors.submitit.slurm import SlurmQueue
+from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
+from nnlo_lib.state.attempts import Attempt, append_attempt
+
+LEAF = FoldTask(0, 0, 3)
+RUN = Run.model_validate(
+    {
+        "parallel": {"ranks": 6, "threads_per_rank": 3, "gpus_per_rank": 1},
+        "resources": {"nodes": 2, "runtime": 77, "mem_mb": 900, "partition": "p", "account": "a"},
+    }
+)
+
+
+class Silence:
+    """A driver that no signal reaches."""
+
+    first = ""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand-ins for Slurm's commands; the folder says what they answer."""
+    folder = tmp_path / "slurm"
+    (folder / "bin").mkdir(parents=True)
+    stand_in(
+        folder,
+        "sbatch",
+        f'cp "$1" {folder}/script; cat {folder}/sbatch.txt >&2; echo Submitted batch job 7; ',
+    )
+    stand_in(folder, "squeue", f"cat {folder}/queue")
+    stand_in(folder, "scontrol", "echo Slurmctld is UP")
+    stand_in(folder, "sacct", f"cat {folder}/states")
+    stand_in(folder, "srun", "true")
+    for name in ("queue", "states", "sbatch.txt"):
+        (folder / name).touch()
+    monkeypatch.setenv("PATH", f"{folder}/bin", prepend=os.pathsep)
+    monkeypatch.setattr(slurm_queue, "SUBMIT_RETRY_DELAYS_S", (0, 0))
+    return folder
+
+
+def stand_in(folder: Path, name: str, script: str) -> None:
+    path = folder / "bin" / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def queue_of(tmp_path: Path) -> SlurmQueue:
+    return SlurmQueue(tmp_path / "search", "nnlo-x", "mpiexec")
+
+
+def job_of(tmp_path: Path) -> TrialJob:
+    return TrialJob(tmp_path / "search", LEAF, "mpiexec", 1)
+
+
+@pytest.mark.processes
+def test_a_job_asks_for_what_its_training_wants(slurm: Path, tmp_path: Path) -> None:
+    assert queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1234) == JobRecord("slurm", "7")
+    lines = (slurm / "script").read_text().splitlines()
+    asked = dict(shlex.split(line)[1][2:].partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
+    assert asked | {"output": ""} == {
+        "nodes": "2", "ntasks": "6", "cpus-per-task": "3", "gpus": "6", "mem": "1234M", "time": "77", "partition": "p",
+        "account": "a", "job-name": "nnlo-x", "comment": str(LEAF.result_path(tmp_path / "search")), "requeue": "",
+        "open-mode": "append", "signal": "USR2@90", "wckey": "submitit", "output": "",
+    }  # fmt: skip
+    assert asked["output"].startswith(f"{tmp_path}/search/submitit/")
+    assert lines[-1].startswith("exec "), "no shell is between Slurm's signals and the launcher"
+
+
+@pytest.mark.processes
+def test_variables_of_a_job_around_the_driver_do_not_reach_its_jobs(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(slurm, "sbatch", f"env > {slurm}/env; echo Submitted batch job 7")
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "1")
+    monkeypatch.setenv("SLURM_CONF", "here")
+    queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
+    said = (slurm / "env").read_text()
+    assert "SLURM_MEM_PER_CPU" not in said
+    assert "SLURM_CONF=here" in said
+    assert os.environ["SLURM_MEM_PER_CPU"] == "1"
+
+
+@pytest.mark.processes
+def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm: Path, tmp_path: Path) -> None:
+    queue, search = queue_of(tmp_path), tmp_path / "search"
+    assert queue.find(LEAF) is None
+    (slurm / "queue").write_text(f"4|something else\n5|{LEAF.result_path(search)}\n6|(null)\n")
+    assert queue.find(LEAF) == JobRecord("slurm", "5")
+    JobRecord("slurm", "6").write(search, LEAF)
+    assert queue.find(LEAF) == JobRecord("slurm", "6"), "a site may use comments for something else"
+    assert queue.find(FoldTask(0, 0, 9)) is None
+
+
+@pytest.mark.processes
+def test_a_slurm_that_does_not_answer_has_ended_nothing(slurm: Path, tmp_path: Path) -> None:
+    queue, tickets = queue_of(tmp_path), {JobRecord("slurm", "5"), JobRecord("slurm", "6")}
+    (slurm / "queue").write_text("5|x\n")
+    assert queue.ended(tickets) == {JobRecord("slurm", "6")}
+    stand_in(slurm, "squeue", "exit 1")
+    assert queue.ended(tickets) == set()
+    assert queue.find(LEAF) is None
+    JobRecord("slurm", "6").write(tmp_path / "search", LEAF)
+    assert queue.find(LEAF) == JobRecord("slurm", "6")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("squeue", "sacct"), [("CANCELLED", ""), ("", "CANCELLED by 0")])
+def test_a_person_who_cancelled_a_job_is_known(slurm: Path, tmp_path: Path, squeue: str, sacct: str) -> None:
+    queue = queue_of(tmp_path)
+    assert not queue.was_cancelled(JobRecord("slurm", "5"))
+    (slurm / "queue").write_text(f"{squeue}\n")
+    (slurm / "states").write_text(f"PREEMPTED\n{sacct}\n")
+    assert queue.was_cancelled(JobRecord("slurm", "5"))
+
+
+@pytest.mark.processes
+def test_a_busy_slurm_is_asked_again_and_may_have_taken_the_job(slurm: Path, tmp_path: Path) -> None:
+    mark = LEAF.result_path(tmp_path / "search")
+    stand_in(slurm, "sbatch", f"echo '9|{mark}' > {slurm}/queue; echo Socket timed out >&2; exit 1")
+    assert queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1) == JobRecord("slurm", "9")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("said", "error"), [("Invalid account", "Invalid account"), ("Unable to contact slurm controller", "not answered")]
+)  # fmt: skip
+def test_what_slurm_refuses_is_told(slurm: Path, tmp_path: Path, said: str, error: str) -> None:
+    stand_in(slurm, "sbatch", f"echo {said} >&2; exit 1")
+    with pytest.raises(UserError, match=error):
+        queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
+
+
+@pytest.mark.processes
+def test_without_slurms_configuration_there_is_no_slurm(slurm: Path) -> None:
+    assert slurm_queue.has_slurm()
+    stand_in(slurm, "scontrol", "echo 'Slurmctld(primary) at x is DOWN'; exit 1")
+    assert slurm_queue.has_slurm()
+    stand_in(slurm, "scontrol", "echo 'fatal: Could not establish a configuration source' >&2; exit 1")
+    assert not slurm_queue.has_slurm()
+
+
+def test_a_pickle_holds_no_state(tmp_path: Path) -> None:
+    """What is queued again is what was queued, whatever was trained in between."""
+    job = job_of(tmp_path)
+    job.checkpoint().dump(tmp_path / "pickle")
+    loaded = DelayedSubmission.load(tmp_path / "pickle")
+    assert (loaded.function, loaded.args, loaded.kwargs) == (job, (), {})
+
+
+def test_submitits_own_handler_queues_a_job_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = []
+    requeue = requeue_by(lambda number, frame: heard.append(number))
+    assert requeue(BatchJob("slurm", "7")) == "it was not submitted by submitit"
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    assert requeue(BatchJob("slurm", "7")) == ""
+    assert len(heard) == 1
+
+    def refuses(number: int, frame: object) -> None:
+        raise PermissionError("not yours")
+
+    assert requeue_by(refuses)(BatchJob("slurm", "7")) == "not yours"
+
+
+class Place:
+    """A queue in which jobs end when the test says so."""
+
+    launcher, poll_interval_s = "mpiexec", 0.0
+
+    def __init__(self) -> None:
+        self.memory, self.attempts, self.living = [], [], {}
+        self.cancelled = self.left = False
+
+    def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
+        self.memory.append(memory)
+        self.attempts.append(job.attempt)
+        self.living[job.task] = JobRecord("place", str(len(self.memory)))
+        return self.living[job.task]
+
+    def find(self, leaf: FoldTask) -> JobRecord | None:
+        return self.living.get(leaf)
+
+    def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
+        return set(tickets) - set(self.living.values())
+
+    def was_cancelled(self, ticket: JobRecord) -> bool:
+        return self.cancelled
+
+    def shut_down(self, tickets: Iterable[JobRecord]) -> str:
+        self.left = True
+        return "left"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A search that has decided on one leaf."""
+    experiment = Experiment.model_validate(
+        {"name": "x", "resources": {"mem_mb": 1000}, "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}}}
+    )
+    (tmp_path / "config.json").write_text(json.dumps(experiment.model_dump(mode="json")))
+    write_trial(tmp_path, Trial(0, {"train.optimizer.lr": 0.1}, (SchedulingDecision(0, LEAF, ()),)))
+    return tmp_path
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Place:
+    place = Place()
+    monkeypatch.setattr(executor, "_build_queue", lambda *_: place)
+    return place
+
+
+def step(submitit: SubmititExecutor, place: Place, folder: Path, reason: str | None) -> None:
+    """Let the job end, after an attempt if there is a reason for its end, and let the driver find out."""
+    if reason:
+        state = LEAF.run_folder(folder) / "state"
+        state.mkdir(exist_ok=True)
+        append_attempt(state, Attempt(1, "", "", 1.0, "n1", "7", reason, reason, 0, 5, 5, 2))
+    place.living.clear()
+    submitit._check_jobs()
+    submitit._check_jobs()
+
+
+def test_a_leaf_short_of_memory_gets_more_and_another_does_not(folder: Path, place: Place) -> None:
+    submitit = SubmititExecutor(folder, "mpiexec", Silence())
+    submitit.start(LEAF)
+    for reason in ("killed", "out of memory", "time limit", "out of memory"):
+        step(submitit, place, folder, reason)
+    assert place.memory == [1000, 1000, 1500, 1500, 2250]
+    assert place.attempts == [1, 2, 3, 4, 5]
+
+
+def test_jobs_that_never_begin_to_train_end_the_search(folder: Path, place: Place) -> None:
+    submitit = SubmititExecutor(folder, "mpiexec", Silence())
+    submitit.start(LEAF)
+    for reason in (None, None, "killed", None, None):
+        step(submitit, place, folder, reason)
+    with pytest.raises(UserError, match=r"3 times: it said nothing; see .*submitit/6_0_log\.out"):
+        step(submitit, place, folder, None)
+    assert len(place.memory) == 6
+
+
+def test_a_cancelled_job_is_not_undone(folder: Path, place: Place) -> None:
+    submitit, place.cancelled = SubmititExecutor(folder, "mpiexec", Silence()), True
+    submitit.start(LEAF)
+    with pytest.raises(UserError, match=r"job 1 \(trial 0, fold 0\) was cancelled"):
+        step(submitit, place, folder, "preempted")
+    assert len(place.memory) == 1
+
+
+def test_the_next_driver_submits_nothing_twice_and_sees_the_result(folder: Path, place: Place) -> None:
+    SubmititExecutor(folder, "mpiexec", Silence()).start(LEAF)
+    second = SubmititExecutor(folder, "mpiexec", Silence())
+    second.start(LEAF)
+    assert len(place.memory) == 1
+    Result(LEAF, "finished").write(folder)
+    place.living.clear()
+    assert second.wait()
+    assert len(place.memory) == 1
+    second._signals.first = "SIGINT"
+    assert not second.wait()
+
+
+def test_jobs_are_left_to_their_queue_when_a_driver_stops(folder: Path, place: Place) -> None:
+    submitit = SubmititExecutor(folder, "mpiexec", Silence())
+    submitit.start(LEAF)
+    submitit._signals.first = "SIGINT"
+    assert not submitit.wait()
+    assert place.left

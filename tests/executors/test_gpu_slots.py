@@ -1,0 +1,332 @@
+"""Trainings at the same time on a machine with several GPUs: none takes another's.
+
+There is no GPU here. torch.cuda is a stand-in that counts GPUs; the locks, and all that decides, are the real ones.
+"""
+
+import json
+import os
+import signal
+import tempfile
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld as Ranks
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.executors import gpu_slots, trial_process
+from nnlo_lib.executors.gpu_slots import reserve_gpus, warn_if_gpus_are_few
+from nnlo_lib.executors.mpi_pool.gpu_assignment import assign_gpus, gpus_of_group
+from nnlo_lib.executors.mpi_pool.worker import _run_task, failing_train_function
+from nnlo_lib.executors.submitit import job as job_module
+from nnlo_lib.executors.submitit import local_processes
+from nnlo_lib.executors.submitit.job import TrialJob
+from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
+from nnlo_lib.launch.attempt import LaunchOptions
+from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
+from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.train.replica.device import GPU_SUBSET, select_device
+
+NAMES = (
+    GPU_SUBSET, "CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "LSB_JOBID"
+)  # fmt: skip
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Return a stand-in for a machine: `machine(4)` has GPUs, and locks of its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(gpu_slots, "time", None)  # nobody waits unless a test says so
+    for name in NAMES:
+        monkeypatch.setenv(name, "")  # so that what a test sets is undone
+        monkeypatch.delenv(name)
+    return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+def experiment(**changes):
+    parallel = {"ranks": 1, "gpus_per_rank": 1, **changes.pop("parallel", {})}
+    return Experiment.model_validate(
+        {
+            "name": "x",
+            "parallel": parallel,
+            "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}},
+            **changes,
+        }
+    )
+
+
+def devices(run):
+    """Return where the ranks of a training would compute now."""
+    parallel = run.parallel
+    masters = 0 if parallel.master_gpu else run.algorithm.masters
+    ranks = 1 if parallel.transport == "simulated" else parallel.ranks
+
+    def device_of(comm):
+        comm.is_virtual = parallel.transport == "simulated"  # ranks under MPI, played by simulated ones
+        return select_device(comm, parallel, comm.rank >= masters)
+
+    return Ranks(ranks).run(device_of)
+
+
+def side_by_side(run, count):
+    """Return the devices of so many trainings at the same time."""
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            with ExitStack() as process:  # which has its own environment, and its locks until the end
+                process.enter_context(pytest.MonkeyPatch.context()).delenv(GPU_SUBSET, raising=False)
+                assert stack.enter_context(reserve_gpus(run))
+                found.append(devices(run))
+        return found
+
+
+@pytest.mark.processes
+def test_trainings_at_the_same_time_take_different_gpus(machine):
+    machine(4)
+    assert side_by_side(experiment(), 4) == [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]
+    assert side_by_side(experiment(parallel={"ranks": 2}), 2) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
+    simulated = experiment(parallel={"ranks": 3, "transport": "simulated"})
+    assert side_by_side(simulated, 2) == [["cuda:0"], ["cuda:1"]]
+
+
+@pytest.mark.processes
+def test_several_share_a_gpu_evenly_where_its_ranks_may(machine):
+    machine(2)
+    shared = experiment(parallel={"ranks_per_gpu": 2})
+    assert side_by_side(shared, 4) == [["cuda:0"], ["cuda:1"], ["cuda:0"], ["cuda:1"]]
+    machine(4)
+    whole = experiment(parallel={"ranks": 3, "ranks_per_gpu": 2})
+    assert side_by_side(whole, 2) == [["cuda:0", "cuda:0", "cuda:1"], ["cuda:2", "cuda:2", "cuda:3"]]
+
+
+def test_what_a_person_shows_is_kept_and_known_by_its_name(machine, monkeypatch):
+    machine(1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with reserve_gpus(experiment()):
+        machine(2)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+        assert side_by_side(experiment(), 1) == [["cuda:1"]], "3 is taken"
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,2"
+
+
+def test_jobs_of_a_scheduler_have_gpus_of_their_own(machine, monkeypatch):
+    machine(1)
+    for job in ("7", "8"):
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        seat = reserve_gpus(experiment())
+        assert seat.__enter__()
+
+
+@pytest.mark.processes
+def test_who_wants_more_than_are_here_is_told_so_by_its_ranks(machine):
+    machine(2)
+    with (
+        reserve_gpus(experiment(parallel={"ranks": 3})),
+        pytest.raises(UserError, match="asks for GPU 2, but 2 are visible"),
+    ):
+        devices(experiment(parallel={"ranks": 3}))
+
+
+def test_a_training_waits_for_a_gpu(machine, monkeypatch, capsys):
+    machine(1)
+    first = reserve_gpus(experiment())
+    assert first.__enter__()
+    naps = []
+
+    def nap(seconds):
+        naps.append(seconds)
+        if len(naps) == 3:
+            first.__exit__(None, None, None)
+
+    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=nap))
+    with reserve_gpus(experiment()) as there:
+        assert there
+    assert len(naps) == 3
+    assert capsys.readouterr().err.count("waiting for 1 of 1 GPUs") == 1
+
+
+def test_who_waits_hears_a_signal_and_leaves_the_handlers_as_they_were(machine, monkeypatch):
+    machine(1)
+    before = signal.getsignal(signal.SIGTERM)
+    sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=sleep))
+    with reserve_gpus(experiment()), reserve_gpus(experiment()) as there:
+        assert not there
+    assert signal.getsignal(signal.SIGTERM) is before
+    with reserve_gpus(experiment()) as there:
+        assert there, "all seats are left"
+
+
+def test_a_large_training_is_not_overtaken_for_ever(machine, monkeypatch):
+    """One GPU of two is free, a training of two waits first: one of one that comes later waits behind it."""
+    machine(2)
+    small, large = experiment(), experiment(parallel={"ranks": 2})
+    with reserve_gpus(small):
+        order = []
+
+        def nap(_):
+            if not order:
+                order.append("small waits, too")
+                monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=stop))
+                with reserve_gpus(small) as there:
+                    order.append(there)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def stop(_):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=nap))
+        with reserve_gpus(large) as there:
+            assert not there
+    assert order == ["small waits, too", False]
+
+
+def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
+    machine(1)
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    with pytest.raises(UserError, match=r"/proc/nowhere/.*set TMPDIR"), reserve_gpus(experiment()):
+        pass
+
+
+def test_without_gpus_nobody_locks_or_counts(machine, tmp_path):
+    with reserve_gpus(experiment(parallel={"gpus_per_rank": 0})) as there:
+        assert there
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_person_is_told_who_waits(machine, capsys):
+    machine(2)
+    warn_if_gpus_are_few(experiment())
+    assert "2 GPUs are visible, enough for 2 of 4 trainings at a time" in capsys.readouterr().err
+    machine(4)
+    warn_if_gpus_are_few(experiment())
+    machine(2)
+    warn_if_gpus_are_few(experiment(parallel={"ranks_per_gpu": 2}))
+    assert not capsys.readouterr().err
+
+
+@pytest.fixture
+def search(tmp_path):
+    """A search that has decided on one leaf."""
+    folder = tmp_path / "search"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(experiment().model_dump(mode="json")))
+    write_trial(
+        folder, Trial(0, {"train.optimizer.lr": 0.1}, (SchedulingDecision(0, FoldTask(0, 0, 3), ()),))
+    )
+    return folder
+
+
+def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, monkeypatch):
+    """A leaf as a process, of the local executor or of Snakemake, and while it trains one as a job of submitit."""
+    machine(2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    found = []
+    home = local_processes.LocalProcessJob.of(TrialJob(search, FoldTask(0, 0, 3), "mpiexec", 1))
+
+    def outer(*_):
+        found.append(devices(experiment()))
+        monkeypatch.delenv(GPU_SUBSET)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # as submitit does
+        return home()
+
+    def inner(*_):
+        found.append([os.environ["CUDA_VISIBLE_DEVICES"], *devices(experiment())])
+        return 0
+
+    monkeypatch.setattr(trial_process, "train_fold_task", outer)
+    monkeypatch.setattr(job_module, "train_fold_task", inner)
+    assert trial_process.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True)) == 0
+    assert found == [["cuda:0"], ["4,5", "cuda:1"]]
+
+
+def test_a_leaf_that_is_stopped_while_it_waits_has_trained_nothing(machine, search, monkeypatch):
+    machine(1)
+    monkeypatch.setattr(trial_process, "train_fold_task", None)
+    sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=sleep))
+    with reserve_gpus(experiment()):
+        assert (
+            trial_process.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True))
+            == EXIT_PREEMPTED
+        )
+
+
+@pytest.mark.parametrize("shown", ["2,3", None])
+def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, shown):
+    submitted = []
+
+    class Executor:
+        def __init__(self, *_, **__):
+            pass
+
+        def update_parameters(self, **_):
+            pass
+
+        def submit(self, job):
+            submitted.append(job)
+            return SimpleNamespace(job_id=str(os.getpid()))
+
+    monkeypatch.setattr(local_processes, "AutoExecutor", Executor)
+    if shown:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    LocalProcessQueue(search, "mpiexec").submit(
+        TrialJob(search, FoldTask(0, 0, 3), "mpiexec", 1), experiment(), 1
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # as submitit does
+    seen = []
+    monkeypatch.setattr(
+        job_module, "train_fold_task", lambda *_: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")) or 0
+    )
+    machine(2)
+    assert submitted[0]() == 0
+    assert seen == [shown]
+
+
+def world(rank, size, hosts):
+    """Return a stand-in for an allocation; hosts: of its ranks, the coordinator's first."""
+    return SimpleNamespace(
+        rank=rank, block=(rank - 1) // size, blocks=range((len(hosts) - 1) // size),
+        processes=[SimpleNamespace(host=host) for host in hosts],
+        members=lambda block: range(1 + block * size, 1 + (block + 1) * size),
+    )  # fmt: skip
+
+
+def shares(settings, size, gpus, hosts):
+    """Return the GPUs of each rank's block, on its host."""
+    return [
+        gpus_of_group(world(rank, size, hosts), settings, list(range(gpus))) for rank in range(1, len(hosts))
+    ]
+
+
+def test_blocks_on_a_host_take_different_gpus():
+    assert shares(experiment(), 1, 4, "aaaaa") == [[0], [1], [2], [3]]
+    assert shares(experiment(parallel={"ranks": 2}), 2, 4, "aaaaa") == [[0, 1]] * 2 + [[2, 3]] * 2
+    assert shares(experiment(parallel={"ranks": 2}), 2, 2, "aabba") == [[0], [0], [1], [1]]
+
+
+def test_blocks_share_gpus_evenly_where_their_ranks_may():
+    shared = experiment(parallel={"ranks_per_gpu": 2})
+    assert shares(shared, 1, 2, "aaaaa") == [[0], [1], [0], [1]]
+    whole = experiment(parallel={"ranks": 3, "ranks_per_gpu": 2})
+    assert shares(whole, 3, 4, "a" * 7) == [[0, 1]] * 3 + [[2, 3]] * 3
+    spared = experiment(algorithm={"name": "downpour"}, parallel={"ranks": 3, "master_gpu": False})
+    assert shares(spared, 3, 4, "a" * 7) == [[0, 1]] * 3 + [[2, 3]] * 3
+
+
+def test_a_block_without_gpus_ends_the_search_and_says_why(machine):
+    machine(2)
+    assert assign_gpus(world(2, 1, "aaaa"), experiment()) == ""
+    assert devices(experiment()) == ["cuda:1"]
+    os.environ.pop(GPU_SUBSET)
+    fault = assign_gpus(world(3, 1, "aaaa"), experiment())
+    assert "block 2 of 3 wants 1 of the 2 GPUs that are visible on a" in fault
+    assert _run_task(failing_train_function(fault), FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
+
+
+def test_a_rank_that_is_shown_one_gpu_keeps_it(machine):
+    machine(1)
+    assert assign_gpus(world(3, 1, "aaaa"), experiment()) == ""
+    assert devices(experiment()) == ["cuda:0"]

@@ -1,0 +1,122 @@
+"""Leaves as processes of this machine: what ends them, and what is done then."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.killed_searches import SETTINGS, Search
+from helpers.training_process import processes_of, wait
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.local import LocalExecutor
+from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.search.study.trial import FoldTask, Result, read_result
+from nnlo_lib.state.attempts import Attempt, append_attempt
+
+LEAF = FoldTask(0, 0, 3)
+RESULT = f"""
+from pathlib import Path
+from nnlo_lib.search.study.trial import FoldTask, Result
+Result({LEAF!r}, "finished").write(Path("."))
+"""
+
+
+class Scripted(LocalExecutor):
+    """Runs scripts in place of trainings, the last one for ever."""
+
+    def __init__(self, folder: Path, *scripts: str) -> None:
+        super().__init__(folder, "mpiexec", _Silence())
+        self._scripts, self.attempts = list(scripts), []
+
+    def _command(self, leaf: FoldTask) -> list[str]:
+        self.attempts.append(self._tries.record_start(leaf))
+        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+        return [sys.executable, "-c", script]
+
+
+class _Silence(SignalRecorder):
+    def __init__(self) -> None:
+        self.first = ""
+
+
+def killed(state: Path, reached: int) -> Attempt:
+    """Return the record of an attempt that was killed at a step."""
+    number = 1 if not state.exists() else len((state / "attempts.jsonl").read_text().splitlines()) + 1
+    return Attempt(number, "", "", 1.0, "here", None, "killed", "killed", 0, reached, reached, 1)
+
+
+@pytest.mark.processes
+def test_a_leaf_that_is_killed_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    local = Scripted(Path("."), "import os; os.kill(os.getpid(), 9)", RESULT)
+    local.start(LEAF)
+    assert local.wait()
+    assert read_result(Path("."), LEAF) is None
+    assert local.wait()
+    assert read_result(Path("."), LEAF) == Result(LEAF, "finished")
+    assert local.attempts == [1, 2], "the second is told that it is not the first"
+
+
+@pytest.mark.processes
+def test_a_leaf_that_never_begins_ends_the_search_and_says_why(tmp_path: Path) -> None:
+    local = Scripted(tmp_path, "raise SystemExit('no such library')")
+    local.start(LEAF)
+    assert local.wait()
+    assert local.wait()
+    with pytest.raises(UserError, match=r"3 times: no such library; see .*leaf\.log"):
+        local.wait()
+
+
+@pytest.mark.processes
+def test_a_leaf_that_trains_is_started_again_without_end(tmp_path: Path) -> None:
+    """Whether there is hope it finds out itself, from its attempts."""
+    local, state = Scripted(tmp_path, "raise SystemExit(1)"), LEAF.run_folder(tmp_path) / "state"
+    state.mkdir(parents=True)
+    (state / "attempts.jsonl").touch()
+    local.start(LEAF)
+    for step in range(6):
+        append_attempt(state, killed(state, step))
+        assert local.wait()
+    assert local.attempts == list(range(1, 8))
+    local.stop()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("script", "error"), [("raise SystemExit(75)", None), ("print('full'); raise SystemExit(2)", "cannot be trained: full")]
+)  # fmt: skip
+def test_one_that_stops_stops_all(tmp_path: Path, script: str, error: str | None) -> None:
+    local = Scripted(tmp_path, "import time; print('up', flush=True); time.sleep(600)", script)
+    local.start(FoldTask(1, 0, 3))
+    log = FoldTask(1, 0, 3).run_folder(tmp_path) / "leaf.log"
+    wait("the other one is up", lambda: "up" in log.read_text())
+    local.start(LEAF)
+    if error:
+        with pytest.raises(UserError, match=error):
+            local.wait()
+    else:
+        assert not local.wait()
+    assert not local._running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "submitit"])
+def test_ctrl_c_saves_everything_and_the_same_command_goes_on(executor: str, tmp_path: Path) -> None:
+    """A terminal sends the signal to all that the driver has started, too."""
+    search = Search(
+        tmp_path, "s", executor, SETTINGS | {"search": SETTINGS["search"] | {"trials": 2}}
+    ).prepare()
+    driver = search.start()
+    wait("epochs", lambda: search.epochs_done >= 2, 120)
+    os.killpg(driver.pid, signal.SIGINT)
+    assert driver.wait(120) == 75, search.said
+    assert processes_of(tmp_path) == []
+    saved = search.attempts
+    assert {each["reason"] for each in saved} <= {"preempted", "finished"}
+    assert "preempted" in {each["reason"] for each in saved}
+    assert all(each["saved"] == each["reached"] for each in saved)
+    search.run()
+    assert len(search.results) == 2
+    assert not search.trained_twice

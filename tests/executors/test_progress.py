@@ -1,0 +1,123 @@
+"""What a person reads while a search goes on, and when it has ended."""
+
+import re
+
+import pytest
+from helpers.synthetic_search import MadeUp
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.progress import ProgressLogger
+from nnlo_lib.report.search.result_text import report_outcome
+from nnlo_lib.search.study.plain_text import error_signature
+from nnlo_lib.search.study.storage import load_study
+from nnlo_lib.search.study.trial import FoldTask
+
+
+class Script:
+    """An executor whose waits do what is written."""
+
+    def __init__(self, *acts):
+        self.acts, self.started = list(acts), []
+
+    def start(self, leaf):
+        self.started.append(leaf)
+
+    def wait(self):
+        self.acts.pop(0)()
+        return bool(self.acts)
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda **settings: MadeUp(tmp_path, **settings)
+
+
+def lines(capsys):
+    return re.sub(r"\d:\d\d:\d\d", "T", capsys.readouterr().err).splitlines()
+
+
+def test_a_line_for_each_trial_as_it_ends(search, capsys):
+    made = search(folds={"k": 2}, objective={"epoch": "last"}).trial(worth=[5.0, 5.0])
+    told = ProgressLogger(
+        Script(
+            lambda: made.trial(worth=[0.25, 0.75]),
+            lambda: made.trial(status="failed", error="out of memory " * 20),
+            lambda: made.trial(done=False),
+        ),
+        load_study(made.folder),
+    )
+    told.start(FoldTask(1, 0, 9))
+    assert (told.wait(), told.wait(), told.wait()) == (True, True, False)
+    good, bad = lines(capsys)
+    assert re.fullmatch(r"nnlo: trial 1  val_loss 0.5\d* \+- 0.25  \(best 0.5\d*, trial 1\)  2/20, T", good)
+    assert bad.startswith("nnlo: trial 2 failed: out of memory out of memory")
+    assert len(bad) < 200
+
+
+def test_a_line_for_each_rung(search, capsys):
+    made = search(fidelity={"name": "asha"}, objective={"epoch": "last"})
+    told = ProgressLogger(Script(lambda: made.trial(rungs=[1, 9], worth=[2.0])), load_study(made.folder))
+    told.wait()
+    first, last = lines(capsys)
+    assert "trial 0 after epoch 1  val_loss 2.6065" in first  # 2 + exp(-1/2)
+    assert "trial 0  val_loss 2.0111" in last  # 2 + exp(-9/2)
+
+
+def test_what_is_told_at_the_end(search, capsys):
+    made = (
+        search()
+        .trial({"train.optimizer.lr": 0.01, "algorithm.name": "average"})
+        .trial(status="failed", error="boom")
+    )
+    report_outcome(made.folder.relative_to(made.folder.parents[2]))
+    best, rate, name, trials, table, page, following = capsys.readouterr().out.splitlines()
+    assert best.startswith("best: trial 0 of 2  val_loss 0.1")
+    assert rate.split() == ["train.optimizer.lr", "0.01"]
+    assert name.split() == ["algorithm.name", "average"]
+    assert trials.startswith("trials: 2, 1 failed; ")
+    assert [line.split()[-1].rpartition("/")[2] for line in (table, page, following)] == [
+        "trials.csv",
+        "report.html",
+        "best.yaml",
+    ]
+    for file in ("trials.csv", "report.html", "best.yaml"):
+        assert (made.folder / file).stat().st_size > 100
+
+
+def test_where_all_failed_the_reason_is_told(search):
+    made = search().trial(status="failed", error="boom")
+    with pytest.raises(UserError, match="boom"):
+        report_outcome(made.folder)
+
+
+def test_an_exhausted_space_is_told(search, capsys):
+    made = search(space={"train.batch_size": [8, 16]})
+    for size in (8, 16):
+        made.trial({"train.batch_size": size})
+    report_outcome(made.folder)
+    assert "space:  exhausted by 2 trials, where search.trials is 20" in capsys.readouterr().out
+
+
+def test_trials_that_failed_alike_are_counted_together(search):
+    made = search().trial(status="failed", error="disk full")
+    for hidden in (13, 14):
+        error = f"KeyError: {hidden} is none (net.py:3): so the model net.py({{'hidden': {hidden}, 'a': {{}}}}) failed"
+        made.trial(status="failed", error=error)
+    with pytest.raises(
+        UserError, match=r"none of 3 trials came to anything; 2 of them: KeyError: 13 is none"
+    ):
+        report_outcome(made.folder)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("12,345 parameters, and most is 10", "99 parameters, and most is 10", True),
+        ("ValueError: no (net.py:3)", "ValueError: no (net.py:4)", False),
+        ("loss is 1.5e-7", "loss is -2", True),
+        ("KeyError: 'a'", "KeyError: 'b'", False),
+    ],
+)
+def test_the_cause_of_a_failure_is_its_words_without_settings_and_figures(one, other, alike):
+    assert (error_signature(one) == error_signature(other)) == alike

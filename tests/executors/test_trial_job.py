@@ -1,0 +1,58 @@
+"""What comes of a leaf whose model cannot be built, or only here, before anybody trains it."""
+
+import numpy as np
+import pytest
+from helpers.synthetic_store import handmade
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import manifest_of
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.trial_job import train_fold_task
+from nnlo_lib.launch.attempt import LaunchOptions
+from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, read_result, write_trial
+from nnlo_lib.state.outcome import AttemptOutcome
+
+LEAF = FoldTask(0, 0, 10)
+BUILDERS = {
+    "fails": ("raise ValueError('unlucky')", "failed", "ValueError: unlucky"),
+    "reads a number": ("torch.linspace(0, 1, 3)[1].item()", "finished", ""),
+    "reads a number, too large": ("torch.ones(1).item(); hidden = 1000", "unwanted", "10,010 parameters"),
+}
+
+
+@pytest.fixture
+def leaf(tmp_path, monkeypatch):
+    """Train a leaf of a model, without a training, and return its result."""
+    monkeypatch.chdir(tmp_path)
+
+    def done(line, store=True):
+        source = f"import torch\ndef build(shape, classes):\n    hidden = 4\n    {line}\n    return torch.nn.Linear(hidden, classes)\n"
+        (tmp_path / "net.py").write_text(source)
+        experiment = Experiment.model_validate(
+            {
+                "model": {"name": "net.py:build"},
+                "search": {"space": {"train.batch_size": [8]}, "objective": {"max_parameters": 100}},
+            }
+        )
+        if store:
+            images = np.zeros((20, 1, 8, 8), np.uint8), np.arange(20, dtype=np.int64) % 10
+            handmade((tmp_path / manifest_of(experiment)).parent, {"train": images})
+        write_trial(tmp_path, Trial(0, {"train.batch_size": 8}, (SchedulingDecision(0, LEAF, ()),)))
+        status = train_fold_task(
+            experiment, tmp_path, LEAF, LaunchOptions(), lambda *_: AttemptOutcome("finished", "")
+        )
+        return status, read_result(tmp_path, LEAF)
+
+    return done
+
+
+@pytest.mark.parametrize(("line", "ends", "words"), BUILDERS.values(), ids=BUILDERS)
+def test_a_model_is_counted_where_it_can_be_built(leaf, line, ends, words):
+    status, result = leaf(line)
+    assert (status, result.status) == (0, ends)
+    assert words in result.error
+
+
+def test_a_store_that_is_not_there_is_no_points_fault(leaf):
+    with pytest.raises(UserError, match="no data set"):
+        leaf("pass", store=False)

@@ -1,0 +1,434 @@
+import shutil
+import textwrap
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return a function that writes mine.yaml in the folder where the test runs."""
+    monkeypatch.chdir(tmp_path)
+
+    def mine(text: str | bytes) -> str:
+        (tmp_path / "mine.yaml").write_bytes(
+            text if isinstance(text, bytes) else textwrap.dedent(text).encode()
+        )
+        return "mine.yaml"
+
+    return mine
+
+
+def mistakes(*arguments: object) -> list[str]:
+    """Return the lines of the error that loading raises."""
+    with pytest.raises(UserError) as error:
+        load_experiment(*arguments)
+    title, *lines = str(error.value).split("\n  ")
+    return lines if title == "the experiment cannot run" else [title, *lines]
+
+
+ONE_MISTAKE = {
+    "misspelt key": ("name: x\nepocs: 3", "2: epocs: unknown key 'epocs'; known: algorithm, checkpoint, compression, data"),
+    "misspelt block": ("trian: {}", "1: trian: unknown key 'trian'; did you mean 'train'?"),
+    "misspelt nested key": ("train:\n  epoch: 3", "2: train.epoch: unknown key 'epoch'; did you mean 'epochs'?"),
+    "misspelt key of a union": (
+        "train:\n  optimizer:\n    name: adam\n    beta_1: 0.9",
+        "4: train.optimizer.beta_1: unknown key 'beta_1'; did you mean 'beta1'?",
+    ),
+    "misspelt key, two unions deep": (
+        "algorithm:\n  name: downpour\n  optimizer:\n    name: sgd\n    moment: 0.9",
+        "5: algorithm.optimizer.moment: unknown key 'moment'; did you mean 'momentum'?",
+    ),
+    "key of another optimizer": (
+        "train:\n  optimizer: {name: adadelta,\n    beta1: 0.9}",
+        "3: train.optimizer.beta1: unknown key 'beta1'; known: epsilon, lr, name, rho, weight_decay",
+    ),
+    "key that YAML takes for true": ("on: 3", "1: on: unknown key 'on'; known: algorithm"),
+    "unknown name": (
+        "algorithm:\n  name: allredcue",
+        "2: algorithm.name: unknown name 'allredcue'; did you mean 'allreduce'?",
+    ),
+    "name left out": (
+        "train:\n  optimizer:\n    lr: 0.1",
+        "2: train.optimizer: say which one by its `name`",
+    ),
+    "unknown data set": ("data:\n  dataset: mnits", "2: data.dataset: unknown data set 'mnits'; did you mean 'mnist'?"),
+    "unknown model": ("model:\n  name: simplecn", "2: model.name: unknown model 'simplecn'; did you mean 'simplecnn'?"),
+    "no such model file": ("model:\n  name: net.py:build", "2: model.name: model file 'net.py' does not exist"),
+    "unknown choice": ("data: {format: hdf}", "1: data.format: must be one of 'hdf5' or 'npz', not \"hdf\""),
+    "unknown loss": ("loss: cross_entrpy", "1: loss: unknown name 'cross_entrpy'; did you mean 'cross_entropy'?"),
+    "loss of another problem": ("\nloss: huber", "2: loss: 'huber' is for problem: regression; classification: known: "),
+    "loss of no file": ("loss: mine.py:f", "1: loss: the file 'mine.py' does not exist"),
+    "unknown loss of an output": ("loss:\n  main: mse\n  aux: msee", "3: loss.aux: unknown name 'msee'; did you mean"),
+    "weight of no output": ("loss: {a: mse}\nloss_weights: {b: 1}", "2: loss_weights: weighs output 'b', which has no loss"),
+    "unknown problem": ("problem: regresion", "1: problem.name: unknown name 'regresion'; did you mean 'regression'?"),
+    "metric twice": ("metrics: [accuracy, accuracy]", "1: metrics: two of what is measured are called accuracy"),
+    "metric of another problem": (
+        "problem: regression\nmetrics: [accuracy]",
+        "2: metrics.0: 'accuracy' is for problem: classification; regression: ",
+    ),
+    "unknown choice in a list": (
+        "metrics:\n  - accuracy\n  - acuracy",
+        "3: metrics.1: unknown name 'acuracy'; did you mean 'accuracy'?",
+    ),
+    "text for a number": ("train:\n  epochs: many", "2: train.epochs: should be a valid integer"),
+    "fraction for an integer": ("train:\n  epochs: 2.5", "2: train.epochs: should be a valid integer"),
+    "value for a block": ("\nalgorithm: downpour", "2: algorithm: must be a block of keys like {key: value}"),
+    "empty block": ("train:\nname: x", "1: train: must be a block of keys like {key: value}, not null"),
+    "value for a list": ("seeds: 1", "1: seeds: should be a valid list (this is 1)"),
+    "too small": ("train:\n  batch_size: 0", "2: train.batch_size: should be greater than or equal to 1 (this is 0)"),
+    "too large": ("data:\n  validation: 1", "2: data.validation: should be less than 1 (this is 1); or must be one of 'test' or 'validation', not 1"),
+    "not a number": ("data: {validation: .nan}", "1: data.validation: should be a finite number (this is NaN); or must be one of"),
+    "negative seed": ("seeds: [1,\n  -1]", "2: seeds.1: should be greater than or equal to 0 (this is -1)"),
+    "no seeds": ("seeds: []", "1: seeds: needs at least 1 valid value, not []"),
+    "seed twice": ("seeds: [1, 1]", "1: seeds: a seed is listed twice"),
+    "name that is no folder": ("name: a/b", "1: name: must be letters, digits, '_', '.' or '-', not \"a/b\""),
+    "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must be letters, digits, '_', '.' or '-'"),
+    "empty run": ("runs:\n  a:", "2: runs.a: must be a block of keys like {key: value}, not null"),
+    "search of nothing": ("search: {}", "1: search.space: holds no key"),
+    "unknown searcher": (
+        "search:\n  method: {name: baysian}",
+        "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol",
+    ),
+    "two kinds of a dimension": (
+        "search:\n  space:\n    train.batch_size: {integer: [1, 2],\n      uniform: [1, 2]}",
+        "3: search.space.train.batch_size: give one of uniform, log_uniform",
+    ),
+    "argument that no file can hold": ("model:\n  args: {x: !!set {a}}", "2: model.args.x: input was not a valid JSON"),
+    "server without worker": (
+        "algorithm: {name: downpour}\nparallel:\n  ranks: 1",
+        "3: parallel.ranks: downpour needs at least 2 ranks",
+    ),
+    "workers of unequal size": (
+        "algorithm: {name: downpour}\nparallel: {processes_per_worker: 2,\n  ranks: 4}",
+        "3: parallel.ranks: 4 ranks less one server do not divide into workers of 2",
+    ),
+    "group in allreduce": (
+        "parallel:\n  processes_per_worker: 2",
+        "2: parallel.processes_per_worker: allreduce has no workers",
+    ),
+    "more nodes than ranks": ("resources:\n  nodes: 3", "2: resources.nodes: 3 nodes for 2 ranks leaves nodes idle"),
+    "own data without a reader": (
+        "data:\n  dataset: jets\n  source: /jets",
+        "2: data.dataset: unknown data set 'jets'; known: ",
+    ),
+    "own data without a source": (
+        "data:\n  dataset: jets\n  reader: {name: folder}",
+        "1: data.source: your own data set needs data.source",
+    ),
+    "reader of other files": (
+        "data:\n  dataset: mnist\n  reader: {name: cifar}",
+        "3: data.reader: mnist is read by the reader idx",
+    ),
+    "arrays without a list": (
+        "data:\n  dataset: jets\n  source: /jets\n  reader:\n    name: arrays",
+        "4: data.reader.train: must be given",
+    ),
+    "no such way to normalize": (
+        "data: {normalize: units}",
+        "1: data.normalize: must be one of 'unit' or 'standard', not \"units\"; or must be a block of keys",
+    ),
+    "misspelt key of a normalization": (
+        "data:\n  normalize:\n    mean: [0.5]\n    std: [0.5]\n    sdt: [0.5]",
+        "5: data.normalize.sdt: unknown key 'sdt'; did you mean 'std'?",
+    ),
+    "fewer deviations than means": (
+        "data:\n  normalize:\n    mean: [0.5, 0.5]\n    std: [0.5]",
+        "4: data.normalize.std: 2 means but 1 deviations",
+    ),
+    "nesterov alone": (
+        "train:\n  optimizer:\n    name: sgd\n    nesterov: true",
+        "4: train.optimizer.nesterov: nesterov needs momentum > 0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), ONE_MISTAKE.values(), ids=ONE_MISTAKE)
+def test_one_mistake(write, text, told):
+    (line,) = mistakes(write(text))
+    assert line.startswith(f"mine.yaml:{told}")
+
+
+UNREADABLE = {
+    "open bracket": ("name: x\nseeds: [1", "2: this is not YAML: "),
+    "two colons": ("name: a: b", "1: this is not YAML: mapping values are not allowed here"),
+    "tab": ("train:\n\tepochs: 1", "2: this is not YAML: found character"),
+    "two documents": ("name: a\n---\nname: b", "2: this is not YAML: but found another document"),
+    "list as a key": ("name: x\n? [a]\n: b", "2: this is not YAML: a key must be a word"),
+    "python object": ("name: !!python/object:os.system {}", "1: this is not YAML: could not determine"),
+    "value that YAML's tag cannot be": ("name: !!bool maybe", "1: this is not YAML: "),
+    "block inside itself": ("train: &x\n  train: *x", "1: this is not YAML: found unconstructable recursive"),
+    "a thousand brackets": ("[" * 5000, "1: this is not YAML: "),
+    "binary": (b"\x7fELF\xd0\x00\x01", "1: this is not YAML: invalid continuation byte"),
+    "text": ("hello", "1: an experiment is a mapping"),
+    "list": ("- 1", "1: an experiment is a mapping"),
+    "key twice": ("name: x\ntrain:\n  epochs: 1\n  epochs: 2", "4: the key 'epochs' is there twice"),
+    "block twice": ("train: {}\nname: x\ntrain: {}", "3: the key 'train' is there twice"),
+}
+
+
+@pytest.mark.parametrize(("text", "told"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable(write, text, told):
+    assert mistakes(write(text))[0].startswith(f"mine.yaml:{told}")
+
+
+def test_absent_file(tmp_path):
+    assert mistakes(tmp_path / "no.yaml")[0].endswith("no.yaml: No such file or directory")
+    assert mistakes(tmp_path)[0].endswith("Is a directory")
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "{}"])
+def test_empty_file_is_the_default_experiment(write, text):
+    assert load_experiment(write(text)) == Experiment()
+
+
+def test_all_mistakes_of_a_file_in_its_order(write):
+    path = write("""\
+        seeds: [1, one]
+        train:
+          epoch: 3
+          batch_size: 0
+          optimizer: {name: sgd, lr: -1, moment: 0.9}
+        algoritm: {}
+        """)
+    assert [line.split(":", 3)[1:3] for line in mistakes(path)] == [
+        ["1", " seeds.1"],
+        ["3", " train.epoch"],
+        ["4", " train.batch_size"],
+        ["5", " train.optimizer.lr"],
+        ["5", " train.optimizer.moment"],
+        ["6", " algoritm"],
+    ]
+
+
+OVERRIDES = """\
+parallel:
+  ranks: 1
+runs:
+  alone: {}
+  served:
+    algorithm:
+      name: downpour
+  wide:
+    resources: {nodes: 2}
+    parallel:
+      ranks: 0
+  odd: {train: {optimizer: {rho: 1}}, seeds: [1]}
+"""
+
+
+def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
+    told = mistakes(write(OVERRIDES))
+    assert [line.partition(" (")[0] for line in told] == [
+        "mine.yaml:2: runs.served.parallel.ranks: downpour needs at least 2 ranks: one server and one worker",
+        "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
+        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: lr, momentum, name, nesterov, weight_decay",
+        "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, loss_weights, metrics, model, observe, "
+        "parallel, problem, resources, topology, train",
+    ]  # fmt: skip
+
+
+def test_mistake_that_nobody_wrote_points_to_its_run(write):
+    (line,) = mistakes(write("runs:\n  a: {}\n  b: {parallel: {processes_per_worker: 3}}\n"))
+    assert line.startswith("mine.yaml:3: runs.b.parallel.processes_per_worker: allreduce has no workers")
+
+
+@pytest.mark.parametrize(
+    ("other", "key"),
+    [
+        ("source: /b", "source"),
+        ("source: /b, format: npz", "source"),
+        ("source: /a, shard_size: 7", "shard_size"),
+    ],
+)
+def test_runs_share_one_copy_of_the_data(write, other, key):
+    (line,) = mistakes(write(f"runs:\n  a: {{data: {{source: /a}}}}\n  b: {{data: {{{other}}}}}\n"))
+    assert line.startswith(f"mine.yaml:3: runs.b.data.{key}: another run has ")
+
+
+def test_what_is_never_measured_decides_nothing(write):
+    text = "data: {validation: 0}\ntrain: {restore_best: val_loss, target: 'train_loss,<,0.1'}\n"
+    (line,) = mistakes(write(text))
+    assert (
+        line
+        == "mine.yaml:2: train.restore_best: watches val_loss, but no sample validates; set data.validation"
+    )
+    (line,) = mistakes(write(f"{text}runs:\n  a: {{data: {{validation: test}}}}\n  b: {{}}\n"))
+    assert line.startswith("mine.yaml:2: runs.b.train.restore_best: watches val_loss")
+    load_experiment(write(f"{text}folds: 3\n"))
+
+
+def test_runs_share_one_reader(write):
+    data = "data: {dataset: birds, source: /a, reader: {name: folder, size: 64}}"
+    (line,) = mistakes(write(f"{data}\nruns:\n  a: {{}}\n  b:\n    data: {{reader: {{size: 32}}}}\n"))
+    assert line.startswith("mine.yaml:5: runs.b.data.reader: another run has {")
+
+
+def test_runs_may_differ_in_format_and_then_in_shards(write):
+    load_experiment(write("runs:\n  a: {data: {shard_size: 9}}\n  b: {data: {format: npz, shard_size: 7}}\n"))
+
+
+BASE = "train:\n  epochs: 3\nruns:\n  x: {}\n"
+BAD_CHANGES = {
+    "train": "--set train: write it as key=value, like train.epochs=3",
+    "=3": "--set =3: write it as key=value",
+    "train.=3": "--set train.=3: write it as key=value",
+    "name=[": "--set name=[: this is not YAML",
+    "train.epochs.x=3": "--set train.epochs.x=3: 'epochs' is 3, not a block of keys",
+    "train.epochs=0": "--set train.epochs=0: train.epochs: should be greater",
+    "train.epoch=1": "--set train.epoch=1: train.epoch: unknown key 'epoch'; did you mean 'epochs'?",
+    "train={epochs: 0}": "--set train={epochs: 0}: train.epochs: should be greater",
+    "train.optimizer.lr=0.1": "--set train.optimizer.lr=0.1: train.optimizer: say which one",
+    "a.b.c=1": "--set a.b.c=1: a: unknown key 'a'",
+    "runs.x.parallel.ranks=0": "--set runs.x.parallel.ranks=0: runs.x.parallel.ranks: should be greater",
+    "runs.y.parallel.rank=2": "--set runs.y.parallel.rank=2: runs.y.parallel.rank: unknown key 'rank'; did you mean 'ranks'?",
+}
+
+
+@pytest.mark.parametrize(("change", "told"), BAD_CHANGES.items())
+def test_mistakes_on_the_command_line(write, change, told):
+    assert mistakes(write(BASE), [change])[0].startswith(told)
+
+
+def test_mistake_in_the_file_is_not_blamed_on_the_command_line(write):
+    assert mistakes(write("train:\n  epochs: 0\n"), ["train.batch_size=2"])[0].startswith("mine.yaml:2: ")
+
+
+def test_changes_are_applied_in_turn(write):
+    changes = [
+        "train.epochs=5",
+        "train.epochs=6",
+        "runs.x.parallel.ranks=4",
+        "seeds=[7, 8]",
+        "model.args.hidden=3",
+    ]
+    experiment = load_experiment(write(BASE), changes)
+    assert experiment.train.epochs == 6
+    assert experiment.variants["x"].parallel.ranks == 4
+    assert experiment.seeds == (7, 8)
+    assert experiment.model.args == {"hidden": 3}
+
+
+def test_a_new_name_starts_its_block_afresh(write):
+    path = write("algorithm: {name: average, sync_every: 7}\n")
+    assert load_experiment(path, ["algorithm.name=allreduce"]).algorithm.name == "allreduce"
+    assert load_experiment(path, ["algorithm.name=average"]).algorithm.sync_every == 7
+    assert load_experiment(path, ["algorithm.name=easgd", "algorithm.sync_every=3"]).algorithm.sync_every == 3
+
+
+def test_change_of_a_shared_block_changes_one_place(write):
+    path = write("""\
+        train: {optimizer: &o {name: adam}}
+        algorithm: {name: downpour, optimizer: *o}
+        """)
+    experiment = load_experiment(path, ["train.optimizer.lr=0.5"])
+    assert experiment.train.optimizer.lr == 0.5
+    assert experiment.algorithm.optimizer.lr == 0.001
+
+
+def test_numbers_dates_and_words_are_read_as_written(write):
+    experiment = load_experiment(
+        write("name: 2024-01-01\nmodel: {args: {rate: 1e-3, 1: [2e5, x]}}\nruns: {on: {}}\n")
+    )
+    assert experiment.name == "2024-01-01"
+    assert experiment.model.args == {"rate": 0.001, "1": [2e5, "x"]}
+    assert list(experiment.variants) == ["on"]
+
+
+def test_merge_key_of_yaml(write):
+    experiment = load_experiment(write("train: {optimizer: &o {name: adam, lr: 0.5}}\nruns:\n  x: {train: {optimizer: {<<: *o, lr: 0.1}}}\n"))  # fmt: skip
+    assert experiment.variants["x"].train.optimizer.lr == 0.1
+
+
+VALID = """\
+name: valid
+data: {dataset: digits, format: npz}
+model: {name: simplecnn, args: {dropout: 0.5}}
+train: {epochs: 2, optimizer: {name: adam, lr: 0.01}}
+algorithm: {name: downpour, optimizer: {name: rmsprop, rho: 0.8}}
+parallel: {ranks: 3, simulation: {latency: 0.1}}
+runs: {a: {train: {optimizer: {lr: 0.2}}}, b: {resources: {nodes: 2}}}
+"""
+WORDS = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["name", "optimizer", "null", "<<", "[key]", "sgd", "a"]),
+    st.integers(),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def _paths(block, above=()):
+    for key, value in block.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*above, key))
+
+
+def _load_anything(path, text):
+    """Return the experiment, or the error's text; let every other exception through."""
+    path.write_text(text)
+    try:
+        return load_experiment(path)
+    except UserError as error:
+        return str(error)
+
+
+@settings(max_examples=150, deadline=None)
+@given(path=st.sampled_from([*_paths(yaml.safe_load(VALID))]), word=WORDS, value=VALUES | st.none())
+@example(path=("runs", "a"), word="name", value="x")
+def test_no_misspelling_and_no_value_escapes(tmp_path_factory, path, word, value):
+    """Rename one key of a valid file, and give it another value: each loads or is refused, and nothing else."""
+    *above, last = path
+    for change in ("key", "value"):
+        tree = yaml.safe_load(VALID)
+        block = tree
+        for part in above:
+            block = block[part]
+        if change == "key":
+            block[word] = block.pop(last)
+        else:
+            block[last] = value
+        file = tmp_path_factory.getbasetemp() / "any.yaml"
+        _load_anything(file, yaml.safe_dump(tree, allow_unicode=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(max_size=60) | st.text(alphabet="ab:-[]{}&*!<> \n'\"#|?,1", max_size=40))
+def test_no_text_escapes(tmp_path_factory, text):
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    _load_anything(file, text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_misspelt_key_is_told_with_its_line_and_the_right_word(tmp_path_factory, data):
+    """Drop one letter of a key of a file with one key a line."""
+    tree = yaml.safe_load(VALID)
+    del tree["runs"], tree["model"]
+    path = data.draw(st.sampled_from([path for path in _paths(tree) if len(path[-1]) > 5]))
+    lines = yaml.safe_dump(tree, sort_keys=False).splitlines()
+    number = list(_paths(tree)).index(path)
+    drop = data.draw(st.integers(0, len(path[-1]) - 1))
+    wrong = path[-1][:drop] + path[-1][drop + 1 :]
+    lines[number] = lines[number].replace(path[-1], wrong, 1)
+    file = tmp_path_factory.getbasetemp() / "misspelt.yaml"
+    error = _load_anything(file, "\n".join(lines))
+    dotted = ".".join([*path[:-1], wrong])
+    assert f"{file}:{number + 1}: {dotted}: unknown key '{wrong}'; did you mean '{path[-1]}'?" in error
+
+
+def test_loading_leaves_the_file_alone(write, tmp_path):
+    path = write(VALID)
+    shutil.copy(path, "copy.yaml")
+    load_experiment(path, ["train.epochs=9"])
+    assert (tmp_path / path).read_text() == (tmp_path / "copy.yaml").read_text()

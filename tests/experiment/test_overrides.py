@@ -1,0 +1,43 @@
+"""A `--set` that does nothing for the runs it is meant for is refused, with what to write instead."""
+
+import pytest
+import yaml
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.experiment.overrides import reject_ineffective_overrides
+
+FILE = {
+    "runs": {"two": {"parallel": {"ranks": 2}}, "four": {"parallel": {"ranks": 4}}, "free": {"metrics": []}}
+}
+
+
+def given(tmp_path, names, *changes):
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(FILE))
+    experiment = load_experiment(tmp_path / "t.yaml", changes)
+    reject_ineffective_overrides(experiment, names, changes)
+    return [experiment.variants[name] for name in names]
+
+
+@pytest.mark.parametrize("change", ["parallel.ranks=8", "parallel={ranks: 8}"])
+def test_what_all_runs_override(tmp_path, change):
+    with pytest.raises(UserError) as error:
+        given(tmp_path, ["two", "four"], change)
+    assert str(error.value) == (
+        f"--set {change} changes nothing here: runs.two.parallel.ranks says 2, runs.four.parallel.ranks says 4; "
+        "use --set runs.two.parallel.ranks=8 --set runs.four.parallel.ranks=8"
+    )
+
+
+def test_what_is_told_works(tmp_path):
+    (run,) = given(tmp_path, ["two"], "runs.two.parallel.ranks=8")
+    assert run.parallel.ranks == 8
+
+
+def test_what_some_run_takes_over(tmp_path):
+    runs = given(tmp_path, ["two", "free"], "parallel.ranks=8", "train.epochs=3", "name=x", "seeds=[1, 2]")
+    assert [(run.parallel.ranks, run.train.epochs) for run in runs] == [(2, 3), (8, 3)]
+
+
+def test_what_a_run_says_as_well(tmp_path):
+    assert given(tmp_path, ["four"], "parallel.ranks=4")[0].parallel.ranks == 4

@@ -1,0 +1,151 @@
+"""A small training of every algorithm, simulated, in each of the ways that have a state of their own."""
+
+import json
+
+import pytest
+from safetensors import safe_open
+
+from helpers.training_process import TIMINGS, StopAfter
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.algorithm import ALGORITHMS
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+NETWORK = """
+from torch import nn
+
+def normalised(shape, classes):
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2),
+        nn.Flatten(), nn.Linear(height * width, classes),
+    )
+"""
+DATA = {"validation": 0.5}  # leaves 721 samples, in 6 steps an epoch, the last one smaller
+BATCH = {2: 61, 3: 41, 4: 31}  # by the number of workers
+STEPS, EPOCHS = 6, 2
+ROUND, MEETING = (
+    3,
+    5,
+)  # steps of a round, which runs on over epochs, and from meeting to meeting, which does not
+CYCLE, LAZY = {"name": "cycle"}, {"name": "cycle", "weights": "lazy_metropolis"}
+PAIRS = {"parallel": {"processes_per_worker": 2}}
+FIVE = {"parallel": {"ranks": 5}}
+
+
+def served(name, **settings):
+    """Return a synchronous server algorithm."""
+    return {"algorithm": {"name": name, "synchronous": True, **settings}}
+
+
+SYNCHRONOUS = {
+    "allreduce": {},
+    "allreduce, buckets": {"algorithm": {"name": "allreduce", "bucket_mb": 0.001}},
+    "allreduce, sign": {"compression": {"name": "sign"}},
+    "allreduce, powersgd": {"compression": {"name": "powersgd"}},
+    "average": {"algorithm": {"name": "average", "sync_every": MEETING}},
+    "average, groups": {"algorithm": {"name": "average", "sync_every": MEETING}, **PAIRS},
+    "diloco": {"algorithm": {"name": "diloco", "sync_every": MEETING}},
+    "diloco, random_k": {
+        "algorithm": {"name": "diloco", "sync_every": MEETING},
+        "compression": {"name": "random_k", "fraction": 0.1},
+    },
+    "individual": {},
+    "downpour, synchronous": served("downpour", sync_every=2),
+    "downpour, masters": {**served("downpour", masters=2), **FIVE},
+    "downpour, unequal parts": {**served("downpour"), "data": {"partition": {"name": "by_class"}}},
+    "easgd, synchronous": served("easgd", sync_every=2),
+    "easgd, masters": {**served("easgd", sync_every=1, masters=2), **FIVE},
+    "gosgd, synchronous": served("gosgd", probability=0.4),
+    "sgp": {"topology": {"name": "one_peer_exponential"}},
+    "sgp, random graphs": {"topology": {"name": "erdos_renyi", "p": 0.5, "redraw_every": 1}},
+    "dsgd": {"topology": {"name": "complete", "drop": 0.3}},
+    "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
+    "dsgt": {},
+    "d2": {"topology": LAZY},
+    "dinno": {"algorithm": {"name": "dinno", "primal_iterations": ROUND, "rho_scaling": 1.1}},
+    "dinno, persistent": {
+        "algorithm": {"name": "dinno", "primal_iterations": ROUND, "persistent_optimizer": True},
+        "train": {"optimizer": {"name": "adam", "lr": 0.002}},
+    },
+    "prox_pda": {},
+    "next": {"algorithm": {"name": "next", "inner_steps": ROUND, "step": 0.9, "step_decay": 0.1}},
+    "choco_sgd": {"compression": {"name": "random_k", "fraction": 0.1}},
+    "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
+}
+ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}  # stopped in the middle, too
+ASYNCHRONOUS = {
+    "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
+    "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},
+    "easgd": {"algorithm": {"name": "easgd", "sync_every": 2}},
+    "gem": {"algorithm": {"name": "gem", "sync_every": 2}},
+    "gosgd": {"algorithm": {"name": "gosgd", "probability": 0.4}},
+    "adpsgd": {},
+}
+CALLS = 10  # of the flag, by all ranks together, before it asks to stop
+UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # of ranks that need not wait for each other
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Return the embedded digits, converted."""
+    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
+    prepare_dataset(Experiment().data, path.parent)
+    return path
+
+
+def task(folder, manifest, case, settings, **simulation):
+    """Return a training of a case in `folder`."""
+    (folder.parent / "network.py").write_text(NETWORK)
+    name = case.partition(",")[0]
+    parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})
+    servers = settings.get("algorithm", {}).get("masters", 1) if ALGORITHMS[name].supports_server_tree else 0
+    train = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}} | settings.get("train", {})
+    train |= {"epochs": EPOCHS, "batch_size": BATCH[parallel["ranks"] - servers]}
+    run = {
+        "algorithm": {"name": name}, "topology": CYCLE, **settings, "data": DATA | settings.get("data", {}),
+        "model": {"name": f"{folder.parent / 'network.py'}:normalised"}, "train": train, "parallel": parallel,
+    }  # fmt: skip
+    run = Plan.of(Experiment.model_validate(run)).run(name)
+    return Task("t", folder.name, run, 0, None, 1, manifest, folder)
+
+
+def rows(job):
+    """Return what was measured after each epoch."""
+    lines = (job.state / "history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def interrupt(job):
+    """Train in as many parts as it takes; return how far each worker was after the first one."""
+    assert not train_simulated(job, StopAfter(CALLS))
+    steps = first_steps(job)
+    parts = 1
+    while not train_simulated(job, StopAfter(CALLS)):
+        parts += 1
+        assert parts < EPOCHS * STEPS
+    return steps
+
+
+def first_steps(job):
+    """Return the workers' steps, in the first epoch, of the only checkpoint."""
+    (folder,) = (job.state / "checkpoints").iterdir()
+    steps = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            progress = json.loads(file.metadata()["progress"])
+        assert progress["epoch"] == 0
+        steps.append(progress["index"])
+    servers = job.run.algorithm.servers
+    return steps[servers:]
+
+
+def measured(job):
+    """Return all that must not depend on interruptions."""
+    nodes = job.folder / "nodes.csv"
+    history = [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
+    counts = json.loads((job.folder / "summary.json").read_text())["histograms"]
+    weights = (job.folder / "model.safetensors").read_bytes()
+    return history, nodes.read_text() if nodes.exists() else None, counts, weights

@@ -1,0 +1,53 @@
+"""Checks of a report page: well-formed, self-contained, links resolved."""
+
+import re
+from html.parser import HTMLParser
+
+VOID = {"meta", "link", "br", "img", "hr", "input", "path"}
+
+
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+class Checker(HTMLParser):
+    """Insists that every tag is closed in order; collects ids, links and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.ids, self.addresses, self.tags, self.text = [], [], [], [], ""
+        self.feed(page)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+        assert len(self.ids) == len(set(self.ids)), "an id is used twice"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        for name, value in attributes:
+            self.ids += [value] if name == "id" else []
+            self.addresses += [value] if name in ("src", "href", "srcset", "action", "data") else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing at {self.getpos()}"
+        assert self.open.pop() == tag, f"</{tag}> out of order at {self.getpos()}"
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def check(path):
+    page = path.read_text()
+    found = Checker(page)
+    assert all(address.startswith(("#", "data:,")) for address in found.addresses), found.addresses
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "script" not in found.tags
+    targets = {address[1:] for address in found.addresses if address.startswith("#")}
+    assert targets <= set(found.ids)
+    assert len(page.encode()) < 1_500_000
+    return found

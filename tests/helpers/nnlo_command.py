@@ -1,0 +1,50 @@
+"""Run `nnlo`: in this process where what it prints is the subject, else in a process of its own."""
+
+import io
+import subprocess
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+from nnlo_lib import cli
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def nnlo(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
+    """Run the command in this process, which stands in `folder` meanwhile."""
+    out, err, status = io.StringIO(), io.StringIO(), None
+    with (
+        chdir(folder),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.object(sys, "argv", ["nnlo", *arguments]),
+    ):
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code
+    return subprocess.CompletedProcess(["nnlo", *arguments], status, out.getvalue(), err.getvalue())
+
+
+def nnlo_process(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a process of its own."""
+    code = f"import sys; sys.argv[0] = 'nnlo'; sys.path.insert(0, {str(REPOSITORY)!r}); from nnlo_lib.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=250,  # the start, on a busy machine
+        check=False,
+    )
+
+
+def refused(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return what a user's mistake is told with, and nothing else."""
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("nnlo: error: ")
+    return done.stderr.removeprefix("nnlo: error: ")

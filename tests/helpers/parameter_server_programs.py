@@ -1,0 +1,180 @@
+"""What algorithms with a server make of least squares (see convex.py), on every rank."""
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter
+
+from helpers.least_squares import BATCH, Linear, gradient, rows
+from nnlo_lib.algorithms.base import Algorithm, SampleShare
+from nnlo_lib.algorithms.collective.allreduce import AllReduce
+from nnlo_lib.algorithms.collective.average import Average
+from nnlo_lib.algorithms.collective.diloco import DiLoCo
+from nnlo_lib.algorithms.parameter_server.client import Header
+from nnlo_lib.algorithms.parameter_server.downpour import Downpour
+from nnlo_lib.algorithms.parameter_server.easgd import EASGD
+from nnlo_lib.algorithms.parameter_server.gem import GEM
+from nnlo_lib.algorithms.worker_groups import GroupedWorkers
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
+from nnlo_lib.comm.compression.factory import build_compressor
+from nnlo_lib.config.compression import CompressionConfig
+from nnlo_lib.train.replica.replica import Replica
+
+CLASSES = {
+    "allreduce": AllReduce, "average": Average, "diloco": DiLoCo, "downpour": Downpour, "easgd": EASGD, "gem": GEM,
+}  # fmt: skip
+
+
+def make_replica(name: str) -> Replica:
+    replica = Replica(Linear())
+    replica.set_optimizer(torch.optim.SGD, lr=0.05, momentum=0.0 if name == "gem" else 0.9)
+    return replica
+
+
+def make(comm: Communicator, name: str, settings: dict, servers: int, group: int) -> Algorithm:
+    if group > 1:
+        return GroupedWorkers(comm, group, servers, lambda leaders: alone(leaders, name, settings))
+    return alone(comm, name, settings)
+
+
+def alone(comm: Communicator, name: str, settings: dict) -> Algorithm:
+    """Make an algorithm without groups; `compression` among its settings is what an experiment's would be."""
+    if "compression" not in settings:
+        return CLASSES[name](comm, **settings)
+    kind = TypeAdapter(CompressionConfig).validate_python(settings["compression"])
+    others = {key: value for key, value in settings.items() if key != "compression"}
+    return CLASSES[name](comm, **others, feedback=ErrorFeedback(build_compressor(kind, seed=0), comm.rank))
+
+
+def trained(
+    comm: Communicator,
+    name: str,
+    settings: dict,
+    counts: list[list[int]],
+    group: int = 1,
+    epochs: int = 1,
+    joint: int = 1,
+) -> dict[str, object]:
+    """Train; `counts` holds each working process's samples at each step of an epoch.
+
+    group: processes of a worker. joint: processes whose samples one rank takes all alone.
+    """
+    servers = comm.size - len(counts) // joint
+    replica = make_replica(name)
+    algorithm = make(comm, name, settings, servers, group)
+    algorithm.start(replica)
+    start = comm.bytes_sent.copy()
+    first = (comm.rank - servers) * joint
+    path, telemetry = [], []
+    for _ in range(epochs):
+        if comm.rank < servers:
+            algorithm.serve(replica, lambda: False)
+        else:
+            path += work(algorithm, replica, range(first, first + joint), counts)
+        algorithm.quiesce(replica)
+        sent = dict(comm.bytes_sent - start)
+        algorithm.before_evaluation(replica)
+        telemetry.append(algorithm.telemetry(replica))
+        centre = replica.theta.tolist()
+        algorithm.after_evaluation(replica)
+    own = replica.theta.tolist()
+    algorithm.on_finish(replica)
+    outer = getattr(algorithm, "_outer", algorithm)
+    return {
+        "path": path, "centre": centre, "own": own, "published": replica.theta.tolist(), "sent": sent,
+        "telemetry": telemetry, "staleness": sorted(algorithm.histograms().get("staleness", {}).items()),
+        "updates": getattr(outer, "updates", 0), "pushes": getattr(outer, "pushes", 0),
+    }  # fmt: skip
+
+
+def several(comm: Communicator, calls: list[list]) -> list[dict[str, object]]:
+    """Train several times, one after the other: real ranks take long to start."""
+    return [trained(comm, *call) for call in calls]
+
+
+def work(
+    algorithm: Algorithm, replica: Replica, processes: range, counts: list[list[int]]
+) -> list[list[float]]:
+    """Take the steps of an epoch with the samples of all `processes`; return the parameters after each."""
+    path = []
+    for step in range(len(counts[processes[0]])):
+        samples = np.concatenate([rows(process, step, counts[process][step]) for process in processes])
+        together = sum(mine[step] for mine in counts if len(mine) > step)
+        path += step_once(algorithm, replica, samples, together)
+    return path
+
+
+def step_once(
+    algorithm: Algorithm, replica: Replica, samples: np.ndarray, together: int
+) -> list[list[float]]:
+    replica.grad.zero_()
+    if len(samples):
+        replica.grad.copy_(torch.tensor(gradient(replica.theta.numpy().copy(), samples)))
+    algorithm.on_gradient(replica, SampleShare(len(samples), together))
+    if not algorithm.owns_step:
+        replica.step()
+    algorithm.on_parameters(replica)
+    return [replica.theta.tolist()]
+
+
+def recorded(
+    comm: Communicator, name: str, settings: dict, steps: int, unequal: int = 10
+) -> dict[str, object]:
+    """Let workers of unequal speed train; the root returns whom it answered what, and with what, in order."""
+    replica, algorithm = make_replica(name), alone(comm, name, settings)
+    algorithm.start(replica)
+    events: list[tuple[int, int, list[float]]] = []
+    path = []
+    send = comm.send
+
+    def spy(vector, to, tag=0, purpose="parameters"):
+        header = Header.from_tag(tag)
+        events.append((to, header.kind, vector.tolist()))
+        send(vector, to, tag, purpose)
+
+    comm.send = spy
+    if comm.rank == 0:
+        algorithm.serve(replica, lambda: False)
+    else:
+        for step in range(steps):
+            comm.advance_clock(unequal * comm.rank + step % 3)
+            path += step_once(algorithm, replica, rows(comm.rank - 1, step), BATCH)
+    algorithm.quiesce(replica)
+    return {
+        "events": events, "path": path, "theta": replica.theta.tolist(),
+        "staleness": sorted(algorithm.histograms().get("staleness", {}).items()),
+    }  # fmt: skip
+
+
+def paused(
+    comm: Communicator, name: str, settings: dict, workers: int, steps: int, wishes: list[int], group: int = 1
+) -> dict[str, object]:
+    """Train synchronously; at the steps in `wishes` the last rank asks for a stop, and all resume from their state."""
+    servers, done, parts, path = comm.size - workers, 0, 0, []
+    saved: dict[str, torch.Tensor] | None = None
+    wanted = list(wishes)
+    while True:
+        replica = make_replica(name)
+        algorithm = make(comm, name, settings, servers, group)
+        if saved is None:
+            algorithm.start(replica)
+        else:
+            replica.load_state(saved)
+            algorithm.load_state(saved)
+        parts += 1
+        if comm.rank < servers:
+            algorithm.serve(replica, lambda: False)
+        else:
+            while done < steps:
+                path += step_once(algorithm, replica, rows(comm.rank - servers, done), BATCH * workers)
+                done += 1
+                if algorithm.should_stop(comm.rank == comm.size - 1 and bool(wanted) and done >= wanted[0]):
+                    break
+        algorithm.quiesce(replica)
+        saved = {key: value.clone() for key, value in {**replica.state(), **algorithm.state()}.items()}
+        wanted = [wish for wish in wanted if wish > done]
+        if all(comm.gather(done == steps or comm.rank < servers)):
+            break
+    algorithm.before_evaluation(replica)
+    telemetry = algorithm.telemetry(replica)
+    return {"path": path, "theta": replica.theta.tolist(), "parts": parts, "telemetry": telemetry}

@@ -1,0 +1,62 @@
+"""A copy of the checkout in which Snakemake runs as a user would run it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+LEFT_OUT = (".git", ".venv", "data", "results", "logs", ".snakemake", "*.egg-info", ".*_cache", "__pycache__")
+
+TINY = {
+    "name": "tiny",
+    "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}},
+    "train": {"epochs": 2, "batch_size": 64},
+    "runs": {
+        "allreduce": {"parallel": {"ranks": 2}},
+        "downpour": {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}},
+        "alone": {"parallel": {"ranks": 1}},
+        "simulated": {"parallel": {"ranks": 4, "transport": "simulated"}},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A folder with the repository's files, and Snakemake in it."""
+
+    folder: Path
+
+    def experiment(self, **changes: object) -> Path:
+        """Write the tiny experiment with top-level keys changed."""
+        path = self.folder / "tiny.yaml"
+        path.write_text(yaml.safe_dump(TINY | changes, sort_keys=False))
+        return path
+
+    def snakemake(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Snakemake locally on the tiny experiment."""
+        command = [
+            sys.executable, "-m", "snakemake", *arguments, "--profile", "profiles/local", "--cores", "2",
+            "--configfile", "tiny.yaml",
+        ]  # fmt: skip
+        return subprocess.run(
+            command, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=800, check=False,
+        )  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """Let nothing of the outer run leak into Snakemake."""
+    return {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "SLURM", "NNLO"))
+    }
+
+
+def copy_checkout(folder: Path) -> Checkout:
+    """Copy the repository's files into `folder`."""
+    shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
+    return Checkout(folder)

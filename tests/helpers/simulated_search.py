@@ -1,0 +1,251 @@
+"""Searches without trainings: learning curves, workers under a virtual clock, and drivers that are killed."""
+
+import heapq
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.search.study import trial as files
+from nnlo_lib.search.study.loop import run_study
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.study import Study, TrialSampler
+from nnlo_lib.search.study.trial import (
+    FoldTask,
+    Result,
+    SchedulingDecision,
+    SearchPoint,
+    Trial,
+    decisions_in_order,
+    read_result,
+    read_trial,
+    read_trials,
+)
+
+SPACE = {"train.optimizer.lr": {"log_uniform": [1e-4, 1.0]}, "train.batch_size": {"choice": [16, 32, 64]}}
+
+
+class Killed(BaseException):
+    """The driver is no more."""
+
+
+def search(**settings: Any) -> SearchConfig:
+    """Return a search over the space of these curves."""
+    return SearchConfig.model_validate({"space": SPACE, "trials": 12, "parallel": 3} | settings)
+
+
+def draw(number: int, known: StudySnapshot) -> SearchPoint:
+    """Propose at random, by the trial's number alone."""
+    source = random.Random(f"{known.search.seed}/{number}")
+    return {
+        "train.optimizer.lr": 10 ** source.uniform(-4, 0),
+        "train.batch_size": source.choice([16, 32, 64]),
+    }
+
+
+def near_the_best(number: int, known: StudySnapshot) -> SearchPoint:
+    """Propose what depends on everything a proposer may look at: values, and what is pending."""
+    finals = [known.final_value(trial.number) for trial in known.trials]
+    seen = [(each, i) for i, each in enumerate(finals) if each is not None and math.isfinite(each)]
+    if not seen:
+        return draw(number, known)
+    best = known.trials[min(seen)[1]].point
+    source = random.Random(f"{number}/{sorted(seen)}/{finals.count(None)}")
+    return best | {
+        "train.optimizer.lr": min(1.0, max(1e-4, best["train.optimizer.lr"] * 10 ** source.gauss(0, 0.3)))
+    }
+
+
+def limit(point: SearchPoint) -> float:
+    """Return the loss of a training that lasts for ever: best at lr = 0.01 and batches of 32."""
+    return (
+        0.1
+        + 0.2 * (math.log10(point["train.optimizer.lr"]) + 2) ** 2
+        + 0.05 * (point["train.batch_size"] != 32)
+    )
+
+
+def loss(point: SearchPoint, epoch: int, fold: int) -> float:
+    """Return the loss after an epoch: slow learners cross fast ones, folds differ, and each point has its luck."""
+    luck = random.Random(f"{sorted(point.items())}/{fold}").gauss(0, 0.01)
+    slowness = 2 + 0.5 * abs(math.log10(point["train.optimizer.lr"]) + 1)
+    return limit(point) + 2 * math.exp(-epoch / slowness) + luck + 0.02 * fold
+
+
+def seconds(point: SearchPoint, epochs: int) -> float:
+    """Return how long so many epochs take: small batches four times as long as large ones."""
+    return epochs * 60 * 64 / point["train.batch_size"]
+
+
+@dataclass
+class Cluster:
+    """Workers under a virtual clock. jitter: spread of durations, by its seed; fails: whether a leaf comes to nothing."""
+
+    folder: Path
+    workers: int
+    jitter: float = 0.0
+    seed: int = 0
+    fails: Callable[[FoldTask], bool] = lambda leaf: False
+    tick: Callable[[str], None] = lambda what: None
+    now: float = 0.0
+    started: Counter[FoldTask] = field(default_factory=Counter)
+    ended: list[FoldTask] = field(default_factory=list)
+    _running: list[tuple[float, FoldTask, float]] = field(default_factory=list)
+
+    def start(self, leaf: FoldTask) -> None:
+        self.tick("start")
+        assert len(self._running) < self.workers, "more trainings than workers"
+        assert read_result(self.folder, leaf) is None, f"{leaf} is trained though it has a result"
+        point = read_trial(self.folder, leaf.trial).point
+        key = f"Leaf(trial={leaf.trial}, fold={leaf.fold}, epochs={leaf.epochs})"  # fixed: bounds were set for this luck
+        source = random.Random(f"{self.seed}/{key}")
+        below = max((e for e in read_trial(self.folder, leaf.trial).rungs if e < leaf.epochs), default=0)
+        lasts = seconds(point, leaf.epochs - below) * math.exp(source.gauss(0, self.jitter))
+        self.started[leaf] += 1
+        heapq.heappush(self._running, (self.now + lasts, leaf, self.now))
+
+    def wait(self) -> bool:
+        self.tick("wait")
+        self.now, leaf, began = heapq.heappop(self._running)
+        self._result(leaf, began).write(self.folder)
+        self.ended.append(leaf)
+        return True
+
+    def _result(self, leaf: FoldTask, began: float) -> Result:
+        point = read_trial(self.folder, leaf.trial).point
+        rows = tuple(
+            {"epoch": e, "val_loss": loss(point, e, leaf.fold), "seconds": seconds(point, e)}
+            for e in range(1, leaf.epochs + 1)
+        )
+        if self.fails(leaf):
+            return Result(leaf, "failed", rows[:1], "loss is no number", began, self.now, cores=2, gpus=1)
+        return Result(leaf, "finished", rows, "", began, self.now, cores=2, gpus=1)
+
+
+def run(
+    folder: Path,
+    wanted: SearchConfig,
+    cluster: Cluster | None = None,
+    propose: TrialSampler = draw,
+    epochs: int = 9,
+) -> Cluster:
+    """Search to the end; return the workers."""
+    cluster = cluster or Cluster(folder, wanted.parallel)
+    study = Study(folder, wanted, epochs, propose, wanted.parallel)
+    with _watched(study, cluster.tick):
+        assert run_study(study, cluster)
+    return cluster
+
+
+def run_killed(
+    folder: Path,
+    wanted: SearchConfig,
+    kills: int,
+    seed: int,
+    propose: TrialSampler,
+    epochs: int = 9,
+    **cluster: Any,
+) -> int:
+    """Search to the end, the driver and all its trainings killed so often at random places; return how often they were."""
+    source, killed = random.Random(seed), 0
+    while True:
+        fuse = _Fuse(source.randint(1, 10) if killed < kills else 0)
+        workers = Cluster(
+            folder, wanted.parallel, tick=fuse, seed=source.random(), now=1e6 * killed, **cluster
+        )
+        try:
+            run(folder, wanted, workers, propose, epochs)
+        except Killed:
+            killed += 1
+        else:
+            return killed
+
+
+class _Fuse:
+    """Kill when so many places have been reached; never for 0."""
+
+    def __init__(self, places: int) -> None:
+        self._left = places
+
+    def __call__(self, what: str) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise Killed(what)
+
+
+@contextmanager
+def _watched(study: Study, tick: Callable[[str], None]) -> Iterator[None]:
+    """Tell of each decision and of each file, before and after it is there."""
+    decide, replacing = study.decide, files.atomic_write
+
+    def deciding() -> Any:
+        tick("decide")
+        return decide()
+
+    @contextmanager
+    def writing(path: Path) -> Iterator[Path]:
+        with replacing(path) as part:
+            yield part
+            assert "epochs-" not in path.name or not path.exists(), f"{path} is written twice"
+            tick(f"before {path}")
+        tick(f"after {path}")
+
+    with (
+        mock.patch.object(study, "decide", deciding),
+        mock.patch.object(files, "atomic_write", writing),
+        mock.patch("os.fsync"),
+    ):
+        yield
+
+
+def trial_files(folder: Path) -> dict[str, str]:
+    """Return the texts of all trials."""
+    return {path.name: path.read_text() for path in sorted((folder / "trials").glob("*.json"))}
+
+
+def epochs_trained(folder: Path) -> int:
+    """Return the epochs of all leaves, what a leaf resumes from not counted."""
+    trials = read_trials(folder)
+    return sum(max(d.task.epochs for d in trial.decisions if d.task.fold == fold)
+               for trial in trials for fold in {d.task.fold for d in trial.decisions})  # fmt: skip
+
+
+def utilisation(folder: Path, workers: int) -> float:
+    """Return the part of the workers' time in which something was trained."""
+    results = [
+        result for d in decisions_in_order(read_trials(folder)) if (result := read_result(folder, d.task))
+    ]
+    return sum(result.seconds for result in results) / (workers * max(result.ended for result in results))
+
+
+def made_up(
+    wanted: SearchConfig, values: dict[tuple[int, int], list[float | None]], epochs: int = 9
+) -> StudySnapshot:
+    """Return what is known after folds of (trial, epochs) ended with these losses; None: pending, inf: failed."""
+    trials, results, number = [], {}, 0
+    for trial in range(1 + max(trial for trial, _ in values)):
+        decisions = []
+        for leaf, worth in _leaves(trial, values):
+            decisions.append(SchedulingDecision(number, leaf, ()))
+            number += 1
+            if worth is not None:
+                rows = tuple(
+                    {"epoch": e, "val_loss": worth, "seconds": 1.0 * e} for e in range(1, leaf.epochs + 1)
+                )
+                results[leaf] = Result(leaf, "finished" if math.isfinite(worth) else "failed", rows)
+        trials.append(Trial(trial, {"train.optimizer.lr": 0.01 / (1 + trial)}, tuple(decisions)))
+    return StudySnapshot(wanted, epochs, trials, results)
+
+
+def _leaves(
+    trial: int, values: dict[tuple[int, int], list[float | None]]
+) -> Iterator[tuple[FoldTask, float | None]]:
+    for (who, epochs), folds in values.items():
+        if who == trial:
+            yield from ((FoldTask(trial, fold, epochs), worth) for fold, worth in enumerate(folds))

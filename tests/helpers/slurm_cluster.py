@@ -1,0 +1,321 @@
+"""A throw-away Slurm: three nodes, accounting, preemption, on this machine and in one folder.
+
+with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environment)
+python tests/helpers/slurm_cluster.py start|stop|status FOLDER
+"""
+
+import argparse
+import contextlib
+import getpass
+import os
+import random
+import secrets
+import shutil
+import socket
+import string
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PROGRAMS = (
+    "munged",
+    "mariadbd",
+    "mariadb-install-db",
+    "slurmdbd",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "sacctmgr",
+)
+CLIENTS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sshare")
+NODES = ("n1", "n2", "n3")
+ACCOUNT = "nnlo"
+MARK = "NNLO_SLURM_CLUSTER"  # in the environment of every daemon: how stop() knows its own
+SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+TEMPLATES = Path(__file__).parents[1] / "slurm" / "templates"
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Name a running cluster and run its commands."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Give the variables with which a process talks to this cluster and to no other."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
+        path = f"{self.folder / 'bin'}{os.pathsep}{SEARCH}"
+        return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
+
+    def run(self, *command: str, timeout: float = 60) -> str:
+        """Return what a command prints; its failure raises with what it wrote to stderr."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} exited {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    def succeeds(self, *command: str) -> bool:
+        """Say whether a command exits with zero; what it says goes to a log of its name."""
+        with (self.folder / "log" / command[0]).open("wb") as log:
+            done = subprocess.run(
+                command, env=self.environment, stdout=log, stderr=log, timeout=60, check=False
+            )
+        return done.returncode == 0
+
+    def idle(self) -> bool:
+        """Say whether all nodes wait for work."""
+        return self.run("sinfo", "-h", "-N", "-p", "low", "-o", "%T").split() == ["idle"] * len(NODES)
+
+    def wait(self, what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Poll until the condition holds; too late raises with what it was and the daemons' last words."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {seconds:g} s\n{self.last_words()}")
+            time.sleep(0.1)
+
+    def last_words(self, lines: int = 15) -> str:
+        """Return the tail of each daemon's log."""
+        logs = sorted((self.folder / "log").glob("*"))
+        tails = (f"--- {log.name}\n" + "\n".join(_lines(log)[-lines:]) for log in logs)
+        return "\n".join(tails)
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Slurm]:
+    """Start a cluster in an empty folder and stop it whatever happens."""
+    slurm = start(folder)
+    try:
+        yield slurm
+    finally:
+        stop(folder)
+
+
+def missing() -> list[str]:
+    """List the programs that a cluster needs and this machine lacks."""
+    return [program for program in PROGRAMS if not shutil.which(program, path=SEARCH)]
+
+
+def start(folder: Path) -> Slurm:
+    """Start the daemons in the order in which they need each other; a failure leaves none behind."""
+    slurm = Slurm(folder.resolve())
+    _prepare(slurm.folder)
+    try:
+        _start_accounting(slurm)
+        _start_nodes(slurm)
+    except BaseException:
+        stop(folder)
+        raise
+    return slurm
+
+
+def stop(folder: Path) -> None:
+    """End daemons and jobs at once: nothing in a throw-away cluster is worth an orderly farewell."""
+    slurm = Slurm(folder.resolve())
+
+    def nothing_runs() -> bool:
+        _kill(processes := _processes(slurm))
+        return not processes
+
+    slurm.wait("nothing runs any more", nothing_runs)
+
+
+def _prepare(folder: Path) -> None:
+    """Lay out the folder: configuration with free ports, key, stand-in GPUs, an empty database."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty: a cluster wants a folder of its own")
+    for name in ("bin", "log", "state", *(f"spool.{node}" for node in NODES)):
+        (folder / name).mkdir(parents=True)
+    for name in ("gpu0", "gpu1"):
+        (folder / name).touch()
+    _write_clients(folder)
+    _write_private(folder / "munge.key", secrets.token_bytes(128))
+    names = {"folder": folder, "host": socket.gethostname().split(".")[0], "user": getpass.getuser()}
+    names |= _free_ports("slurmctld", "slurmdbd", *NODES)
+    for template in TEMPLATES.glob("*.conf.in"):
+        text = string.Template(template.read_text()).substitute(names)
+        _write_private(folder / template.stem, text.encode())
+
+
+def _write_clients(folder: Path) -> None:
+    """Put commands on the path that know this cluster: Snakemake strips SLURM_CONF from the jobs it starts."""
+    for name in CLIENTS:
+        client = folder / "bin" / name
+        real = shutil.which(name, path=SEARCH) or name
+        client.write_text(f'#!/bin/sh\nSLURM_CONF="{folder}/slurm.conf" exec {real} "$@"\n')
+        client.chmod(0o755)
+
+
+def _start_accounting(slurm: Slurm) -> None:
+    """Start munged, MariaDB and slurmdbd, and make the account that jobs are charged to."""
+    folder, user = slurm.folder, getpass.getuser()
+    data, door = f"--datadir={folder}/mysql", f"--socket={folder}/mysql.socket"
+    _spawn(slurm, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
+           f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid",
+           f"--log-file={folder}/log/munged", f"--seed-file={folder}/munge.seed")  # fmt: skip
+    install = _spawn(slurm, "mariadb-install-db", "--no-defaults", data, f"--user={user}", "--skip-test-db",
+                     f"--auth-root-socket-user={user}", "--auth-root-authentication-method=socket")  # fmt: skip
+    slurm.wait("an empty database is made", lambda: install.poll() == 0)
+    _spawn(slurm, "mariadbd", "--no-defaults", data, door, f"--user={user}", "--skip-networking",
+           f"--pid-file={folder}/mariadbd.pid", "--innodb-flush-log-at-trx-commit=0")  # fmt: skip
+    slurm.wait("munged answers", lambda: slurm.succeeds("munge", "-n", f"--socket={folder}/munge.socket"))
+    slurm.wait("MariaDB answers", lambda: slurm.succeeds("mariadb-admin", "--no-defaults", door, "ping"))
+    _spawn(slurm, "slurmdbd", "-D")
+    slurm.wait("slurmdbd answers", lambda: slurm.succeeds("sacctmgr", "-n", "list", "cluster"))
+    for what in (["cluster", "nnlo"], ["account", ACCOUNT], ["user", user, f"account={ACCOUNT}"]):
+        slurm.run("sacctmgr", "-i", "add", *what)
+
+
+def _start_nodes(slurm: Slurm) -> None:
+    """Start the controller and the nodes."""
+    start_controller(slurm)
+    for node in NODES:
+        start_node(slurm, node)
+    slurm.wait("all nodes are idle", slurm.idle)
+
+
+def start_controller(slurm: Slurm) -> None:
+    """Start slurmctld, which goes on from the state that an earlier one has saved."""
+    _spawn(slurm, "slurmctld", "-D")
+    slurm.wait("slurmctld answers", lambda: slurm.succeeds("scontrol", "ping"))
+
+
+def start_node(slurm: Slurm, node: str) -> None:
+    """Start the slurmd of a node."""
+    _spawn(slurm, "slurmd", "-D", "-N", node, log=f"slurmd.{node}")
+
+
+def kill_controller(slurm: Slurm) -> None:
+    """End slurmctld without a warning."""
+    _kill([process for process in _processes(slurm) if _facts(process)["name"] == "slurmctld"])
+
+
+def kill_slurmd(slurm: Slurm, node: str) -> None:
+    """End the slurmd of a node without a warning; what it started lives on."""
+    _kill([process for process in _processes(slurm) if _facts(process)["cmdline"][-2:] == ["-N", node]])
+
+
+def kill_node(slurm: Slurm, node: str) -> None:
+    """End all processes of a node at once, as if its power failed."""
+    kill_slurmd(slurm, node)
+    tasks = [process for process in _processes(slurm) if _environ(process).get("SLURMD_NODENAME") == node]
+    steps = {parent for task in tasks for parent in _relatives(task.parents) if _is_step(parent)}
+    _kill([*steps, *(child for step in steps for child in _relatives(step.children, recursive=True))])
+
+
+def _facts(process: psutil.Process) -> dict[str, Any]:
+    """Return name and command line, empty if the process has ended since it was listed."""
+    try:
+        return {"name": process.name(), "cmdline": process.cmdline()}
+    except psutil.NoSuchProcess:
+        return {"name": "", "cmdline": []}
+
+
+def _is_step(process: psutil.Process) -> bool:
+    return bool(_facts(process)["name"].startswith("slurmstepd"))
+
+
+def _relatives(find: Callable[..., list[psutil.Process]], **options: bool) -> list[psutil.Process]:
+    """Return the parents or children of a process, none if the process has ended since it was listed."""
+    try:
+        return find(**options)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
+    """Start a daemon, marked as ours, in a session of its own: Ctrl-C reaches us and not it."""
+    command = [shutil.which(program, path=SEARCH) or program, *arguments]
+    marks = {MARK: str(slurm.folder), "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket")}
+    with (slurm.folder / "log" / (log or program)).open("ab") as out:
+        return subprocess.Popen(
+            command,
+            env=slurm.environment | marks,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """End processes at once, the first one first."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=5)
+
+
+def _processes(slurm: Slurm) -> list[psutil.Process]:
+    """Find this cluster's daemons by their mark (job steps inherit it) and its jobs by their path."""
+    return [process for process in psutil.process_iter() if _belongs(_environ(process), slurm.folder)]
+
+
+def _belongs(environ: dict[str, str], folder: Path) -> bool:
+    path = environ.get("PATH", "").split(os.pathsep)
+    return environ.get(MARK) == str(folder) or ("SLURM_JOB_ID" in environ and str(folder / "bin") in path)
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    """Read the raw block: psutil stops at the hole that slurmstepd makes in it when it renames itself."""
+    try:
+        block = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(entry.split("=", 1) for entry in block.split("\0") if "=" in entry)
+
+
+def _free_ports(*names: str) -> dict[str, int]:
+    """Name ports that nobody listens on, drawn from below those that the kernel lends to outgoing connections.
+
+    One of those may be taken at any time, by an MPI rank say, between now and the start of a daemon.
+    """
+    lent = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    draws = random.SystemRandom().sample(range(10_000, max(lent, 20_000)), 1000)
+    return {f"{name}_port": port for name, port in zip(names, filter(_is_free, draws), strict=False)}
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, as munged and slurmdbd insist."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines()
+
+
+def main() -> None:
+    """Start, stop or show a cluster from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    slurm = Slurm(arguments.folder.resolve())
+    if arguments.action == "start":
+        start(slurm.folder)
+        print(f"export PATH={slurm.folder}/bin:$PATH")
+    elif arguments.action == "stop":
+        stop(slurm.folder)
+    else:
+        print(slurm.run("sinfo", "-N"), slurm.run("squeue"), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Trainings that Snakemake sends to a Slurm cluster from a clone, as a user does, and what they leave behind."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from helpers.repository_copy import Checkout, environment
+from helpers.slurm_cluster import Slurm
+
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+NNLO = SNAKEMAKE.with_name("nnlo")
+
+
+def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[str]":
+    """Start Snakemake in the clone, its words going to snakemake.log."""
+    with (checkout.folder / "snakemake.log").open("a") as log:
+        return subprocess.Popen(
+            [SNAKEMAKE, "--profile", "slurm", *options], cwd=checkout.folder, stdout=log, stderr=log, text=True,
+            env=environment() | slurm.environment, preexec_fn=_hear_ctrl_c,
+        )  # fmt: skip
+
+
+def _hear_ctrl_c() -> None:
+    """Do not inherit that SIGINT is ignored, as it is in what a shell starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float) -> None:
+    """Wait for Snakemake to end, and demand success."""
+    try:
+        slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=seconds)
+    except TimeoutError as error:
+        error.add_note(
+            slurm.run("sinfo", "-N", "-l") + slurm.run("squeue", "-a", "-l") + last_words(checkout)
+        )
+        raise
+    finally:
+        process.kill()
+    assert process.returncode == 0, last_words(checkout)
+
+
+def last_words(checkout: Checkout) -> str:
+    """Return what Snakemake said last."""
+    return (checkout.folder / "snakemake.log").read_text()[-3000:]
+
+
+def edit(checkout: Checkout, name: str, **changes: object) -> dict[str, object]:
+    """Edit the default experiment as a user would, into another file."""
+    settings = yaml.safe_load((checkout.folder / "config/config.yaml").read_text()) | {"name": name} | changes
+    (checkout.folder / f"{name}.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    return settings
+
+
+def undisturbed(checkout: Checkout, name: str) -> bytes:
+    """Train the same on this machine, without Slurm, and return the weights."""
+    subprocess.run(
+        [NNLO, "run", f"{name}.yaml", "--set", "name=undisturbed"], cwd=checkout.folder, env=environment(),
+        check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    return (checkout.folder / "results/undisturbed/allreduce/seed-1/model.safetensors").read_bytes()
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The training `allreduce` with seed 1 of the experiment `name`, done by a cluster."""
+
+    slurm: Slurm
+    checkout: Checkout
+    name: str
+    epochs: int
+    _snakemakes: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.checkout.folder / f"results/{self.name}/allreduce/seed-1"
+
+    def start(self) -> "subprocess.Popen[str]":
+        """Type the command, for the training without evaluation and report."""
+        summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
+        self._snakemakes.append(
+            start(self.slurm, self.checkout, summary, "--configfile", f"{self.name}.yaml")
+        )
+        return self._snakemakes[-1]
+
+    def finish(self, process: "subprocess.Popen[str]") -> None:
+        finish(self.slurm, self.checkout, process, seconds=400)
+
+    @contextmanager
+    def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[None]:
+        """Stop the ranks when they have done some epochs: what comes in between comes before the training ends.
+
+        launcher: and the process that started them.
+        """
+        self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
+        ranks = (self.folder / "state/ranks").glob("[0-9]")
+        pids = [json.loads(path.read_text())["pid"] for path in ranks]
+        pids += [self.launcher] if launcher else []
+        _signal(pids, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(pids, signal.SIGCONT)  # as Slurm does itself before it terminates a job
+
+    @property
+    def epochs_done(self) -> int:
+        history = self.folder / "state/history.jsonl"
+        return history.read_text().count("\n") if history.exists() else 0
+
+    @property
+    def attempts(self) -> list[dict[str, object]]:
+        return self.rows("attempts")
+
+    @property
+    def reasons(self) -> list[object]:
+        return [attempt["reason"] for attempt in self.attempts]
+
+    @property
+    def reasons_of_training(self) -> list[object]:
+        """Leave out attempts that had nothing to do: Snakemake deletes what a job preempted as it ends has made."""
+        return [each["reason"] for each in self.attempts if not finished_again(each)]
+
+    @property
+    def jobs(self) -> list[object]:
+        return [attempt["job"] for attempt in self.attempts]
+
+    @property
+    def job(self) -> str:
+        """Number of the job that trains, or last did."""
+        return str(self._lease.get("job") or self.jobs[-1])
+
+    @property
+    def launcher(self) -> int:
+        """Process that started the ranks."""
+        return int(self._lease["pid"])
+
+    @property
+    def is_running(self) -> bool:
+        return self._asked("%T") == "RUNNING"
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the job is being preempted; with grace time it runs on for a while."""
+        return not self.is_running or "PreemptTime=None" not in self.slurm.run(
+            "scontrol", "show", "job", self.job
+        )
+
+    @property
+    def batch_host(self) -> str:
+        """Node of the job's launcher."""
+        return self._asked("%B")
+
+    @property
+    def age(self) -> float:
+        """Seconds since the attempt that trains began; infinite if none does."""
+        since = self._lease.get("since")
+        return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else math.inf
+
+    @property
+    def retries(self) -> int:
+        """How often Snakemake has submitted it again."""
+        return (self.checkout.folder / "snakemake.log").read_text().count("Trying to restart job")
+
+    @property
+    def said(self) -> str:
+        """All that its jobs have written."""
+        logs = (self.checkout.folder / ".snakemake/slurm_logs").rglob("*.log")
+        return "\n".join(log.read_text(errors="replace") for log in logs)
+
+    def rows(self, name: str) -> list[dict[str, object]]:
+        path = self.folder / f"state/{name}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def abandon(self) -> None:
+        """Leave no Snakemake and no job of it behind."""
+        for process in self._snakemakes:
+            process.kill()
+            process.wait()
+        queue = self.slurm.run("squeue", "--noheader", "--format=%A %Z").splitlines()
+        jobs = [line.split()[0] for line in queue if line.endswith(f" {self.checkout.folder}")]
+        if jobs:
+            self.slurm.run("scancel", *jobs)
+
+    def _asked(self, what: str) -> str:
+        return self.slurm.run(
+            "squeue", "--noheader", "--states=all", f"--jobs={self.job}", f"--format={what}"
+        )
+
+    @property
+    def _lease(self) -> dict[str, Any]:
+        """What the one that trains says of itself; empty if nobody does."""
+        try:
+            return json.loads((self.folder / "state/lease.json").read_text())
+        except FileNotFoundError:
+            return {}
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def finished_again(attempt: dict[str, object]) -> bool:
+    """Tell whether an attempt finished without a step."""
+    return attempt["reason"] == "finished" and attempt["from"] == attempt["reached"]

@@ -1,0 +1,262 @@
+"""Keras's JSON: networks of Keras 1, 2 and 3 as torch modules that train as any other here."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.requires import optional
+from helpers.training_process import training, under_way
+from safetensors.torch import load
+from torch.nn import functional
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.models.weights import load_weights
+from nnlo_lib.train.replica.replica import Replica
+
+os.environ["KERAS_BACKEND"] = "torch"
+optional("keras")
+FILES = Path(__file__).parent
+IMAGES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
+
+
+def network(file, shape, undone=None, seed=0):
+    return build_model(str(FILES / f"{file}.json"), {}, shape, 10, seed, undone)
+
+
+def arrays(module):
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "parameters"),
+    [("mnist_keras2", 600_810), ("mnist_keras1", 600_810), ("cifar10_keras2", 1_916_266)],
+)
+def test_parameters_are_those_of_nnlo(file, parameters):
+    module = network(file, IMAGES[file.partition("_")[0]])
+    assert sum(each.numel() for each in module.parameters()) == parameters
+
+
+def test_outputs_are_those_of_torch_by_hand():
+    """The JSON's layers written in torch: kernels (h, w, in, out), images channels last when they are flattened."""
+    module = network("cifar10_keras2", (3, 32, 32)).eval()
+    weights = {name: torch.from_numpy(value) for name, value in arrays(module).items()}
+    images = torch.randn(2, 3, 32, 32)
+    values = images
+    for layer in ("conv2d_1", "conv2d_2", "conv2d_3"):
+        kernel, bias = weights[f"{layer}/kernel"].permute(3, 2, 0, 1), weights[f"{layer}/bias"]
+        values = functional.max_pool2d(functional.conv2d(values, kernel, bias, padding=1).relu(), 2)
+    values = values.permute(0, 2, 3, 1).flatten(1)
+    for layer in ("dense_1", "dense_2"):
+        values = (values @ weights[f"{layer}/kernel"] + weights[f"{layer}/bias"]).relu()
+    scores = values @ weights["dense_3/kernel"] + weights["dense_3/bias"]
+    torch.testing.assert_close(module(images), scores.softmax(1), rtol=1e-4, atol=1e-6)
+    undone = network("cifar10_keras2", (3, 32, 32), "softmax").eval()
+    undone.load_state_dict(module.state_dict())
+    torch.testing.assert_close(undone(images), scores, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_are_drawn_from_the_seed():
+    one, same, other = (arrays(network("digits_keras2", (1, 8, 8), seed=seed)) for seed in (1, 1, 2))
+    assert all(np.array_equal(one[name], same[name]) for name in one)
+    assert not np.array_equal(one["conv2d_1/kernel"], other["conv2d_1/kernel"])
+
+
+def test_a_replica_holds_all_that_is_trained():
+    """What algorithms write into theta and buffers is what Keras computes with, and the gradient arrives in grad."""
+    replica = Replica(network("digits_keras2", (1, 8, 8), "softmax"))
+    images, labels = torch.rand(4, 1, 8, 8), torch.arange(4)
+    replica.module.eval()
+    before = replica.forward(images)
+    replica.theta.mul_(2.0)
+    assert not torch.equal(replica.forward(images), before)
+    replica.module.train()
+    replica.buffers.zero_()
+    replica.backward(functional.cross_entropy(replica.forward(images), labels))
+    assert replica.grad.abs().sum() > 0
+    assert replica.buffers.numel() == 16  # mean and variance of 8 channels
+    assert replica.buffers.abs().sum() > 0  # the batch's statistics were written into them
+
+
+def test_gradients_are_those_of_finite_differences():
+    module = network("digits_keras2", (1, 8, 8), "softmax").eval().double()
+    images, labels = torch.rand(3, 1, 8, 8, dtype=torch.float64), torch.arange(3)
+    kernel = dict(module.named_parameters())["dense_1/kernel"]
+    loss = functional.cross_entropy(module(images), labels)
+    (gradient,) = torch.autograd.grad(loss, kernel)
+    with torch.no_grad():
+        kernel[5, 3] += 1e-4
+        above = functional.cross_entropy(module(images), labels)
+        kernel[5, 3] -= 2e-4
+        below = functional.cross_entropy(module(images), labels)
+    assert gradient[5, 3].item() == pytest.approx((above - below).item() / 2e-4, rel=1e-2, abs=1e-5)
+
+
+def test_draws_come_from_torch_s_generator():
+    """Of dropout with a seed of its own, too: else a resumed run would draw others."""
+    module, images = network("digits_keras2", (1, 8, 8)).train(), torch.rand(2, 1, 8, 8)
+    drawn = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        drawn.append(module(images))
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize("name", ["new.weights.h5", "old.h5"])
+def test_weights_that_keras_wrote(tmp_path, name):
+    """Today's files, and those of Keras 1 and 2, written here as they did: arrays by layer, the order in attributes."""
+    import h5py
+    import keras
+
+    layers = [keras.layers.Input((6,)), keras.layers.Dense(4, name="a"), keras.layers.Dense(3, name="b")]
+    model = keras.Sequential([*layers, keras.layers.Softmax()])
+    (tmp_path / "net.json").write_text(model.to_json())
+    if name == "new.weights.h5":
+        model.save_weights(tmp_path / name)
+    else:
+        with h5py.File(tmp_path / name, "w") as file:
+            file.attrs.update(layer_names=[b"a", b"b"], backend=b"tensorflow", keras_version=b"2.2.4")
+            for layer in model.layers[:2]:
+                names = [f"{layer.name}/{kind}:0" for kind in ("kernel", "bias")]
+                group = file.create_group(layer.name)
+                group.attrs["weight_names"] = [each.encode() for each in names]
+                for each, variable in zip(names, layer.weights, strict=True):
+                    group[each] = variable.numpy()
+    module = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 5, "softmax")
+    inputs = torch.randn(2, 6)
+    load_weights(module, str(tmp_path / name))
+    replica = Replica(module)
+    wanted = torch.from_numpy(model.predict(inputs.numpy(), verbose=0))
+    torch.testing.assert_close(replica.forward(inputs).softmax(1), wanted)
+    with pytest.raises(UserError, match="does not fit"):
+        load_weights(network("digits_keras2", (1, 8, 8)), str(tmp_path / name))
+
+
+REFUSED = {
+    "other images": (
+        "mnist_keras2",
+        (3, 32, 32),
+        None,
+        r"takes samples of \(28, 28, 1\).*these are \(3, 32, 32\)",
+    ),
+    "another end": (
+        "mnist_keras2",
+        (1, 28, 28),
+        "sigmoid",
+        "ends in softmax.*problem.outputs: probabilities",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "shape", "undone", "told"), REFUSED.values(), ids=REFUSED)
+def test_refused(file, shape, undone, told):
+    with pytest.raises(UserError, match=told):
+        network(file, shape, undone)
+
+
+def test_regularizers_are_not_left_out_in_silence(tmp_path):
+    import keras
+
+    layers = [keras.layers.Input((6,)), keras.layers.Dense(3, kernel_regularizer="l2")]
+    (tmp_path / "net.json").write_text(keras.Sequential(layers).to_json())
+    with pytest.raises(UserError, match=r"kernel_regularizer.*weight_decay"):
+        build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Odd", "config": {}}]}}'],
+)
+def test_what_keras_did_not_write(tmp_path, text):
+    (tmp_path / "net.json").write_text(text)
+    with pytest.raises(UserError, match=r"net\.json"):
+        build_model(str(tmp_path / "net.json"), {}, (4,), 2, 0)
+
+
+def test_code_in_a_file_is_not_run(tmp_path):
+    """A Lambda layer holds pickled code."""
+    layer = {
+        "class_name": "Lambda",
+        "config": {"name": "l", "function": ["4wAAAA==", None, None], "function_type": "lambda"},
+    }
+    (tmp_path / "net.json").write_text(
+        json.dumps({"class_name": "Sequential", "config": {"layers": [layer]}})
+    )
+    with pytest.raises(UserError, match="net"):
+        build_model(str(tmp_path / "net.json"), {}, (4,), 2, 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8), (64,)])
+def test_samples_of_one_channel_in_any_shape(tmp_path, shape):
+    import keras
+
+    for own in ((8, 8, 1), (8, 8), (64,)):
+        layers = [keras.layers.Input(own), keras.layers.Flatten(), keras.layers.Dense(10)]
+        (tmp_path / "net.json").write_text(keras.Sequential(layers).to_json())
+        if own == (64,) or len(shape) > 1:
+            assert build_model(str(tmp_path / "net.json"), {}, shape, 10, 0)(torch.rand(2, *shape)).shape == (
+                2,
+                10,
+            )
+
+
+def test_a_softmax_layer_of_its_own_is_left_out(tmp_path):
+    import keras
+
+    layers = [keras.layers.Input((6,)), keras.layers.Dense(3), keras.layers.Softmax()]
+    (tmp_path / "net.json").write_text(keras.Sequential(layers).to_json())
+    inputs = torch.randn(5, 6)
+    scores = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0, "softmax")(inputs)
+    probabilities = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0)(inputs)
+    torch.testing.assert_close(scores.softmax(1), probabilities)
+
+
+@pytest.mark.slow
+def test_it_trains_and_resumes_to_the_bit(tmp_path):
+    """On two real ranks, interrupted; with batch normalization, seeded dropout and noise. Simulated gives the same."""
+    settings = {
+        "model": {"name": str(FILES / "digits_keras2.json")},
+        "train": {"epochs": 4, "batch_size": 16},
+    }
+    stopped = training(tmp_path / "stopped", **settings)
+    virtual = training(tmp_path / "virtual", **settings, parallel={"transport": "simulated"})
+    with under_way(stopped, 1) as process:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    said = stopped.finish()
+    virtual.finish()
+    assert stopped.weights == virtual.weights
+    assert stopped.history == virtual.history
+    accuracies = [row["val_accuracy"] for row in stopped.history]
+    assert accuracies[-1] > max(0.8, accuracies[0])
+    assert "conv2d_1/kernel" in load(stopped.weights)
+    assert "resumed" in said or any(
+        "resumed" in line for line in (stopped.job / "log.txt").read_text().splitlines()
+    )
+
+
+REAL = {
+    "mnist_keras2": ({"dataset": "mnist"}, "mnist", 600_810, 0.8),
+    "cifar10_keras2": (
+        {"dataset": "cifar10-small", "reader": {"name": "cifar"}},
+        "cifar10/cifar-10-binary.tar.gz", 1_916_266, 0.2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", REAL)
+def test_nnlo_s_networks_learn_real_images(shared_data, tmp_path, file):
+    data, source, parameters, accuracy = REAL[file]
+    run = training(
+        tmp_path, model={"name": str(FILES / f"{file}.json")}, data=data | {"source": str(shared_data / source)},
+        train={"epochs": 1, "steps_per_epoch": 100},
+    )  # fmt: skip
+    run.finish()
+    assert json.loads((run.job / "summary.json").read_text())["model"]["parameters"] == parameters
+    assert run.rows[0]["val_accuracy"] > accuracy  # chance is 0.1

@@ -1,0 +1,215 @@
+"""The model zoo: numbers of parameters as published, shapes of scores, sentences for samples that do not fit."""
+
+import math
+from importlib import import_module
+
+import pytest
+import torch
+from torch import nn
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.models.stacked import PerNodeLayer, stack_network
+from nnlo_lib.models.zoo_registry import GANS, MODELS
+
+IMAGENET, INCEPTION = ((3, 224, 224), 1000), ((3, 299, 299), 1000)
+CIFAR, MNIST = ((3, 32, 32), 10), ((1, 28, 28), 10)
+TOPCLASS, JETS, TEXTS, POSITIONS = ((5, 150, 94), 3), ((16, 150), 5), ((500,), 2), ((2,), 0)
+
+# torchvision's published numbers
+TORCHVISION = {
+    "alexnet": 61_100_840, "googlenet": 6_624_904, "inception_v3": 23_834_568,
+    "vgg11": 132_863_336, "vgg13": 133_047_848, "vgg16": 138_357_544, "vgg19": 143_667_240,
+    "vgg11_bn": 132_868_840, "vgg13_bn": 133_053_736, "vgg16_bn": 138_365_992, "vgg19_bn": 143_678_248,
+    "resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "resnet101": 44_549_160,
+    "resnet152": 60_192_808, "wide_resnet50_2": 68_883_240, "wide_resnet101_2": 126_886_696,
+    "densenet121": 7_978_856, "densenet161": 28_681_000, "densenet169": 14_149_480, "densenet201": 20_013_928,
+}  # fmt: skip
+
+# shared/reference: as counted in the seeds, or for their layers by hand
+SEEDS = [
+    ("simplemlp", MNIST, 932_362), ("simplecnn", MNIST, 202_458), ("dinno_conv", MNIST, 28_440),
+    ("nnlo_mnist", MNIST, 600_810), ("nnlo_mnist_torch", MNIST, 21_840), ("nnlo_cifar10", CIFAR, 1_916_266),
+    ("nnlo_topclass", TOPCLASS, 40_964), ("nnlo_topclass_torch", TOPCLASS, 8_364),
+    ("hls4ml_gru", JETS, 45_955), ("jedi_net", JETS, 8_329), ("fourier", POSITIONS, 25_601),
+    ("perceptron", ((12,), 5), 832 + 2 * 4_160 + 325),
+    ("siren", POSITIONS, 2 * 256 + 256 + 2 * (256 * 256 + 256) + 257),
+    ("lstm", TEXTS, 10_000 * 128 + 4 * (2 * 128 * 128 + 128) + 2 * 128 + 2),
+    ("theanompi_cifar10", ((3, 28, 28), 10), 4_864 + 204_928 + 73_792 + 65_792 + 2_570),
+    ("alexnet_2012", IMAGENET, 60_965_224), ("mobilenet_v1", IMAGENET, 4_231_976),
+]  # fmt: skip
+
+# for CIFAR-10: PyDTNN's layers (23.3, 9.75, 9.77, 15.2 and 15.3 million with the running statistics it counts),
+# He et al.'s and Huang et al.'s tables, Zagoruyko's 36.5 million, the widely used 3 x 3 stems
+SMALL = {
+    "alexnet": 23_272_266, "vgg11": 9_750_922, "vgg11_bn": 9_756_426, "vgg16": 15_245_130, "vgg16_bn": 15_253_578,
+    "resnet20": 269_722, "resnet32": 464_154, "resnet44": 658_586, "resnet56": 853_018, "resnet110": 1_727_962,
+    "resnet1202": 19_421_274, "wide_resnet": 36_479_194, "densenet40": 1_019_722, "densenet_bc100": 769_162,
+    "resnet18": 11_173_962, "resnet50": 23_520_842, "densenet121": 6_956_298, "mobilenet_v1": 3_217_226,
+}  # fmt: skip
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def on_meta(name, sample, **arguments):
+    shape, classes = sample
+    with torch.device("meta"):
+        return build_model(name, arguments, shape, classes, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "parameters"),
+    [
+        *(
+            (name, INCEPTION if "inception" in name else IMAGENET, found)
+            for name, found in TORCHVISION.items()
+        ),
+        *SEEDS,
+        *((name, CIFAR, parameters) for name, parameters in SMALL.items()),
+    ],
+)
+def test_parameters(name, sample, parameters):
+    assert count(on_meta(name, sample)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sample", "parameters"),
+    [
+        ("googlenet", {"auxiliary": True}, IMAGENET, 13_004_888),
+        ("inception_v3", {"auxiliary": True}, INCEPTION, 27_161_264),
+        ("alexnet_2012", {"groups": 1, "normalize": False}, ((3, 227, 227), 1000), 62_378_344),  # PyDTNN's
+        ("wide_resnet", {"depth": 40, "widen": 4}, CIFAR, 8_949_210),
+        ("wide_resnet", {"depth": 16, "widen": 8}, CIFAR, 10_961_370),
+    ],
+)
+def test_parameters_with_arguments(name, arguments, sample, parameters):
+    assert count(on_meta(name, sample, **arguments)) == parameters
+
+
+def test_every_model_is_counted():
+    told = {*TORCHVISION, *SMALL, *(name for name, _, _ in SEEDS)}
+    assert told == {*MODELS} - {*GANS}
+
+
+@pytest.mark.parametrize("name", ["alexnet_2012", "vgg16_bn", "resnet50", "densenet121", "mobilenet_v1"])
+@pytest.mark.parametrize("side", [67, 224])
+def test_scores_of_large_images(name, side):
+    model = on_meta(name, ((3, side, side + 9), 7))
+    assert model(torch.empty(2, 3, side, side + 9, device="meta")).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_auxiliary_scores(name):
+    shape, classes = INCEPTION
+    model = on_meta(name, INCEPTION, auxiliary=True)
+    images = torch.empty(2, *shape, device="meta")
+    assert [scores.shape for scores in model(images)] == [(2, classes)] * (3 if name == "googlenet" else 2)
+    assert model.eval()(images).shape == (2, classes)
+
+
+CHEAP = [  # of deep networks with few layers
+    ("alexnet", MNIST, {}), ("vgg11", CIFAR, {"width": 32}), ("vgg11_bn", CIFAR, {"width": 32}),
+    ("googlenet", ((1, 8, 8), 10), {}), ("resnet18", ((1, 8, 8), 10), {"depths": [1, 1, 1, 1]}),
+    ("resnet50", ((3, 16, 16), 7), {"depths": [1, 2, 1, 1]}), ("wide_resnet50_2", ((3, 70, 70), 7), {"depths": [1, 1]}),
+    ("resnet20", CIFAR, {"depth": 14}), ("wide_resnet", ((1, 8, 8), 10), {"depth": 16, "widen": 2, "dropout": 0.3}),
+    ("densenet40", ((3, 9, 11), 5), {"blocks": [2, 2, 2]}), ("densenet_bc100", ((3, 9, 11), 5), {"blocks": [2, 2, 2]}),
+    ("densenet121", ((3, 70, 70), 5), {"blocks": [2, 2]}), ("mobilenet_v1", ((1, 17, 30), 4), {"width": 0.5}),
+    ("nnlo_mnist", MNIST, {}), ("nnlo_mnist_torch", MNIST, {}), ("nnlo_topclass", TOPCLASS, {}),
+    ("nnlo_topclass_torch", TOPCLASS, {}), ("hls4ml_gru", ((16, 12), 5), {}), ("jedi_net", ((16, 12), 5), {}),
+    ("fourier", POSITIONS, {}), ("siren", POSITIONS, {}), ("perceptron", ((12,), 5), {"activation": "tanh"}),
+    ("lstm", ((9,), 2), {}),
+]  # fmt: skip
+
+
+def samples_of(name, shape):
+    torch.manual_seed(1)
+    return torch.randint(0, 5, (3, *shape)) if name == "lstm" else torch.randn(3, *shape)
+
+
+@pytest.mark.parametrize(("name", "sample", "arguments"), CHEAP)
+def test_scores_and_gradients(name, sample, arguments):
+    """The scores have the right shape, and the parameters have gradients."""
+    shape, classes = sample
+    model = build_model(name, arguments, shape, classes, seed=0)
+    scores = model(samples_of(name, shape))
+    assert scores.shape == (3, max(classes, 1))
+    assert scores.isfinite().all()
+    scores.square().sum().backward()
+    moved = [parameter.grad.abs().max() > 0 for parameter in model.parameters()]
+    assert sum(moved) > 0.8 * len(moved)  # a convolution's bias before normalization has none
+
+
+@pytest.mark.parametrize(("name", "sample", "arguments"), CHEAP)
+def test_many_replicas_as_one(name, sample, arguments):
+    """What the simulator makes of a model: two nodes in one pass, layer by layer."""
+    shape, classes = sample
+    model = build_model(name, arguments, shape, classes, seed=0)
+    twin = stack_network(model, (samples_of(name, shape),))
+    assert not isinstance(twin.module, PerNodeLayer)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments", "sentence"),
+    [
+        ("vgg16", (1, 28, 28), {}, "images .* of at least 32 x 32 pixels"),
+        ("inception_v3", (3, 64, 64), {}, "at least 75 x 75 pixels"),
+        ("resnet50", (784,), {}, r"these samples are \(784,\)"),
+        ("resnet20", (3, 32, 32), {"depth": 21}, "6 n \\+ 2 layers"),
+        ("wide_resnet", (3, 32, 32), {"depth": 20}, "6 n \\+ 4 layers"),
+        ("hls4ml_gru", (1, 28, 28), {}, r"samples \(features, particles\)"),
+        ("jedi_net", (16, 1), {}, "2 or more particles"),
+        ("jedi_net", (16, 30), {"activation": "rely"}, "no activation 'rely'"),
+        ("lstm", (1, 28, 28), {}, "texts of word numbers"),
+    ],
+)
+def test_refusals(name, shape, arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        build_model(name, arguments, shape, 10, seed=0)
+
+
+def test_siren_keeps_the_spread():
+    """Sitzmann et al. 2020, theorem 1.8: what sines give is spread as the arcsine law, standard deviation 0.71."""
+    model = build_model("siren", {"hidden": [256] * 6}, (2,), 1, seed=0)
+    inputs = torch.rand(2000, 2, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    for layer in [*model][:-1]:
+        inputs = layer(inputs)
+    assert inputs.std().item() == pytest.approx(math.sqrt(0.5), abs=0.03)
+
+
+def gan(name, shape, **arguments):
+    file, function = GANS[name].split(":")
+    return getattr(import_module(file), function)(shape, 10, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "generator", "critic"),
+    [
+        # dense 100-1024-6272, 5 x 5 deconvolutions 128-64-1, each but the last with normalization, no bias
+        ("wgan", (1, 28, 28), 102_400 + 2_048 + 1024 * 6272 + 12_544 + 128 * 64 * 25 + 128 + 64 * 25 + 1,
+         64 * 25 + 128 + 64 * 128 * 25 + 256 + 6272 * 1024 + 2_048 + 1_025),
+        ("lsgan_cifar", (3, 32, 32), 100 * 16_384 + 32_768 + (1024 * 512 + 512 * 256) * 25 + 1_536 + 256 * 75 + 3,
+         (3 * 128 + 128 * 256 + 256 * 512) * 25 + 2 * (128 + 256 + 512) + 512 * 16 + 1),
+        ("calorimeter_gan", (1, 25, 25, 25), 872_808, 73_402),  # shared/reference: about 873 k and 73 k
+    ],
+)  # fmt: skip
+def test_gans(name, shape, generator, critic):
+    network = gan(name, shape)
+    assert (count(network.generator), count(network.critic)) == (generator, critic)
+    samples = network(torch.randn(2, network.latent))
+    assert samples.shape == (2, *shape)
+    judged = network.critic(samples)
+    assert all(each.shape == (2, 1) for each in (judged if isinstance(judged, tuple) else (judged,)))
+
+
+def test_gan_without_normalization():
+    """A gradient penalty asks that the critic treats samples one by one (Gulrajani et al. 2017, section 4)."""
+    critic = gan("wgan", (1, 28, 28), batch_norm=False).critic
+    samples = torch.randn(3, 1, 28, 28)
+    assert not any(isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d) for layer in critic.modules())
+    assert torch.allclose(critic(samples)[:1], critic(samples[:1]), atol=1e-6)
+    with pytest.raises(ValueError, match="4 divides"):
+        gan("wgan", (1, 30, 30))
+    with pytest.raises(ValueError, match="as many filters"):
+        gan("lsgan_cifar", (3, 32, 32), critic_filters=[64])

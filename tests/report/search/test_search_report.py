@@ -1,0 +1,331 @@
+"""What the page shows of a search: shapes that searches have, and figures counted by hand."""
+
+import json
+import re
+import time
+
+import pytest
+from helpers.html_page import check
+from helpers.synthetic_search import MadeUp
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
+from nnlo_lib.report.page import write_search_page
+from nnlo_lib.report.search.convergence import convergence_charts
+from nnlo_lib.report.search.importance import fit_forest
+from nnlo_lib.report.search.parameters import searched_parameters
+from nnlo_lib.report.search.partial_dependence import partial_dependence_charts
+from nnlo_lib.report.search.section import search_section
+from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.report.search.utilisation import trial_timeline, utilization_sentence
+from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
+
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+@pytest.fixture
+def search(tmp_path):
+    return lambda **settings: MadeUp(tmp_path, **settings)
+
+
+@pytest.fixture
+def page(tmp_path):
+    def made(search):
+        write_search_page(tmp_path / "report.html", search.folder)
+        return tmp_path / "report.html"
+
+    return made
+
+
+def one(search):
+    return search().trial()
+
+
+def one_of_many_came_to_something(search):
+    made = search().trial()
+    for _ in range(6):
+        made.trial(status="failed", error=HOSTILE)
+    return made
+
+
+def none_came_to_anything(search):
+    return search().trial(status="failed", error="boom").trial(done=False)
+
+
+def nothing_yet(search):
+    return search()
+
+
+def categories(search):
+    made = search(
+        space={
+            "algorithm.name": {"choice": ["allreduce", "average"]},
+            "data.stratify": {"choice": [True, False]},
+        }
+    )
+    for number in range(12):
+        made.trial(
+            {"algorithm.name": ("allreduce", "average")[number % 2], "data.stratify": number % 3 == 0},
+            worth=[0.1 * number],
+        )
+    return made
+
+
+def conditional(search):
+    made = search(folds={"k": 2})
+    for _ in range(15):
+        made.trial()
+    return made
+
+
+def key_of_failed_trials_only(search):
+    made = conditional(search)
+    for rate in (0.1, 0.2):
+        made.trial(
+            {"train.optimizer.momentum": rate, "train.optimizer.lr": 0.01}, status="failed", error="boom"
+        )
+    return made
+
+
+def rungs(search):
+    made = search(fidelity={"name": "asha"})
+    for number in range(20):
+        made.trial(rungs=[1, 3, 9][: 1 + (number % 3 == 0) + (number % 9 == 0)])
+    return made
+
+
+def all_alike(search):
+    made = search()
+    for _ in range(10):
+        made.trial({"train.optimizer.lr": 0.01}, worth=[0.5])
+    return made
+
+
+def diverged(search):
+    made = search()
+    for number in range(10):
+        made.trial(worth=[10.0**number])
+    return made
+
+
+def lists(search):
+    layers = [[64, 64], [128], {"units": 3}]
+    made = search(space={"model.args.layers": {"choice": layers}})
+    for number in range(12):
+        made.trial({"model.args.layers": layers[number % 3]}, worth=[0.1 * number])
+    return made
+
+
+def many_keys(search):
+    space = {f"model.args.a{number}": {"uniform": [0, 1]} for number in range(20)}
+    made = search(space=space, objective={"metric": "val_accuracy"})
+    for number in range(12):
+        made.trial(
+            {key: ((7 * number + place) % 13) / 13 for place, key in enumerate(space)}, worth=[number / 12]
+        )
+    return made
+
+
+SHAPES = (
+    one, one_of_many_came_to_something, none_came_to_anything, nothing_yet, categories, conditional,
+    key_of_failed_trials_only, rungs, all_alike, diverged, many_keys, lists,
+)  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("fill", SHAPES, ids=lambda fill: fill.__name__)
+def test_searches_of_all_shapes(search, page, fill):
+    text = check(page(fill(search))).text
+    assert "nan" not in re.sub(r"\w*(?<=[a-z])nan|nan(?=[a-z])\w*", "", text)
+
+
+@pytest.mark.long
+def test_five_hundred_trials_take_seconds(search, page):
+    made = search(folds={"k": 2})
+    for number in range(500):
+        made.trial(
+            status="failed" if number % 20 == 7 else "finished", error="boom" if number % 20 == 7 else ""
+        )
+    begun = time.monotonic()
+    found = check(page(made))
+    assert time.monotonic() - begun < 30  # 5 s on an idle core
+    assert "500 trials" in found.text
+
+
+def test_hostile_words_are_only_text(search, page):
+    made = search(space={f"model.args.{HOSTILE}": {"choice": [HOSTILE, "b"]}})
+    for number in range(12):
+        made.trial({f"model.args.{HOSTILE}": HOSTILE if number % 2 else "b"})
+    made.trial(status="failed", error=HOSTILE)
+    assert check(page(made)).text.count(HOSTILE) > 3
+
+
+def test_the_key_that_matters_is_found(search):
+    """The objective of a made-up trial is a parabola of the learning rate's logarithm, with its least value at 0.01."""
+    made = search()
+    for _ in range(60):
+        made.trial()
+    data = StudyData.load(made.folder)
+    fitted = fit_forest(data, searched_parameters(data, data.ranked_rows))
+    key, share = fitted.ranked_parameters()[0]
+    assert (key.name, share > 0.8, fitted.r_squared > 0.5) == ("train.optimizer.lr", True, True)
+    rates, predicted = fitted.partial_dependence(key)
+    lowest = rates[predicted.index(min(predicted))]
+    assert 0.005 < lowest < 0.02
+    assert 0.001 < rates[0] < 0.002 < 0.05 < rates[-1] < 0.1
+    assert len(partial_dependence_charts(data, fitted)) <= 4
+
+
+def test_noise_is_called_noise(search):
+    made = search()
+    for number in range(30):
+        made.trial(worth=[1 + ((number * 7919) % 31) / 31])
+    assert "do not rely on it" in search_section(made.folder)["how"]
+
+
+def test_the_best_so_far_never_gets_worse(search):
+    made = search(objective={"metric": "val_accuracy"})
+    for _ in range(20):
+        made.trial()
+    chart = convergence_charts(StudyData.load(made.folder))[0]
+    heights = [float(y) for y in re.findall(r"[V,]([\d.]+)", chart.lines[0].path)]
+    assert heights == sorted(heights, reverse=True)  # up the page is better
+    assert heights[-1] == pytest.approx(min(mark.y for mark in chart.marks), abs=0.1)
+
+
+def leaf(made, number, start, end, status="finished"):
+    where = FoldTask(number, 0, 9)
+    write_trial(
+        made.folder,
+        Trial(number, {"train.optimizer.lr": 0.01 + number}, (SchedulingDecision(number, where, ()),)),
+    )
+    rows = tuple({"epoch": e, "seconds": e * (end - start) / 10, "val_loss": 1.0} for e in range(1, 10))
+    Result(where, status, rows, started=start, ended=end, cores=4).write(made.folder)
+
+
+def test_utilisation_by_hand(search):
+    """Two workers: 10 s and 6 s side by side, a pause of 1000 s in which nothing runs, then one of 4 s."""
+    made = search(parallel=2)
+    leaf(made, 0, 0.0, 10.0), leaf(made, 1, 0.0, 6.0), leaf(made, 2, 1010.0, 1014.0)
+    found = trial_timeline(StudyData.load(made.folder))
+    assert found.wall_s == pytest.approx(14)
+    assert found.utilization == pytest.approx(20 / 28)
+    assert found.epoch_share == pytest.approx(0.9)  # 9 of 10 epochs' time is in the rows
+    assert found.core_hours == pytest.approx(80 / 3600)
+    assert [piece.lane for piece in found.segments] == [0, 1, 0]
+    assert [(piece.left, piece.left + piece.width) for piece in found.segments] == [
+        pytest.approx((0, 100 * 10 / 14)), pytest.approx((0, 100 * 6 / 14)), pytest.approx((100 * 10 / 14, 100)),
+    ]  # fmt: skip
+
+
+def test_utilisation_of_blocks_is_that_of_the_allocations(search):
+    """Three blocks had 3 * 20 s and trained 18 s; then 10 s and 5 s side by side on this machine, two at a time."""
+    made = search(parallel=2)
+    leaf(made, 0, 100.0, 109.0), leaf(made, 1, 100.0, 109.0)
+    leaf(made, 2, 200.0, 210.0), leaf(made, 3, 200.0, 205.0)
+    row = {
+        "begun": 95.0,
+        "ended": 115.0,
+        "blocks": 3,
+        "lost": 0,
+        "trainings": 2,
+        "trained": 18.0,
+        "utilisation": 0.3,
+    }
+    (made.folder / "state").mkdir()
+    (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
+    found = trial_timeline(StudyData.load(made.folder))
+    assert found.utilization == pytest.approx((18 + 15) / (60 + 20))
+    assert "41.2% of the time of 3 blocks and 2 (search.parallel) × wall time" in utilization_sentence(found)
+
+
+def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
+    """`parallel` is 1, but three blocks trained at a time, 91 % of their time; the allocation before trained nothing."""
+    made = search(parallel=1)
+    for trial in range(3):
+        leaf(made, trial, 10.0, 19.1)
+    tally = PoolUtilization(3, begun=10.0)
+    for _ in range(3):
+        tally.add(10.0, 19.1)
+    (made.folder / "state").mkdir()
+    row = {
+        "begun": 10.0,
+        "ended": 20.0,
+        "blocks": 3,
+        "trained": tally.trained,
+        "utilisation": tally.utilization(20.0),
+    }
+    (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
+    found = trial_timeline(StudyData.load(made.folder))
+    assert found.utilization == pytest.approx(tally.utilization(20.0))
+    assert "91.0% of the time of 3 blocks," in utilization_sentence(found)
+
+
+def test_failures_are_counted_by_reason(search):
+    made = search().trial().trial(status="failed", error="a").trial(status="unwanted", error="b")
+    made.trial(status="failed", error="a")
+    for figure in (1, 2):
+        made.trial(status="failed", error=f"c is {figure} in {{'a': {figure}}}")
+    found = search_section(made.folder)["failures"]
+    assert [(each.reason, each.state, each.count, each.trials) for each in found] == [
+        ("a", "failed", 2, "1, 3"), ("c is 1 in {'a': 1}", "failed", 2, "4, 5"), ("b", "unwanted", 1, "2"),
+    ]  # fmt: skip
+
+
+def test_the_same_search_gives_the_same_bytes(search, page):
+    made = conditional(search)
+    assert page(made).read_bytes() == page(made).read_bytes()
+
+
+def test_a_folder_without_a_search_is_named(tmp_path):
+    with pytest.raises(UserError, match="holds no search"):
+        search_section(tmp_path)
+
+
+@pytest.mark.processes
+def test_the_command_writes_both_pages(search, fake, script):
+    made = one(search)
+    alone = script("report.py", "--output", fake.root / "search.html", "--search", made.folder)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    check(fake.root / "search.html")
+    fake.quickstart()
+    script("aggregate.py", "--output", fake.root / "summary.csv", *fake.folders)
+    files = ("--experiment-file", fake.file, "--summary", fake.root / "summary.csv", "--search", made.folder)
+    both = script("report.py", "--output", fake.root / "report.html", *files, *fake.folders)
+    assert (both.returncode, both.stderr) == (0, "")
+    text = check(fake.root / "report.html").text
+    assert "The search" in text
+    assert "Most often confused" in text
+    assert script("report.py", "--output", fake.root / "x.html").returncode == 2
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_page_opens_quietly_and_fits(browser, search, page, width, dark):
+    path = page(rungs(search))
+    browser.open(path, width, dark=dark)
+    assert browser.requests() == [path.resolve().as_uri()]
+    assert browser.complaints() == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.browser
+def test_what_is_drawn_stays_inside_its_chart(browser, search, page):
+    browser.open(page(conditional(search)))
+    assert (
+        browser.evaluate("document.querySelectorAll('.uprights path:is([class^=shade], .leader)').length")
+        == 15
+    )
+    assert browser.evaluate("document.querySelectorAll('.spread').length") == 12
+    assert browser.evaluate("document.querySelectorAll('.lanes i').length") == 30
+    outside = """[...document.querySelectorAll('.chart svg, .uprights')].filter(chart => {
+        const frame = chart.getBoundingClientRect();
+        return [...chart.querySelectorAll('path, text, circle')].some(each => {
+            const box = each.getBoundingClientRect();
+            return box.left < frame.left - 3 || box.right > frame.right + 3
+                || box.top < frame.top - 3 || box.bottom > frame.bottom + 3;
+        });
+    }).length"""
+    assert browser.evaluate(outside) == 0

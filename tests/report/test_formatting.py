@@ -1,0 +1,69 @@
+"""Numbers as a person reads them."""
+
+import math
+
+import pytest
+
+from nnlo_lib.report import formatting
+from nnlo_lib.report.charts import axis
+from nnlo_lib.report.tables import Spread
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (formatting.number(0.012345), "0.01235"),
+        (formatting.number(28211.93), "28,212"),
+        (formatting.number(0), "0"),
+        (formatting.number(math.nan), "–"),
+        (formatting.number(3e-7), "3.00e-07"),
+        (formatting.rounded(28211.93), "28,200"),
+        (formatting.percent(0.0431, 2), "4.3 %"),
+        (formatting.share(0.0004), "< 0.1 %"),
+        (formatting.share(0.6972), "69.7 %"),
+        (formatting.format_bytes(999), "999 B"),
+        (formatting.format_bytes(1000), "1.00 kB"),
+        (formatting.format_bytes(4_107_529_632), "4.11 GB"),
+        (formatting.format_bytes(0), "0 B"),
+        (formatting.format_duration(8.134), "8.13 s"),
+        (formatting.format_duration(5400), "1 h 30 min"),
+        (formatting.plus_minus(Spread(0.96934, 0.00213, 3), 100, "%"), "96.93 ± 0.21 %"),
+        (formatting.plus_minus(Spread(5312.2, 88.4, 3)), "5,312 ± 88"),
+        (formatting.plus_minus(Spread(0.5, math.nan, 1)), "0.5000"),
+        (formatting.plus_minus(Spread(2.0, 0.0, 3)), "2.000 ± 0.000"),
+        (formatting.plus_minus(Spread(math.nan, math.nan, 0)), "–"),
+        (formatting.listing(["a", "b", "c"]), "a, b and c"),
+        (formatting.listing(["a"]), "a"),
+        (formatting.plural(1, "seed"), "1 seed"),
+    ],
+)
+def test_written(written, expected):
+    assert written.replace("\u00a0", " ") == expected
+
+
+def test_axes_are_monotone_and_end_where_they_should():
+    made = {
+        axis.linear: [0.3, 0.9, 0.5],
+        axis.logarithmic: [0.01, 2.0, 0.3],
+        axis.accuracy: [0.1, 0.95, 1.0],
+        axis.integer: [1, 2, 7],
+    }
+    for make, values in made.items():
+        laid = make(values, 0.0, 100.0)
+        places = [laid.position(value) for value in sorted(values)]
+        assert places == sorted(places)
+        assert (places[0], places[-1]) == pytest.approx((0.0, 100.0))
+        assert len(laid.ticks) > 1
+        assert all(0 <= place <= 100 for place, _ in laid.ticks)
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.0], [1.0], [0.98, 0.9801]])
+def test_axes_of_hardly_any_range(values):
+    for make in (axis.linear, axis.accuracy, axis.integer):
+        laid = make(values, 0.0, 100.0)
+        assert laid.ticks
+        assert all(math.isfinite(laid.position(value)) for value in values)
+
+
+def test_epochs_are_whole():
+    assert [label for _, label in axis.integer([1, 2, 3], 0.0, 300.0).ticks] == ["1", "2", "3"]

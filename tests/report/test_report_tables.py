@@ -1,0 +1,189 @@
+"""Numbers of the tables against the same numbers worked out by hand."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.report.finished_job import load_jobs
+from nnlo_lib.report.sections.confusion import confusion_matrices
+from nnlo_lib.report.sections.headline import headline
+from nnlo_lib.report.sections.provenance import resolved_settings
+from nnlo_lib.report.sections.time_and_traffic import bytes_by_purpose, seconds_by_phase
+from nnlo_lib.report.tables import Spread, leaders, read_summary, spread_by_run, summarize, write_summary
+from nnlo_lib.report.time_base import time_base_of
+
+
+def rewrite(folder, name, **changes):
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def scored(fake, run, *accuracies, speed=1000.0):
+    """Write one job per accuracy, all else alike."""
+    for seed, accuracy in enumerate(accuracies, 1):
+        folder = fake.job(run, seed)
+        rewrite(folder, "evaluation.json", accuracy=accuracy, samples=100)
+        rewrite(folder, "summary.json", samples_per_second=speed)
+
+
+def sentences(fake):
+    jobs = load_jobs(fake.folders)
+    return str(headline(summarize(jobs), time_base_of(jobs))).replace("\u00a0", " ")
+
+
+def test_a_row_per_job_in_the_order_given(fake):
+    fake.job("b", 2, 1)
+    fake.job("a", 1, 0, restarts=3)
+    table = summarize(load_jobs(fake.folders))
+    first = ["run", "seed", "fold", "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent"]
+    assert list(table) == [
+        *first,
+        "val_loss",
+        "val_accuracy",
+        "epochs",
+        "ranks",
+        "restarts",
+        "transport",
+        "ended_early",
+    ]
+    assert table[["run", "seed", "fold"]].to_numpy().tolist() == [["b", 2, 1], ["a", 1, 0]]
+    assert table["bytes_sent"].tolist() == [8_000_000 + 6_000_000 + 5000 + 800] * 2
+    assert table["restarts"].tolist() == [0, 3]
+
+
+def test_other_test_metrics_have_a_column(fake):
+    rewrite(fake.job(), "evaluation.json", top5_accuracy=0.999)
+    table = summarize(load_jobs(fake.folders))
+    assert list(table)[8] == "top5_accuracy"
+    assert table["top5_accuracy"].item() == 0.999
+
+
+@pytest.mark.parametrize("name", ["007", "NA", "a,b", 'q"uote'])
+def test_a_summary_reads_back_as_written(fake, tmp_path, name):
+    fake.job().rename(fake.root / "odd")
+    rewrite(fake.root / "odd", "summary.json", run=name)
+    jobs = load_jobs([fake.root / "odd"])
+    write_summary(summarize(jobs), tmp_path / "summary.csv")
+    pd.testing.assert_frame_equal(
+        read_summary(tmp_path / "summary.csv", jobs), summarize(jobs), check_dtype=False
+    )
+
+
+def test_a_summary_of_other_jobs_is_refused(fake, tmp_path):
+    fake.job(seed=1), fake.job(seed=2)
+    jobs = load_jobs(fake.folders)
+    write_summary(summarize(jobs[:1]), tmp_path / "summary.csv")
+    with pytest.raises(UserError, match=r"summary.csv does not hold the jobs given"):
+        read_summary(tmp_path / "summary.csv", jobs)
+
+
+def test_mean_and_deviation_by_hand(fake):
+    scored(fake, "a", 0.90, 0.92, 0.97)
+    spread = spread_by_run(summarize(load_jobs(fake.folders)), "accuracy")["a"]
+    assert spread.mean == pytest.approx(0.93)
+    assert spread.std == pytest.approx(math.sqrt((0.03**2 + 0.01**2 + 0.04**2) / 2))
+    assert spread.count == 3
+
+
+def test_a_win_is_larger_than_the_spread_of_the_difference():
+    three, four = Spread(10.0, 3.0, 3), Spread(15.1, 4.0, 3)
+    assert four.beats(three, highest=True)
+    assert three.beats(four, highest=False)
+    assert not Spread(15.0, 4.0, 3).beats(three, highest=True)
+    assert not Spread(99.0, math.nan, 1).beats(three, highest=True)
+    assert leaders({"low": three, "high": four, "near": Spread(14.0, 1.0, 3)}, highest=True) == [
+        "high",
+        "near",
+    ]
+
+
+def test_the_headline_claims_a_clear_win(fake):
+    scored(fake, "good", 0.95, 0.96, 0.97, speed=1000.0)
+    scored(fake, "poor", 0.80, 0.81, 0.82, speed=2500.0)
+    assert sentences(fake) == (
+        "<b>good</b> has the highest test accuracy: 96.0 ± 1.0 % over 3 seeds. "
+        "<b>poor</b> (81.0 ± 1.0 %) is behind by more than the spread. "
+        "<b>poor</b> trains fastest, on 2,500 samples per second with 2 ranks: 2.50 times <b>good</b> on 2 ranks."
+    )
+
+
+def test_the_headline_claims_nothing_within_the_spread(fake):
+    scored(fake, "one", 0.95, 0.97)
+    scored(fake, "two", 0.94, 0.97)
+    assert "neither is called better" in sentences(fake)
+    assert "All train equally fast" in sentences(fake)
+
+
+def test_the_headline_claims_nothing_from_single_trainings(fake):
+    scored(fake, "one", 0.95)
+    scored(fake, "two", 0.40)
+    assert "a single training has no spread, so neither is called better" in sentences(fake)
+
+
+def test_the_headline_tells_of_restarts(fake):
+    fake.job(seed=1, restarts=2), fake.job(seed=2)
+    assert "1 of 2 trainings was interrupted and resumed (2 restarts)." in sentences(fake)
+
+
+def test_without_accuracy_the_lowest_loss_leads(fake):
+    fake.job("a", accuracy=False, level=0.9)
+    fake.job("b", accuracy=False, level=0.99)
+    assert sentences(fake).startswith("<b>b</b> has the lowest test loss")
+
+
+def test_confusion_is_summed_over_jobs(fake):
+    for seed, counts in enumerate(([[8, 2], [0, 5]], [[7, 3], [1, 4]]), 1):
+        rewrite(fake.job(seed=seed), "evaluation.json", confusion=counts, classes=["cat", "dog"])
+    (matrix,) = confusion_matrices(load_jobs(fake.folders))
+    assert matrix.counts.tolist() == [[15, 5], [1, 9]]
+    np.testing.assert_allclose(matrix.shares, [[0.75, 0.25], [0.1, 0.9]])
+    assert matrix.pairs() == [("cat", "dog", 5, 0.25)]
+
+
+def test_confusion_of_unequal_classes_names_the_file(fake):
+    fake.job(seed=1, classes=3), fake.job(seed=2, classes=4)
+    with pytest.raises(UserError, match=r"seed-2/evaluation.json"):
+        confusion_matrices(load_jobs(fake.folders))
+
+
+def test_time_is_split_by_role(fake):
+    first = {"total": 10.0, "compute": 4.0, "communication": 5.0}
+    second = {"total": 20.0, "compute": 16.0, "communication": 2.0}
+    third = {"total": 20.0, "compute": 12.0, "communication": 6.0}
+    folder = fake.job(roles=("server", "worker", "worker"))
+    rewrite(folder, "summary.json", seconds_by_rank=[first, second, third])
+    server, worker = seconds_by_phase(load_jobs(fake.folders))
+    assert (server.role, worker.role) == ("server", "worker")
+    assert {part.name: part.value for part in worker.parts} == {
+        "compute": 14.0,
+        "communication": 4.0,
+        "other": 2.0,
+    }
+    assert worker.value("compute").share == pytest.approx(0.7)
+    assert server.value("compute").width == pytest.approx(4 / 20)
+
+
+def test_alike_ranks_have_one_bar(fake):
+    fake.job(roles=("worker",) * 4)
+    (bar,) = seconds_by_phase(load_jobs(fake.folders))
+    assert bar.role == ""
+
+
+def test_bytes_are_means_over_jobs(fake):
+    rewrite(fake.job(seed=1), "summary.json", bytes_sent={"gradient": 100, "control": 1})
+    rewrite(fake.job(seed=2), "summary.json", bytes_sent={"gradient": 300})
+    (bar,) = bytes_by_purpose(load_jobs(fake.folders))
+    assert {part.name: part.value for part in bar.parts} == {"gradient": 200.0, "control": 0.5}
+
+
+def test_settings_that_differ(fake):
+    fake.job("a", config={"train": {"lr": 0.1, "epochs": 3}})
+    fake.job("b", config={"train": {"lr": 0.2, "epochs": 3, "momentum": 0.9}})
+    table = {setting.key: setting for setting in resolved_settings(load_jobs(fake.folders))}
+    assert table["train.lr"].values == ("0.1", "0.2")
+    assert table["train.momentum"].values == ("–", "0.9")
+    assert [key for key in table if table[key].differs] == ["train.lr", "train.momentum"]

@@ -1,0 +1,308 @@
+"""Proposals: the same again from the same knowledge, never twice the same point, and better than chance."""
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.samplers.model_based import expected_improvement
+from nnlo_lib.search.samplers.observations import observe
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, SearchPoint, Trial
+
+METHODS = ("forest", "gp", "genetic", "random", "sobol", "grid")
+LEARNING = ("forest", "gp", "genetic")
+MIXED = {
+    "optimizer": ["sgd", "adam", None],
+    "lr": {"log_uniform": [1e-5, 1]},
+    "momentum": {"uniform": [0, 1], "when": {"optimizer": "sgd"}},
+    "layers": {"integer": [1, 6]},
+    "fixed": "x",
+}
+PLANE = {"x": {"uniform": [0, 1]}, "y": {"uniform": [0, 1]}}
+FINITE = {
+    "a": ["p", "q", None, True],
+    "n": {"integer": [1, 4], "when": {"a": ["p", None]}},
+    "m": {"choice": [1, 2.5], "when": {"n": [2, 3]}},
+    "one": 1,
+}  # 2 + 2 (1 + 2 + 2 + 1) = 14 points
+
+
+def searching(
+    method: str, space: dict[str, Any], trials: int = 40, seed: int = 0, **settings: Any
+) -> SearchConfig:
+    given = {"space": space, "method": {"name": method} | settings, "trials": trials, "seed": seed}
+    return SearchConfig.model_validate(given)
+
+
+def known(
+    search: SearchConfig, points: Iterable[SearchPoint], values: Iterable[float | None], epochs: int = 9
+) -> StudySnapshot:
+    """Return trials and what they are worth: not a number for a failure, None where it is awaited."""
+    trials, results = [], {}
+    for number, (point, value) in enumerate(zip(points, values, strict=True)):
+        leaf = FoldTask(number, 0, epochs)
+        trials.append(Trial(number, point, (SchedulingDecision(number, leaf, ()),)))
+        if value is not None:
+            status = "failed" if math.isnan(value) else "finished"
+            results[leaf] = Result(leaf, status, ({"val_loss": value, "seconds": 1.0},))
+    return StudySnapshot(search, 9, trials, results)
+
+
+def run(
+    search: SearchConfig, value: Callable[[SearchPoint], float], trials: int, pending: int = 0
+) -> list[SearchPoint]:
+    """Search, each value being known `pending` proposals later; stop early where nothing is left."""
+    propose = build_sampler(search)
+    points: list[SearchPoint] = []
+    for number in range(trials):
+        values = [value(point) if i < number - pending else None for i, point in enumerate(points)]
+        if (point := propose(number, known(search, points, values))) is None:
+            break
+        points.append(point)
+    return points
+
+
+def loss(point: SearchPoint) -> float:
+    """Best: adam at 0.01, 3 layers."""
+    away = (math.log10(point["lr"]) + 2) ** 2 + 0.1 * (point["layers"] - 3) ** 2
+    return away + {"adam": 0, "sgd": 1 - point.get("momentum", 0) / 2, None: 2}[point["optimizer"]]
+
+
+def bowl(point: SearchPoint) -> float:
+    return (point["x"] - 0.3) ** 2 + (point["y"] - 0.8) ** 2
+
+
+def replay() -> str:
+    """Return all that all methods propose."""
+    return json.dumps({name: run(searching(name, MIXED, seed=3), loss, 20, pending=3) for name in METHODS})
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("hash_seed", ["0", "7"])
+def test_another_process_proposes_the_same(hash_seed: str) -> None:
+    environment = os.environ | {
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    environment |= {"OMP_NUM_THREADS": "1" if hash_seed == "0" else "2"}
+    code = "import test_search_samplers; print(test_search_samplers.replay())"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.strip() == replay()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_all_of_a_finite_space_once_and_then_nothing(name: str) -> None:
+    search = searching(name, FINITE)
+    points = run(search, lambda point: len(repr(point)), 20, pending=4)
+    assert sorted(map(repr, points)) == sorted(map(repr, SearchSpace(search.space).points()))
+    assert len(points) == 14
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", METHODS)
+def test_every_proposal_is_a_point_that_json_keeps(name: str) -> None:
+    search = searching(name, MIXED, seed=1)
+    points = run(search, loss, 25, pending=8)
+    assert len(set(map(repr, points))) == 25
+    assert all(point in SearchSpace(search.space) for point in points)
+    assert repr(json.loads(json.dumps(points))) == repr(points)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_seeds_differ(name: str) -> None:
+    one, other = (run(searching(name, MIXED, seed=seed), loss, 3) for seed in (0, 1))
+    assert (one == other) == (name == "grid")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["forest", "gp"])
+def test_models_find_the_bottom_of_a_bowl(name: str) -> None:
+    by_model, by_chance = (
+        statistics.median(
+            min(map(bowl, run(searching(each, PLANE, seed=seed), bowl, 30))) for seed in range(3)
+        )
+        for each in (name, "random")
+    )
+    assert by_model < by_chance / 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LEARNING)
+def test_methods_learn_names_and_ranges(name: str) -> None:
+    """Of the last 10 of 40 proposals, most are of the best optimizer, and the rate is nearer than by chance."""
+    searches = [run(searching(name, MIXED, seed=seed), loss, 40)[30:] for seed in range(3)]
+    points = [point for points in searches for point in points]
+    assert sum(point["optimizer"] == "adam" for point in points) > 15  # 10 by chance
+    assert statistics.median(abs(math.log10(point["lr"]) + 2) for point in points) < 1  # 1.25 by chance
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LEARNING)
+def test_failures_repel(name: str) -> None:
+    """All trials in one half of the plane fail: fewer than a third of the proposals go there in the end."""
+    points = run(searching(name, PLANE, seed=2), lambda p: math.nan if p["x"] > 0.5 else 1 + p["y"], 40)
+    assert sum(point["x"] > 0.5 for point in points[20:]) < 7
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_failures(name: str) -> None:
+    assert len(run(searching(name, MIXED), lambda point: math.nan, 15)) == 15
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["forest", "gp"])
+def test_pending_points_keep_others_away(name: str) -> None:
+    """Eight proposals without a result between them lie farther apart than if nothing were known of each other."""
+    search = searching(name, PLANE)
+    points = run(searching("sobol", PLANE), bowl, 20)
+    values = [bowl(point) for point in points]
+    together, alone = list(points), []
+    for number in range(20, 28):
+        worth = values + [None] * (number - 20)
+        together.append(build_sampler(search)(number, known(search, together, worth)) or {})
+        alone.append(build_sampler(search)(number, known(search, points, values)) or {})
+    assert spread(together[20:]) > 1.5 * spread(alone)
+
+
+def spread(points: list[SearchPoint]) -> float:
+    """Return the mean distance to the nearest other point."""
+    places = np.array([list(point.values()) for point in points])
+    distances = np.linalg.norm(places[:, None] - places, axis=2) + 9 * np.eye(len(places))
+    return float(distances.min(axis=1).mean())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_proposal_after_500_trials_takes_a_moment(name: str) -> None:
+    search = searching(name, MIXED, trials=1000)
+    random = np.random.default_rng(0)
+    points = [SearchSpace(search.space).sample(random) for _ in range(508)]
+    values = [*(loss(point) for point in points[:500]), *[None] * 8]
+    propose, knowledge = build_sampler(search), known(search, points, values)
+    propose(508, knowledge)  # imports are not counted
+    started = time.process_time()
+    propose(508, knowledge)
+    assert time.process_time() - started < 1  # seconds of a core, whatever else runs here
+
+
+def test_sobol_has_one_point_in_every_slice() -> None:
+    """The first 64 are a net: one in each 64th of each key, however scrambled."""
+    points = run(searching("sobol", PLANE), bowl, 64)
+    for key in PLANE:
+        assert sorted(int(64 * point[key]) for point in points) == list(range(64))
+
+
+def test_random_draws_are_even() -> None:
+    points = run(searching("random", PLANE), bowl, 200)
+    assert all(stats.kstest([point[key] for point in points], "uniform").pvalue > 0.01 for key in PLANE)
+
+
+def test_grid_is_every_combination() -> None:
+    points = run(searching("grid", PLANE, levels=3), bowl, 99)
+    assert [tuple(point.values()) for point in points] == [(x, y) for x in (0, 0.5, 1) for y in (0, 0.5, 1)]
+
+
+def test_mutation_shrinks() -> None:
+    """Parents that agree in x have children that agree with them more and more, and wholly in the end."""
+    points = [{"x": 0.5, "y": (i + 0.5) / 40} for i in range(40)]
+
+    def farthest(trials: int) -> float:
+        search = searching("genetic", PLANE, trials=trials)
+        child = build_sampler(search)(40, known(search, points[:10], [0.1 * i for i in range(10)]))
+        return abs(child["x"] - 0.5) if child else math.nan
+
+    assert farthest(40) == 0
+    assert 0 < farthest(42) < 0.01 < farthest(400)
+
+
+def test_children_of_the_best() -> None:
+    """Without mutation a child lies on the line through its parents, at the better one or beyond."""
+    search = searching("genetic", PLANE, trials=10, population=2)
+    for number in range(10, 40):
+        child = build_sampler(search)(
+            number, known(search, [{"x": 0.4, "y": 0.4}, {"x": 0.3, "y": 0.2}], [1.0, 2.0])
+        )
+        assert child is not None
+        if (child["x"], child["y"]) not in ((0.4, 0.4), (0.3, 0.2)):
+            beyond = (child["x"] - 0.4) / 0.1
+            assert 0 <= beyond <= 1
+            assert child["y"] == pytest.approx(0.4 + 0.2 * beyond)
+
+
+def at_rungs(search: SearchConfig, values: list[dict[int, float | None]]) -> StudySnapshot:
+    """Return trials with a value at some rungs; None where it is awaited."""
+    trials, results = [], {}
+    for number, rungs in enumerate(values):
+        leaves = [FoldTask(number, 0, epochs) for epochs in rungs]
+        trials.append(
+            Trial(
+                number,
+                {"x": number / 20, "y": 0.5},
+                tuple(SchedulingDecision(0, leaf, ()) for leaf in leaves),
+            )
+        )
+        for leaf, value in zip(leaves, rungs.values(), strict=True):
+            if value is not None:
+                status = "finished" if math.isfinite(value) else "failed"
+                results[leaf] = Result(leaf, status, ({"val_loss": value, "seconds": 1.0},))
+    return StudySnapshot(search, 9, trials, results)
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "pending"),
+    [
+        ([{1: 5.0}, {1: 4.0}, {1: None}], {0: 5.0, 1: 4.0}, {2}),
+        ([{1: 5.0}, {1: 4.0, 3: 3.0}, {1: 3.0, 3: None}], {0: 5.0, 1: 4.0, 2: 3.0}, set()),
+        ([{1: 9.0, 3: float(i)} for i in range(4)] + [{1: 1.0}] * 5, {i: float(i) for i in range(4)}, set()),
+        ([{1: 9.0, 3: float(i)} for i in range(3)] + [{1: 1.0}], {0: 9.0, 1: 9.0, 2: 9.0, 3: 1.0}, set()),
+        ([{1: 5.0}, {1: math.nan}, {1: 7.0}, {1: None}], {0: 5.0, 1: 7.0, 2: 7.0}, {3}),
+        ([{1: 5.0, 3: 4.0}] * 4 + [{1: 3.0, 3: math.nan}], dict.fromkeys(range(5), 4.0), set()),
+        ([{1: math.nan}, {1: None}], {}, {1}),
+    ],
+    ids=[
+        "one rung",
+        "few at the upper",
+        "d + 2 at the upper",
+        "d + 1",
+        "failed",
+        "failed late",
+        "only failed",
+    ],
+)
+def test_what_a_model_learns_from(
+    values: list[dict[int, float | None]], told: dict[int, float], pending: set[int]
+) -> None:
+    search = searching("gp", PLANE)
+    observed = observe(SearchSpace(search.space), at_rungs(search, values))
+    assert {round(20 * point["x"]): value for point, value in observed.evaluated} == told
+    assert {round(20 * point["x"]) for point in observed.pending} == pending
+    assert len(observed.tried_keys) == len(values)
+
+
+def test_points_of_another_space_are_not_learned_from() -> None:
+    search = searching("gp", PLANE)
+    points: list[SearchPoint] = [{"x": 0.1, "y": 0.1}, {"x": 3.0, "y": 0.1}, {"x": 0.1}, {"x": 0.1, "z": 1}]
+    observed = observe(SearchSpace(search.space), known(search, points, [1.0, 2.0, 3.0, None]))
+    assert observed.evaluated == [(points[0], 1.0)]
+    assert observed.pending == []
+
+
+def test_expected_improvement() -> None:
+    draws = np.random.default_rng(0).standard_normal(400_000)
+    for mean, deviation in ((0.5, 1.0), (-0.3, 0.2), (2.0, 0.7)):
+        (closed,) = expected_improvement(np.array([mean]), np.array([deviation]), best=0.1)
+        sampled = np.maximum(0.1 - (mean + deviation * draws), 0).mean()
+        assert closed == pytest.approx(sampled, rel=0.05, abs=1e-3)

@@ -1,0 +1,222 @@
+"""Mistakes of a search, told before anything runs."""
+
+import re
+import textwrap
+
+import pytest
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Load a file and return the experiment, or the lines of its mistakes without the file's name."""
+    monkeypatch.chdir(tmp_path)
+
+    def tried(text, changes=()):
+        (tmp_path / "mine.yaml").write_text(textwrap.dedent(text))
+        try:
+            return load_experiment("mine.yaml", changes)
+        except UserError as error:
+            return [line.strip().removeprefix("mine.yaml:") for line in str(error).splitlines()[1:]]
+
+    return tried
+
+
+def space(*lines, more=""):
+    return "search:\n  space:\n" + "".join(f"    {line}\n" for line in lines) + more
+
+
+SYNC = "algorithm.sync_every: {choice: [1, 2], when: {algorithm.name: [average, easgd]}}"
+MISTAKES = {
+    "no such key": ("train.lr: [1, 2]", "train.lr: unknown key 'train.lr'; did you mean train.optimizer.lr?"),
+    "misspelt": ("train.optimizer.momentom: [0.1]", "did you mean train.optimizer.momentum?"),
+    "nothing like it": ("xyz: [1]", "xyz: unknown key 'xyz'; docs/experiment.md has all keys"),
+    "seeds": ("seeds: [1, 2]", "seeds: cannot be searched: a trial is one training"),
+    "name": ("name: [a, b]", "name: cannot be searched"),
+    "search itself": ("search.trials: [1, 2]", "search.trials: cannot be searched"),
+    "data set": ("data.dataset: [digits, mnist]", "all trials share one copy"),
+    "lower end": ("train.batch_size: {integer: [0, 8]}", "train.batch_size: 0: should be greater than or equal to 1"),
+    "upper end": ("data.validation: {uniform: [0.1, 1.5]}", "data.validation: 1.5: should be less than 1"),
+    "wrong kind of value": ("train.batch_size: {uniform: [1, 8]}", "train.batch_size: "),
+    "a choice": ("algorithm.name: [allreduce, averge]", "'averge': unknown name 'averge'; did you mean 'average'?"),
+    "a block": ("train.optimizer: [sgd]", "'sgd': must be a block of keys"),
+    "below a value": ("train.epochs.x: [1]", "unknown key 'train.epochs.x'"),
+    "more epochs than there are": ("train.epochs: {integer: [1, 11]}", "a trial is trained up to train.epochs, 10"),
+    "no such kind": ("train.batch_size: {integr: [1, 8]}", "train.batch_size.integr: unknown key 'integr'; did you mean 'integer'?"),
+    "ends in the wrong order": ("train.batch_size: {integer: [8, 1]}", "from 8 to 1 leaves nothing to search"),
+    "of the base's algorithm alone": ("algorithm.sync_every: [1, 2]", "1: unknown key 'sync_every'; known: bucket_mb"),
+    "condition on what is not searched": ("train.batch_size: {choice: [1], when: {a: 1}}", "'a' is not searched"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_one_mistake(check, line, said):
+    (told,) = check(space(line))
+    assert re.match(r"[23]: search\.space", told)
+    assert said in told
+
+
+def test_a_key_of_some_algorithms_needs_a_condition(check):
+    (told,) = check(space("algorithm.name: [allreduce, average, diloco]", "algorithm.sync_every: [1, 2]"))
+    assert told.startswith("4: search.space.algorithm.sync_every: unknown key 'sync_every'")
+    assert told.endswith("say when it matters: `when: {algorithm.name: [average, diloco]}`")
+
+
+def test_what_never_goes_together_is_told_together(check):
+    (told,) = check(
+        space("algorithm.name: [allreduce, easgd]", "train.batch_size: [8, 9]", "parallel.ranks: [1, 3]")
+    )
+    assert told.startswith(
+        "5: search.space.parallel.ranks: 1: with algorithm.name = easgd: easgd needs at least 2"
+    )
+    assert "batch_size" not in told
+
+
+def test_a_mistake_at_a_key_that_is_not_searched_is_told_at_one_that_is(check):
+    (told,) = check(
+        "parallel: {ranks: 3}\ntrain: {schedule: {name: plateau}}\n"
+        + space("algorithm.name: [allreduce, downpour]")
+    )
+    assert told.startswith("5: search.space.algorithm.name: 'downpour': ")
+
+
+def test_a_good_space_over_algorithms(check):
+    made = check(
+        space(
+            "algorithm.name: [allreduce, average, easgd]",
+            SYNC,
+            "train.optimizer.lr: {log_uniform: [1e-4, 1]}",
+        )
+    )
+    assert list(made.search.space) == ["algorithm.name", "algorithm.sync_every", "train.optimizer.lr"]
+
+
+METRICS = {
+    "misspelt": ("metric: val_los", "metric: 'val_los' is not measured; did you mean 'val_loss'?"),
+    "not asked for": ("metric: val_top5_accuracy", "metric: 'val_top5_accuracy' is not measured"),
+    "which way": ("metric: seconds", "direction: say whether to minimize or maximize seconds"),
+}
+
+
+@pytest.mark.parametrize(("line", "said"), METRICS.values(), ids=METRICS)
+def test_the_metric_is_one_that_is_measured(check, line, said):
+    (told,) = check(space("train.batch_size: [8, 9]", more=f"  objective: {{{line}}}\n"))
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("base", "key"),
+    [
+        ("", "loss: [cross_entropy, hinge]"),
+        ("", "problem.label_smoothing: [0, 0.1]"),
+        ("problem: regression\n", "problem.huber_delta: [1, 2]"),
+        ("problem: {name: gan, gradient_penalty: 10}\nmodel: {name: wgan}\n", "train.batch_size: [8, 9]"),
+    ],
+)
+def test_losses_that_mean_different_things_judge_no_trials(check, base, key):
+    (told,) = check(base + space(key))
+    assert "does not tell trials apart; name another metric, such as val_" in told
+    other = told.rpartition(" ")[2]
+    assert check(base + space(key, more=f"  objective: {{metric: {other}, direction: minimize}}\n")).search
+
+
+@pytest.mark.parametrize("metric", ["train_loss", "val_accuracy", "val_top5_accuracy"])
+def test_metrics_that_are_measured(check, metric):
+    text = space("train.batch_size: [8, 9]", more=f"  objective: {{metric: {metric}}}\n")
+    assert check(text + "metrics: [accuracy, top5_accuracy]\n").search.objective.metric == metric
+
+
+def test_something_must_be_held_back_for_a_validation_metric(check):
+    text = space("train.batch_size: [8, 9]") + "data: {validation: 0}\n"
+    assert "nothing is held back" in check(text)[0]
+    assert check(text + "train: {epochs: 3}\n", ["search.folds.k=2"]).search.folds.k == 2
+
+
+@pytest.mark.parametrize(
+    "rungs", ["{name: asha, first: 3}", "{name: hyperband, first: 4}", "{name: median, grace: 3}"]
+)
+def test_rungs_need_epochs(check, rungs):
+    (told,) = check(space("train.batch_size: [8, 9]", more=f"  fidelity: {rungs}\n") + "train: {epochs: 3}\n")
+    assert "needs rungs below train.epochs, which is 3" in told
+
+
+def test_epochs_are_not_searched_beside_rungs(check):
+    (told,) = check(space("train.epochs: [1, 2]", more="  fidelity: {name: asha}\n"))
+    assert "asha decides on epochs" in told
+
+
+def test_a_space_on_the_command_line(check):
+    made = check("name: x\n", ["search.space.train.optimizer.lr={log_uniform: [1e-3, 1]}", "search.trials=3"])
+    assert made.search.space["train.optimizer.lr"].log_uniform == (1e-3, 1)
+
+
+def test_nothing_to_search(check):
+    (told,) = check("search: {trials: 3}\n")
+    assert told.startswith("1: search.space: holds no key")
+
+
+# NNLO's form
+
+NNLO = """\
+from skopt.space import Categorical, Integer, Real
+
+def get_model(shape, classes, nb_filters=10, dropout=0.5, act="relu", rate=0.1, units=8):
+    raise AssertionError("not called")
+
+get_model.parameter_range = [
+    Integer(10, 50, name="nb_filters"),
+    Real(0.0, 1.0, name="dropout"),
+    Categorical(["relu", "tanh"], name="act"),
+    Real(1e-4, 1e-1, "log-uniform", name="rate"),
+    Integer(2, 64, prior="log-uniform", name="units"),
+]
+"""
+
+
+def test_the_range_at_a_models_function_is_searched(check, tmp_path):
+    (tmp_path / "net.py").write_text(NNLO)
+    made = check(space("model.args.dropout: {uniform: [0.2, 0.4]}") + "model: {name: net.py:get_model}\n")
+    assert {key: each.model_dump() for key, each in made.search.space.items()} == {
+        "model.args.nb_filters": {"integer": (10, 50)},
+        "model.args.dropout": {"uniform": (0.2, 0.4)},
+        "model.args.act": {"choice": ("relu", "tanh")},
+        "model.args.rate": {"log_uniform": (1e-4, 1e-1)},
+        "model.args.units": {"log_integer": (2, 64)},
+    }
+
+
+def test_the_range_alone_is_a_space(check, tmp_path):
+    (tmp_path / "net.py").write_text(NNLO)
+    assert len(check("search: {}\nmodel: {name: net.py:get_model}\n").search.space) == 5
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("Integer(1, 2)", "has no name"),
+        ("(1, 2)", "is no dimension of scikit-optimize"),
+        ("Real(1, 2, name='x', prior='normal')", "cannot be used: ValueError"),
+    ],
+)
+def test_a_range_that_cannot_be_understood(check, tmp_path, listed, said, capsys):
+    text = f"from skopt.space import Integer, Real\ndef f(): pass\nf.parameter_range = [{listed}]\n"
+    (tmp_path / "net.py").write_text(text)
+    (tmp_path / "mine.yaml").write_text("search: {}\nmodel: {name: net.py:f}\n")
+    with pytest.raises(UserError, match=r"net.py:f.*" + re.escape(said)):
+        load_experiment("mine.yaml")
+
+
+# values that are lists
+
+
+def test_a_key_whose_value_is_a_list_is_searched(check):
+    found = check(space("model.args.hidden_layers: [[64, 64], [128], 3]", "metrics: {constant: [accuracy]}"))
+    assert found.search.space["model.args.hidden_layers"].choice == ([64, 64], [128], 3)
+    assert found.search.space["metrics"].constant == ["accuracy"]
+
+
+def test_a_list_where_there_is_none_is_told_at_once(check):
+    (told,) = check(space("train.batch_size: [[8], 16]"))
+    assert told == "3: search.space.train.batch_size: [8]: should be a valid integer (this is [8])"

@@ -1,0 +1,148 @@
+"""What ends a search."""
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.simulated_search import Cluster, draw, made_up, run, search
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.study.budget import reason_no_new_trial, reason_target_reached, union_length
+from nnlo_lib.search.study.plain_text import format_selection
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.study import Study, next_task
+from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trials
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12))
+def test_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
+    seconds = {second for start, length in spans for second in range(start, start + length)}
+    assert union_length((start, start + length) for start, length in spans) == len(seconds)
+
+
+def clocked(wanted: Any, *spans: tuple[float, float]) -> StudySnapshot:
+    """Return what is known after trainings on 2 cores and 1 GPU at these hours."""
+    known = made_up(wanted, {(trial, 9): [1.0] for trial in range(len(spans))})
+    results = {
+        leaf: replace(result, started=3600 * start, ended=3600 * end, cores=2, gpus=1)
+        for (leaf, result), (start, end) in zip(known.results.items(), spans, strict=True)
+    }
+    return replace(known, results=results)
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"hours": 3.1}, None),
+        ({"hours": 3}, "3 hours used"),
+        ({"core_hours": 8.1}, None),
+        ({"core_hours": 8}, "8 core-hours used"),
+        ({"gpu_hours": 4.1}, None),
+        ({"gpu_hours": 4}, "4 gpu-hours used"),
+    ],
+)
+def test_budget(budget: dict[str, float], words: str | None) -> None:
+    assert (
+        reason_no_new_trial(clocked(search(budget=budget), (0, 1), (0.5, 1.5), (10, 11), (10.5, 11.5)))
+        == words
+    )
+
+
+def test_trials() -> None:
+    assert reason_no_new_trial(made_up(search(trials=2), {(1, 9): [0.1]})) == "2 trials"
+    assert reason_no_new_trial(made_up(search(trials=3), {(1, 9): [0.1]})) is None
+
+
+def test_a_budget_ends_a_search_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    small, large = ({"budget": {"core_hours": hours}, "trials": 1000, "parallel": 2} for hours in (5, 10))
+    run(tmp_path, search(**small), Cluster(tmp_path, 2))
+    first = [read_result(tmp_path, decision.task) for decision in decisions_in_order(read_trials(tmp_path))]
+    used = [2 * result.seconds / 3600 for result in first if result]
+    assert sum(used) >= 5
+    assert sum(used) - 2 * max(used) < 5, "no more than what was in training then"
+    then = run(tmp_path, search(**large), Cluster(tmp_path, 2))
+    assert min(leaf.trial for leaf in then.started) == len(first)
+
+
+def test_target_is_that_of_the_best_with_all_folds() -> None:
+    wanted = search(objective={"target": 0.2}, folds={"k": 2})
+    assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, None]})) is None
+    assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, 0.4]})) is None
+    assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, 0.3]})) == "trial 0 has reached val_loss 0.2"
+    assert reason_target_reached(made_up(wanted, {(0, 3): [0.1, 0.1]})) == "trial 0 has reached val_loss 0.1"
+    late = search(objective={"target": 0.2, "epoch": "last"}, folds={"k": 2})
+    assert reason_target_reached(made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})) is None, (
+        "0 is not the best"
+    )
+    assert reason_target_reached(made_up(wanted, {(0, 9): [math.inf, 0.1]})) is None
+    upwards = search(objective={"target": 0.2, "direction": "maximize"})
+    assert reason_target_reached(made_up(upwards, {(0, 9): [0.1]})) is None
+    assert reason_target_reached(made_up(upwards, {(0, 9): [0.3]})) == "trial 0 has reached val_loss 0.3"
+
+
+@pytest.mark.parametrize("order", ["fixed", "as_finished"])
+@pytest.mark.parametrize("fidelity", ["full", "asha", "median"])
+def test_a_target_ends_a_search_and_a_harder_one_goes_on(order: str, fidelity: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"order": order, "trials": 300, "fidelity": {"name": fidelity}}
+    trials, left = [], []
+    for target in (0.5, 0.3, 0.18):
+        wanted = search(objective={"target": target}, **settings)
+        run(tmp_path, wanted)
+        known = Study(tmp_path, wanted, 9, draw, 3).snapshot()
+        assert reason_target_reached(known)
+        best = known.best_trial()
+        assert best is not None
+        assert min(known.fold_values(best, known.top(best))) <= target
+        trials.append(len(known.trials))
+        unlimited = search(**settings | {"trials": len(known.trials)})
+        left += [next_task(known, build_pruner(unlimited.fidelity))]
+    assert any(left) or fidelity == "full", "trials that would have gone on do not"
+    assert trials == sorted(trials)
+    assert trials[-1] < 300
+    assert trials[0] < trials[-1]
+
+
+FIDELITIES = [{"name": "full"}, {"name": "asha", "factor": 2}, {"name": "hyperband"}, {"name": "median"}]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fidelity", FIDELITIES, ids=lambda each: each["name"])
+@pytest.mark.parametrize("folds", [{}, {"k": 3, "in_turn": True}], ids=["no folds", "in turn"])
+def test_a_spent_budget_begins_nothing(
+    fidelity: dict[str, Any], folds: dict[str, Any], tmp_path: Path
+) -> None:
+    """No trial, no promotion, no fold begins after the result that used the budget up."""
+    wanted = search(trials=1000, parallel=8, fidelity=fidelity, folds=folds, budget={"core_hours": 5})
+    run(tmp_path, wanted, Cluster(tmp_path, 8, jitter=0.5))
+    found = [read_result(tmp_path, decision.task) for decision in decisions_in_order(read_trials(tmp_path))]
+    results = sorted((each for each in found if each), key=lambda each: each.ended)
+    used = list(accumulate(2 * each.seconds / 3600 for each in results))
+    spent = next(each.ended for each, hours in zip(results, used, strict=True) if hours >= 5)
+    assert [each for each in results if each.started >= spent] == []
+    larger = search(**{**wanted.model_dump(), "budget": {"core_hours": 20}})
+    assert run(tmp_path, larger, Cluster(tmp_path, 8, now=spent)).started, "a larger one goes on"
+
+
+def test_target_is_asked_of_every_rung_where_the_best_epoch_counts() -> None:
+    values: Any = {(0, 3): [0.1], (1, 9): [0.4]}
+    best, last = (search(objective={"target": 0.2, "epoch": epoch}) for epoch in ("best", "last"))
+    assert reason_target_reached(made_up(best, values)) == "trial 0 has reached val_loss 0.1"
+    assert made_up(best, values).best_trial() == 0, "what ended the search is its result"
+    assert reason_target_reached(made_up(last, values)) is None
+    assert made_up(last, values).best_trial() == 1
+
+
+def test_what_the_best_was_chosen_among() -> None:
+    best, last = (search(objective={"epoch": epoch}) for epoch in ("best", "last"))
+    values: Any = {(0, 3): [0.1], (1, 3): [0.5], (2, 9): [0.4], (3, 3): [math.inf]}
+    assert format_selection(made_up(best, values)) == "chosen among 3 trained for 3 to 9 epochs"
+    assert format_selection(made_up(last, values)) == "chosen among 1 trained for 9 epochs"
+    assert format_selection(made_up(best, {(0, 9): [0.1], (1, 9): [0.2]})) == ""
+    assert format_selection(made_up(best, {(0, 3): [0.1], (1, 3): [0.2]})) == ""
+    folds = search(folds={"k": 2})
+    assert format_selection(made_up(folds, {(0, 9): [0.1, None]})) == "chosen among trials without all folds"

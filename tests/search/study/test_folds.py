@@ -1,0 +1,123 @@
+"""Folds all at a time and in turn, and the paired test that ends them early."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.simulated_search import Cluster, draw, epochs_trained, made_up, run, search
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.study.folds import next_fold, p_value, pruned
+from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_trials
+
+IN_TURN = {"k": 5, "in_turn": True, "prune": 0.05}
+GOOD = [0.1, 0.2, 0.3, 0.2, 0.1]
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=10), st.integers(3, 10))
+def test_p_value_is_scipys_paired_test_with_nadeau_and_bengios_variance(
+    tenths: list[int], folds: int
+) -> None:
+    differences = np.array(tenths) / 10
+    if np.ptp(differences) == 0:
+        assert p_value(tuple(differences), folds) == (0 if differences[0] > 0 else 1)
+        return
+    n = len(differences)
+    plain = stats.ttest_1samp(differences, 0).statistic
+    corrected = plain * math.sqrt((1 / n) / (1 / n + 1 / (folds - 1)))
+    assert p_value(tuple(differences), folds) == pytest.approx(stats.t(n - 1).sf(corrected), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_equals_are_told_apart_no_more_often_than_the_level(n: int) -> None:
+    """Folds that share training data: differences with a correlation of 1/k, which a plain t-test overlooks."""
+    k, level, draws = 5, 0.05, 4000
+    source = np.random.default_rng(n)
+    common, own = source.normal(size=(draws, 1)), source.normal(size=(draws, n))
+    differences = math.sqrt(1 / k) * common + math.sqrt(1 - 1 / k) * own
+    wrong = np.mean([p_value(tuple(each), k) < level for each in differences])
+    assert wrong <= level + 3 * math.sqrt(level / draws)
+    plain = np.mean(stats.ttest_1samp(differences, 0, axis=1, alternative="greater").pvalue < level)
+    assert plain > wrong
+
+
+def test_folds_at_a_time_begin_at_once() -> None:
+    wanted = search(folds={"k": 3})
+    assert next_fold(made_up(wanted, {(0, 9): [None]}), 0) == FoldTask(0, 1, 9)
+    assert next_fold(made_up(wanted, {(0, 9): [None, None]}), 0) == FoldTask(0, 2, 9)
+    assert next_fold(made_up(wanted, {(0, 9): [None, None, None]}), 0) is None
+    assert next_fold(made_up(wanted, {(0, 9): [None, math.inf]}), 0) is None, "no more after a failure"
+
+
+def test_folds_in_turn_wait_for_each_other() -> None:
+    wanted = search(folds=IN_TURN)
+    assert next_fold(made_up(wanted, {(0, 9): [None]}), 0) is None
+    assert next_fold(made_up(wanted, {(0, 9): [0.1]}), 0) == FoldTask(0, 1, 9)
+    assert next_fold(made_up(wanted, {(0, 9): [0.1, None]}), 0) is None
+    assert next_fold(made_up(wanted, {(0, 9): [0.1, math.inf]}), 0) is None
+
+
+def test_a_trial_that_is_clearly_worse_gets_no_more_folds() -> None:
+    wanted, worse = search(folds=IN_TURN), [each + 1 for each in GOOD]
+    worse[1] += 0.01
+    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): worse[:1]}), 1, 9), "one fold tells nothing"
+    assert pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): worse[:2]}), 1, 9)
+    assert next_fold(made_up(wanted, {(0, 9): GOOD, (1, 9): worse[:2]}), 1) is None
+    assert not pruned(made_up(wanted, {(0, 9): worse, (1, 9): GOOD[:2]}), 1, 9), "it is better"
+    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): [0.2, 0.1]}), 1, 9), "on one fold it is better"
+    assert not pruned(made_up(wanted, {(0, 9): GOOD[:4], (1, 9): worse[:2]}), 1, 9), "no other has all folds"
+    assert not pruned(made_up(wanted, {(0, 3): GOOD, (1, 9): worse[:2]}), 1, 9), "none is on the same rung"
+    unpruned = search(folds=IN_TURN | {"prune": None})
+    assert next_fold(made_up(unpruned, {(0, 9): GOOD, (1, 9): worse[:2]}), 1) == FoldTask(1, 2, 9)
+
+
+def test_a_pruned_trial_is_worth_its_folds_but_neither_best_nor_promoted() -> None:
+    wanted = search(folds=IN_TURN, fidelity={"name": "asha", "first": 9, "factor": 2})
+    known = made_up(wanted, {(0, 9): [0.0, 0.0, 9.0, 9.0, 9.0], (1, 9): [1.0, 1.01]}, epochs=18)
+    assert pruned(known, 1, 9)
+    assert known.final_value(1) == pytest.approx(1.005)
+    assert known.final_value(0) == pytest.approx(5.4)
+    assert known.best_trial() == 0
+    assert build_pruner(wanted.fidelity).promote(known) == (0, 18)
+
+
+def test_best_has_all_folds_where_any_has_and_is_on_the_highest_rung() -> None:
+    wanted = search(folds={"k": 2})
+    late = search(folds={"k": 2}, objective={"epoch": "last"})
+    assert made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best_trial() == 1
+    assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best_trial() == 0, (
+        "it can only get better"
+    )
+    assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, None]}).best_trial() == 0
+    assert made_up(wanted, {(0, 3): [0.1, None], (1, 9): [0.9, None]}).best_trial() == 1
+    assert made_up(wanted, {(0, 9): [0.1, 0.1], (1, 9): [0.1, 0.1]}).best_trial() == 0
+    assert made_up(wanted, {(0, 9): [0.1, math.inf], (1, 3): [0.9, 0.9]}).best_trial() == 1
+    assert made_up(wanted, {(0, 9): [0.1, math.inf]}).best_trial() is None
+
+
+def test_pruning_saves_folds_and_finds_the_same_best(tmp_path: Path) -> None:
+    best, spent = [], []
+    for prune in (None, 0.05):
+        folder, wanted = tmp_path / str(prune), search(trials=40, folds=IN_TURN | {"prune": prune})
+        run(folder, wanted, Cluster(folder, 3, jitter=0.5))
+        best.append(Study(folder, wanted, 9, draw, 3).snapshot().best_trial())
+        spent.append(epochs_trained(folder))
+    assert best[0] == best[1]
+    assert spent[0] == 40 * 5 * 9
+    assert spent[1] < 0.7 * spent[0]
+
+
+def test_in_turn_means_one_fold_of_a_trial_at_a_time(tmp_path: Path) -> None:
+    run(tmp_path, search(trials=12, folds=IN_TURN))
+    for decision in decisions_in_order(read_trials(tmp_path)):
+        pending = {
+            each.task.trial
+            for each in decisions_in_order(read_trials(tmp_path))
+            if each.number in decision.pending
+        }
+        assert decision.task.trial not in pending

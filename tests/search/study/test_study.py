@@ -1,0 +1,182 @@
+"""Whole searches under a virtual clock: replayable, killed anywhere, extended, and never the same work twice."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.simulated_search import (
+    Cluster,
+    draw,
+    near_the_best,
+    run,
+    run_killed,
+    search,
+    trial_files,
+    utilisation,
+)
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.study.replay import replay
+from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_result, read_trials
+
+FIDELITIES = [
+    {"name": "full"},
+    {"name": "asha", "first": 1, "factor": 2},
+    {"name": "hyperband", "first": 1, "factor": 2},
+    {"name": "median", "grace": 1, "every": 2, "trials": 3},
+]
+FOLDS = [{}, {"k": 2}, {"k": 3, "in_turn": True, "prune": 0.3}]
+every_kind = pytest.mark.parametrize(
+    ("fidelity", "folds"),
+    [pytest.param(a, b, id=f"{a['name']}-{'-'.join(b) or 'no folds'}") for a in FIDELITIES for b in FOLDS],
+)
+
+
+def unlucky(leaf: FoldTask) -> bool:
+    return leaf.trial % 5 == 2 and leaf.epochs > 1 and leaf.fold == 0
+
+
+@every_kind
+def test_order_fixed_makes_equal_searches_whatever_the_durations(
+    fidelity: Any, folds: Any, tmp_path: Path
+) -> None:
+    wanted = search(order="fixed", fidelity=fidelity, folds=folds)
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        run(folder, wanted, Cluster(folder, 3, jitter=seed, seed=seed, fails=unlucky), near_the_best)
+        assert Study(folder, wanted, 9, near_the_best, 1).decide() is None, "nothing is left to do"
+    assert trial_files(tmp_path / "0") == trial_files(tmp_path / "1") == trial_files(tmp_path / "2")
+
+
+@every_kind
+def test_a_search_killed_20_times_ends_with_the_trials_of_the_undisturbed_one(
+    fidelity: Any, folds: Any, tmp_path: Path
+) -> None:
+    wanted = search(order="fixed", fidelity=fidelity, folds=folds)
+    calm, wild = tmp_path / "calm", tmp_path / "wild"
+    run(calm, wanted, Cluster(calm, 3, fails=unlucky), near_the_best)
+    killed = run_killed(
+        wild, wanted, 20, hash_free(fidelity, folds), near_the_best, jitter=1.0, fails=unlucky
+    )
+    assert killed == 20
+    assert trial_files(wild) == trial_files(calm)
+
+
+@every_kind
+def test_every_decision_as_finished_follows_from_its_file(fidelity: Any, folds: Any, tmp_path: Path) -> None:
+    wanted = search(fidelity=fidelity, folds=folds)
+    run_killed(tmp_path, wanted, 20, hash_free(fidelity, folds), near_the_best, jitter=1.0, fails=unlucky)
+    assert replay(tmp_path, wanted, 9, near_the_best) == []
+    leaves = [decision.task for decision in decisions_in_order(read_trials(tmp_path))]
+    assert len(leaves) == len(set(leaves)), "a leaf was decided on twice"
+    assert all(read_result(tmp_path, leaf) for leaf in leaves)
+    assert len(trial_files(tmp_path)) == 12
+
+
+@pytest.mark.parametrize("order", ["fixed", "as_finished"])
+def test_the_forest_too_is_replayed(order: str, tmp_path: Path) -> None:
+    wanted = search(
+        order=order,
+        fidelity=FIDELITIES[1],
+        method={"name": "forest", "initial": 4, "trees": 20},
+        folds={"k": 2},
+    )
+    assert run_killed(tmp_path, wanted, 10, 1, build_sampler(wanted), jitter=1.0) == 10
+    assert replay(tmp_path, wanted, 9, build_sampler(wanted)) == []
+    points = [json.dumps(trial.point, sort_keys=True) for trial in read_trials(tmp_path)]
+    assert len(set(points)) == 12
+
+
+def test_twelve_trials_after_six_are_six_more(tmp_path: Path) -> None:
+    first = run(tmp_path, search(trials=6, folds={"k": 2}))
+    then = run(tmp_path, search(trials=12, folds={"k": 2}), Cluster(tmp_path, 3, now=first.now))
+    assert {leaf.trial for leaf in first.started} == set(range(6))
+    assert sorted(then.started) == [FoldTask(trial, fold, 9) for trial in range(6, 12) for fold in range(2)]
+    assert max(then.started.values()) == 1
+    assert not run(tmp_path, search(trials=12, folds={"k": 2})).started, "a finished search does nothing"
+
+
+def test_a_search_goes_on_with_fewer_workers(tmp_path: Path) -> None:
+    wide = search(parallel=6)
+    study = Study(tmp_path, wide, 9, draw, 6)
+    while study.decide():
+        pass
+    assert len(study.unfinished) == 6
+    cluster = run(tmp_path, search(parallel=2))
+    assert sorted(cluster.started) == [FoldTask(trial, 0, 9) for trial in range(12)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fidelity", FIDELITIES, ids=lambda each: each["name"])
+def test_workers_hardly_ever_wait(fidelity: Any, tmp_path: Path) -> None:
+    wanted = search(trials=150, parallel=4, fidelity=fidelity)
+    cluster = Cluster(tmp_path, 4, jitter=0.7)
+    run(tmp_path, wanted, cluster)
+    assert utilisation(tmp_path, 4) >= 0.95
+
+
+def test_no_point_left_ends_a_search(tmp_path: Path) -> None:
+    def few(number: int, known: Any) -> Any:
+        return draw(number, known) if number < 4 else None
+
+    for order in ("fixed", "as_finished"):
+        run(tmp_path / order, search(order=order), propose=few)
+        assert len(trial_files(tmp_path / order)) == 4
+
+
+def test_a_point_edited_by_hand_shows_in_the_replay(tmp_path: Path) -> None:
+    run(tmp_path, search())
+    path = tmp_path / "trials/0005.json"
+    path.write_text(path.read_text().replace('"train.batch_size": ', '"train.batch_size": 1'))
+    assert [
+        words.startswith("decision 5 is fold 0 of trial 5") for words in replay(tmp_path, search(), 9, draw)
+    ] == [True]
+
+
+def cut(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("0003.json", cut),
+        ("0003.json", lambda text: ""),
+        ("0003.json", lambda text: "[]"),
+        ("0003.json", lambda text: "null"),
+        ("0003.json", lambda text: text.replace('"trial": 3', '"trial": 4')),
+        ("0003.json", lambda text: text.replace('"fold"', '"folds"')),
+        ("0003.json", lambda text: json.dumps(json.loads(text) | {"decisions": []})),
+        ("", lambda text: text.replace('"decision": 3', '"decision": 4')),
+        ("", lambda text: text.replace('"decision": 3', '"decision": "x"')),
+        ("", lambda text: text.replace('"pending": [', '"pending": [99, ')),
+        ("0003/fold-0/epochs-9.json", cut),
+        ("0003/fold-0/epochs-9.json", lambda text: text.replace('"status"', '"stat"')),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_named(name: str, change: Callable[[str], str], tmp_path: Path) -> None:
+    run(tmp_path, search(parallel=1))
+    path = tmp_path / "trials" / (name or "0003.json")
+    path.write_text(change(path.read_text()))
+    for read in (lambda: replay(tmp_path, search(), 9, draw), lambda: Study(tmp_path, search(), 9, draw, 1)):
+        with pytest.raises(UserError, match=f"trials/{name}.* is damaged.*delete"):
+            read()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    run(tmp_path, search())
+    (tmp_path / "trials/0003/fold-0/epochs-9.json").unlink()
+    with pytest.raises(UserError, match=r"trials/0003/fold-0/epochs-9.json is missing"):
+        replay(tmp_path, search(), 9, draw)
+    (tmp_path / "trials/0003.json").unlink()
+    with pytest.raises(UserError, match=r"trials/0003.json is damaged"):
+        Study(tmp_path, search(), 9, draw, 1)
+
+
+def hash_free(*what: Any) -> int:
+    """Return a number that is the same in every process."""
+    return sum(json.dumps(what).encode())

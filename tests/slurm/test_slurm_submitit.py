@@ -1,0 +1,62 @@
+"""`nnlo search --executor submitit` on a real Slurm: no Snakemake, each training a job."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from helpers.killed_searches import SETTINGS, Search
+from helpers.repository_copy import Checkout, environment
+from helpers.slurm_cluster import Slurm
+from helpers.slurm_runs import Submitted
+from helpers.slurm_scenarios import URGENT
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TWO_NODES = SETTINGS | {
+    "parallel": {"ranks": 2},
+    "resources": {"nodes": 2, "mem_mb": 500, "runtime": 10},
+    "train": {"epochs": 12, "batch_size": 16},
+    "search": SETTINGS["search"] | {"trials": 3},
+}
+
+
+@dataclass(frozen=True)
+class FirstTrial(Submitted):
+    """The training of trial 0."""
+
+    @property
+    def folder(self) -> Path:
+        return self.checkout.folder / f"results/{self.name}/search/trials/0000/fold-0"
+
+
+def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.wait("all nodes are idle", slurm.idle, seconds=120)
+    undisturbed = Search(tmp_path, "undisturbed", "local", TWO_NODES).prepare()
+    undisturbed.run()
+    search = Search(tmp_path, "queued", "submitit", TWO_NODES, environment() | slurm.environment).prepare()
+    first = FirstTrial(slurm, Checkout(tmp_path), "queued", TWO_NODES["train"]["epochs"])
+    driver = search.start()
+    try:
+        with first.held():
+            driver.kill()
+            driver.wait()
+            driver = search.start()
+            slurm.wait("the next driver finds the job", lambda: f"goes on as job {first.job}" in search.said)
+            slurm.run(*URGENT)
+            slurm.wait("the job gives way", lambda: first.gives_way)
+        with first.held(epochs=first.epochs_done + 2):
+            slurm.run("scancel", "--signal=USR2", first.job)  # what it is sent when its time runs out
+        slurm.wait("the search has ended", lambda: driver.poll() is not None, seconds=200)
+    finally:
+        driver.kill()
+        first.abandon()
+    assert driver.returncode == 0, search.said
+    assert search.trials == undisturbed.trials
+    assert search.results == undisturbed.results
+    assert not search.trained_twice
+    assert first.reasons == ["preempted", "preempted", "finished"]
+    assert len(set(first.jobs)) == 1, "first Slurm itself has queued it again, then submitit's hook"
+    (log,) = (tmp_path / "results/queued/search/submitit").glob(f"{first.job}_*_log.out")
+    assert log.read_text().count("Calling checkpoint method") == 1
+    jobs = slurm.run("sacct", "--noheader", "--allocations", "--format=JobID", "--name=nnlo-queued").split()
+    assert len(jobs) == len(search.trials) == 3

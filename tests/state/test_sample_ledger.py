@@ -1,0 +1,89 @@
+"""The ledger of samples: whatever happens to the ranks, it tells what the surviving steps learned from."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnlo_lib.state.sample_ledger import MAX_COUNT, MAX_EXAMPLES, SampleLedger, counts_sha256, epoch_row
+
+EVENTS = st.lists(
+    st.one_of(st.just("save"), st.integers(1, 5)), max_size=12
+)  # an integer: die, go on with so many
+
+
+def total(ledgers):
+    """What rank 0 writes down: the sum over ranks."""
+    return np.sum([ledger.counts for ledger in ledgers], axis=0, dtype=np.int64)
+
+
+def restored(saved, ranks, samples):
+    """Go on with any number of ranks: each stands in for the old ones of its residue."""
+    ledgers = [SampleLedger(samples) for _ in range(ranks)]
+    for rank, ledger in enumerate(ledgers):
+        ledger.restore(*saved[rank::ranks])
+    return ledgers
+
+
+def train(order, batch, ranks, events, draw):
+    """Deal an epoch's batches to ranks in any order; an event comes before each step until none is left."""
+    batches = np.array_split(order, -(-len(order) // batch))
+    ledgers, events, step = [SampleLedger(len(order)) for _ in range(ranks)], list(events), 0
+    saved, saved_step = [ledger.counts.copy() for ledger in ledgers], 0
+    while step < len(batches):
+        event = events.pop() if events else None
+        if event == "save":
+            saved, saved_step = [ledger.counts.copy() for ledger in ledgers], step
+        elif event:
+            ledgers, step = restored(saved, event, len(order)), saved_step
+        ledgers[draw(st.integers(0, len(ledgers) - 1))].mark(batches[step])
+        step += 1
+    return ledgers
+
+
+@given(
+    samples=st.integers(1, 80),
+    batch=st.integers(1, 20),
+    ranks=st.integers(1, 5),
+    events=EVENTS,
+    data=st.data(),
+)
+def test_no_restart_on_any_number_of_ranks_loses_or_repeats_a_use(samples, batch, ranks, events, data):
+    order = np.random.default_rng(samples).permutation(samples)
+    counts, once = total(train(order, batch, ranks, events, data.draw)), np.ones(samples, np.uint8)
+    assert epoch_row(3, counts, once) == {
+        "epoch": 3, "samples": samples, "missed": 0, "repeated": 0, "examples": [], "sha256": counts_sha256(once),
+    }  # fmt: skip
+
+
+@given(uses=st.lists(st.integers(0, 3), min_size=1, max_size=40), data=st.data())
+def test_a_row_tells_every_deviation(uses, data):
+    counts = np.array(uses)
+    expected = np.array(data.draw(st.lists(st.booleans(), min_size=len(uses), max_size=len(uses))))
+    told = epoch_row(1, counts, expected)
+    assert told["samples"] == sum(uses)
+    assert told["missed"] == sum(use < wish for use, wish in zip(uses, expected, strict=True))
+    assert told["repeated"] == sum(use > wish for use, wish in zip(uses, expected, strict=True))
+    deviating = [place for place, use in enumerate(uses) if use != expected[place]]
+    assert told["examples"] == deviating[:MAX_EXAMPLES]
+    assert (told["sha256"] == counts_sha256(expected)) == (not deviating)
+
+
+def test_counts_stop_before_they_would_start_again_at_zero():
+    ledger = SampleLedger(2)
+    for _ in range(MAX_COUNT + 5):
+        ledger.mark(np.array([1]))
+    assert ledger.counts.tolist() == [0, MAX_COUNT]
+    ledger.restore(ledger.counts, ledger.counts)
+    assert ledger.counts.tolist() == [0, MAX_COUNT]
+
+
+def test_the_counts_stay_one_array():
+    ledger = SampleLedger(3)
+    counts = ledger.counts
+    ledger.mark(np.array([0, 2]))
+    ledger.restore(np.array([1, 0, 0]), np.array([0, 0, 1]))
+    assert counts.tolist() == [1, 0, 1]
+    ledger.clear()
+    assert counts.tolist() == [0, 0, 0]
+    ledger.restore()
+    assert counts.tolist() == [0, 0, 0]

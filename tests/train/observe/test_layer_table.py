@@ -1,0 +1,172 @@
+"""The layer table and the operation counts: against published counts, hand computation, and the model itself."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from nnlo_lib.cli import main
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.models.layer_table_text import layer_table_text, shape_text, si_count
+from nnlo_lib.train.observe.layer_table import layer_table, model_flops
+from nnlo_lib.train.observe.model_summary import summarize_model
+
+# multiplications and additions of a forward pass at 224 x 224, as torchvision's model pages list them (GFLOPS there)
+PUBLISHED = {"resnet18": 1.814, "resnet50": 4.089, "vgg16": 15.470, "densenet121": 2.834}
+
+
+def images(channels: int, side: int) -> tuple[torch.Tensor, ...]:
+    return (torch.zeros(1, channels, side, side),)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_forward_passes_cost_what_is_published(name):
+    with torch.device("meta"):  # weights without numbers: nothing is drawn
+        module = build_model(name, {}, (3, 224, 224), 1000, 0)
+    forward, backward = model_flops(module, images(3, 224))
+    assert forward / 2e9 == pytest.approx(PUBLISHED[name], rel=2e-3)
+    assert (
+        1.9 < backward / forward < 2.0
+    )  # all but the first layer have two gradients, each as dear as the layer
+
+
+def test_the_table_of_simplecnn_is_the_one_computed_by_hand():
+    rows = layer_table(build_model("simplecnn", {}, (1, 28, 28), 10, 0), images(1, 28))
+    told = [(row["type"], row["shape"], row["weights"], row["parameters"], row["flops"]) for row in rows]
+    assert [row for row in told if row[3]] == [
+        ("Conv2d", [4, 28, 28], [[4, 1, 3, 3]], 40, 2 * 4 * 28 * 28 * 9),
+        ("Conv2d", [8, 28, 28], [[8, 4, 3, 3]], 296, 2 * 8 * 28 * 28 * 4 * 9),
+        ("Linear", [128], [[128, 1568]], 200_832, 2 * 1568 * 128),
+        ("Linear", [10], [[10, 128]], 1_290, 2 * 128 * 10),
+    ]
+    assert rows[0]["settings"] == "kernel=3, stride=1, padding=1"
+    assert ("MaxPool2d", [8, 14, 14]) in [row[:2] for row in told]
+    assert sum(row["bytes"] for row in rows) == 4 * 202_458
+
+
+def test_a_backward_pass_costs_what_is_computed_by_hand():
+    module = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+    assert model_flops(module, (torch.zeros(1, 5),)) == (2 * (35 + 21), 2 * (35 + 2 * 21))
+
+
+class Several(nn.Module):
+    """Two inputs, a tuple as output, a layer used twice, a weight shared, one that no layer holds, one never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.memory = nn.Embedding(11, 4), nn.LSTM(4, 6, batch_first=True)
+        self.twice, self.tied, self.idle = nn.Linear(6, 6), nn.Linear(4, 11, bias=False), nn.Linear(2, 2)
+        self.tied.weight = self.words.weight
+        self.own = nn.Parameter(torch.ones(6, 4))
+
+    def forward(self, words: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.Tensor, dict]:
+        states, _ = self.memory(self.words(words))
+        return self.tied(self.twice(self.twice(states)) @ self.own), {"sum": functional.relu(offsets)}
+
+
+SEVERAL = (torch.zeros(1, 9, dtype=torch.long), torch.zeros(1, 2))
+
+
+def test_several_inputs_and_outputs_shared_and_idle_layers():
+    module = Several()
+    rows = {row["name"]: row for row in layer_table(module, SEVERAL)}
+    assert sum(row["parameters"] for row in rows.values()) == sum(p.numel() for p in module.parameters())
+    assert rows["memory"]["shape"][0] == [9, 6]
+    assert rows[""]["shape"] == [[9, 11], [2]]
+    assert rows[""]["parameters"] == 24
+    assert rows["memory"]["flops"] == 2 * 9 * 4 * 6 * (4 + 6)
+    assert rows["twice"]["flops"] == 2 * (2 * 9 * 36)
+    assert rows["tied"]["parameters"] + rows["words"]["parameters"] == 44
+    assert (rows["idle"]["shape"], rows["idle"]["parameters"]) == (None, 6)
+    assert sum(row["flops"] or 0 for row in rows.values()) == model_flops(module, SEVERAL)[0]
+
+
+def test_looking_changes_nothing():
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout())
+    module[2].eval()
+    before, draws = {name: t.clone() for name, t in module.state_dict().items()}, torch.get_rng_state()
+    summarize_model(module, images(1, 8))
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert torch.equal(draws, torch.get_rng_state())
+    assert all(parameter.grad is None and not parameter.is_meta for parameter in module.parameters())
+    assert [layer.training for layer in module] == [True, True, False]
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
+
+
+class Decides(nn.Module):
+    """A model that looks at its numbers, which stand-ins do not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.layer(values) if values.sum().item() == 0 else values
+
+
+def test_a_model_that_looks_at_its_numbers_is_called_where_it_is():
+    assert layer_table(Decides(), (torch.zeros(1, 3),))[0]["shape"] == [2]
+    assert model_flops(Decides(), (torch.zeros(1, 3),)) == (12, 12)
+
+
+def test_a_model_that_cannot_be_called_still_has_layers():
+    told = summarize_model(Several(), (torch.zeros(1, 9),))
+    assert [row["name"] for row in told.layers] == ["", "words", "memory", "twice", "tied", "idle"]
+    assert told.flops == (None, None)
+    assert {row["shape"] for row in told.layers} == {None}
+    assert "FLOPs forward" not in told.text
+
+
+def test_a_scripted_model_has_layers_too():
+    module = torch.jit.script(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)))
+    rows = summarize_model(module, (torch.zeros(1, 3),)).layers
+    assert sum(row["parameters"] for row in rows) == 26
+
+
+def test_both_networks_of_a_gan_are_described():
+    module = build_model("wgan", {}, (1, 28, 28), 0, 0)
+    told = summarize_model(module, images(1, 28))
+    assert sum(row["parameters"] for row in told.layers) == sum(p.numel() for p in module.parameters())
+    assert {row["name"].split(".")[0] for row in told.layers} == {"generator", "critic"}
+    assert all(row["shape"] for row in told.layers)
+
+
+def test_text_aligns_and_totals():
+    lines = layer_table_text(layer_table(nn.Linear(5, 3), (torch.zeros(1, 5),)), (30, 30)).splitlines()
+    assert lines[-2:] == [
+        "18 parameters, 0.00 MiB",
+        "a sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward",
+    ]
+    assert lines[2].split() == ["0", "Linear", "3", "3x5", "18", "30"]
+    assert (si_count(3_628_146_688), shape_text([[1, 2], [3]]), shape_text(None)) == ("3.63 G", "1x2, 3", "")
+
+
+def command(monkeypatch, capsys, tmp_path, *changes: str) -> tuple[int, str]:
+    (tmp_path / "t.yaml").write_text("name: t\nmodel: {name: simplecnn}\n")
+    monkeypatch.chdir(tmp_path)
+    options = [word for change in changes for word in ("--set", change)]
+    monkeypatch.setattr("sys.argv", ["nnlo", "model", "t.yaml", *options])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    return end.value.code, said.out + said.err
+
+
+def test_the_command_needs_no_data_where_the_catalog_knows_their_shape(monkeypatch, capsys, tmp_path):
+    status, said = command(monkeypatch, capsys, tmp_path, "data.dataset=mnist")
+    assert not status
+    assert "allreduce: simplecnn on mnist" in said
+    assert "202,458 parameters" in said
+
+
+def test_the_command_says_what_it_needs(monkeypatch, capsys, tmp_path):
+    status, said = command(
+        monkeypatch,
+        capsys,
+        tmp_path,
+        "data.dataset=mine",
+        "data.source=.",
+        "data.reader={name: arrays, train: a.npz}",
+    )
+    assert status == 2
+    assert "the shape of mine's samples is known once they are converted: snakemake data/mine" in said

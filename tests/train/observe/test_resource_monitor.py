@@ -1,0 +1,87 @@
+"""What the monitor saw: against what the process itself knows of its processors and memory."""
+
+import csv
+import json
+import os
+import socket
+import time
+
+import psutil
+import pytest
+from helpers.observed_training import store, watched
+
+from nnlo_lib.train.observe import resource_monitor as monitor
+from nnlo_lib.train.observe.resource_monitor import (
+    COLUMNS,
+    ResourceMonitor,
+    mean_and_max,
+    merge_monitor_files,
+)
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+
+
+def table(path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_busy_process_keeps_a_core_busy_and_an_idle_one_does_not(tmp_path):
+    watch = ResourceMonitor(tmp_path, 0, "cpu", 0.1)
+    before = os.times()
+    watch.start()
+    began = time.perf_counter()
+    while time.perf_counter() - began < 0.8:
+        sum(range(1000))
+    seconds, used = time.perf_counter() - began, os.times()
+    watch.stop()
+    merge_monitor_files(tmp_path, tmp_path / "busy.csv")
+    own = 100 * (used.user + used.system - before.user - before.system) / seconds
+    assert mean_and_max(tmp_path / "busy.csv")["cpu_percent"]["mean"] == pytest.approx(own, rel=0.4)
+
+    idle = ResourceMonitor(tmp_path / "idle", 0, "cpu", 0.1)
+    idle.start()
+    time.sleep(0.5)
+    idle.stop()
+    merge_monitor_files(tmp_path / "idle", tmp_path / "idle.csv")
+    assert mean_and_max(tmp_path / "idle.csv")["cpu_percent"]["mean"] < 30
+
+
+def test_a_training_is_watched_and_its_summary_tells(tmp_path):
+    task = watched(tmp_path / "job", store(tmp_path / "store"), {"monitor": 0.05}, ranks=2)
+    assert train_simulated(task, StopFlag())
+    rows = table(task.folder / "monitor.csv")
+    assert tuple(rows[0]) == COLUMNS
+    assert {(row["rank"], row["host"]) for row in rows} == {("0", socket.gethostname())}  # one process
+    seconds = [float(row["seconds"]) for row in rows]
+    assert seconds == sorted(seconds)
+    assert seconds[0] == 0
+    told = json.loads((task.folder / "summary.json").read_text())
+    assert told["monitor"]["memory_bytes"]["max"] == pytest.approx(
+        psutil.Process().memory_info().rss, rel=0.3
+    )
+    assert told["monitor"]["host_memory_bytes"]["max"] < psutil.virtual_memory().total
+    assert "gpu_percent" not in told["monitor"]
+    assert "monitor.csv" in told["outputs"]
+
+
+def test_a_gpu_is_watched_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(monitor, "_gpu", lambda device: [37, 2**30])
+    watch = ResourceMonitor(tmp_path, 3, "cuda:0", 10)
+    watch.start()
+    watch.stop()
+    merge_monitor_files(tmp_path, tmp_path / "monitor.csv")
+    found = mean_and_max(tmp_path / "monitor.csv")
+    assert found["gpu_percent"] == {"mean": 37, "max": 37}
+    assert found["gpu_memory_bytes"]["max"] == 2**30
+
+
+def test_rows_of_all_ranks_are_joined_less_those_cut_short(tmp_path):
+    (tmp_path / "monitor-00000.csv").write_text("101.5,0,a,10,1,1,1,,\n103.5,0,a,30,1,1,1,,\n105.5,0,a,3")
+    (tmp_path / "monitor-00001.csv").write_text("102.5,1,b,20,1,1,1,,\n")
+    merge_monitor_files(tmp_path, tmp_path / "monitor.csv")
+    rows = table(tmp_path / "monitor.csv")
+    assert [(row["seconds"], row["rank"], row["cpu_percent"]) for row in rows] == [
+        ("0.0", "0", "10"), ("1.0", "1", "20"), ("2.0", "0", "30"),
+    ]  # fmt: skip
+    assert mean_and_max(tmp_path / "monitor.csv")["cpu_percent"] == {"mean": 20, "max": 30}

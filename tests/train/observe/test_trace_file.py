@@ -1,0 +1,252 @@
+"""The trace of all ranks: valid, nested, in agreement with the stopwatch, and without effect on the training."""
+
+import itertools
+import json
+import os
+import pstats
+import signal
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from helpers.observed_training import store, watched
+from helpers.training_process import training, under_way
+
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.state.chrome_trace import MAX_DETAIL_SPANS, TraceHeader, TraceWriter, write_chrome_trace
+from nnlo_lib.train.observe import clock_offset as clocks
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+
+OBSERVE = {
+    "trace": True,
+    "monitor": 0.1,
+    "tensorboard": True,
+    "profile": {"tool": "cprofile", "first": 2, "steps": 3},
+}
+SERVED = {"trace": True, "profile": {"tool": "cprofile", "rank": 0}}
+PHASES = {"compute", "communication", "wait", "data", "evaluate", "checkpoint"}
+STEP = {"step", "data", "forward", "backward", "optimizer", "on_gradient"}
+
+
+def spans(job: Path, rank: int | None = None) -> list[dict]:
+    events = json.loads((job / "trace.json").read_text())["traceEvents"]
+    return [each for each in events if each["ph"] == "X" and rank in (None, each["pid"])]
+
+
+def total(found: list[dict], phase: str) -> float:
+    return sum(each["dur"] for each in found if each["cat"] == phase) / 1e6
+
+
+def outermost(found: list[dict]) -> list[dict]:
+    """Return spans that lie in no other of the same process and thread; fail if any two overlap without nesting."""
+    outer, open_ = [], defaultdict(list)
+    for each in sorted(found, key=lambda each: (each["ts"], -each["dur"])):
+        ends = open_[each["pid"], each["tid"]]
+        while ends and ends[-1] <= each["ts"] + 2e-3:
+            ends.pop()
+        end = each["ts"] + each["dur"]
+        assert not ends or end <= ends[-1] + 2e-3, f"{each} ends after what it began in"
+        outer += [] if ends else [each]
+        ends.append(end)
+    return outer
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    run = training(tmp_path_factory.mktemp("observed"), ranks=2, observe=OBSERVE)
+    run.finish()
+    return run
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    run = training(tmp_path_factory.mktemp("served"), "downpour", ranks=2, observe=SERVED)
+    run.finish()
+    return run
+
+
+@pytest.mark.processes
+def test_observers_do_not_change_a_bit(observed, tmp_path):
+    plain = training(tmp_path, ranks=2)
+    plain.finish()
+    assert observed.weights == plain.weights
+    assert observed.history == plain.history
+    assert observed.bytes_sent == plain.bytes_sent
+    hashes = [json.loads((run.job / "summary.json").read_text())["config_hash"] for run in (observed, plain)]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.processes
+def test_a_trace_is_what_viewers_read(observed):
+    trace = json.loads((observed.job / "trace.json").read_text())
+    assert trace["displayTimeUnit"] == "ms"
+    for each in trace["traceEvents"]:
+        assert isinstance(each["pid"], int)
+        assert isinstance(each["tid"], int)
+        if each["ph"] == "X":
+            assert each["dur"] >= 0
+            assert each["cat"] in PHASES
+        else:
+            assert (each["ph"], set(each["args"])) in (("M", {"name"}), ("M", {"sort_index"}))
+    names = {
+        each["pid"]: each["args"]["name"] for each in trace["traceEvents"] if each["name"] == "process_name"
+    }
+    assert [names[rank].split(" on ")[0] for rank in (0, 1)] == ["rank 0, worker", "rank 1, worker"]
+
+
+@pytest.mark.processes
+def test_every_step_of_every_rank_is_told(observed):
+    steps = observed.rows[-1]["step"]
+    for rank in (0, 1):
+        found = spans(observed.job, rank)
+        for name in STEP:
+            assert sum(each["name"] == name for each in found) == pytest.approx(steps, abs=3), name
+        assert sum(each["name"] == "all-reduce" for each in found) >= 0.9 * steps
+
+
+@pytest.mark.parametrize("run", ["observed", "served"])
+def test_spans_nest(run, request):
+    top = outermost(spans(request.getfixturevalue(run).job))
+    assert {"train", "evaluate", "checkpoint"} <= {each["name"] for each in top}
+
+
+@pytest.mark.parametrize("run", ["observed", "served"])
+def test_sums_agree_with_the_stopwatch(run, request):
+    run = request.getfixturevalue(run)
+    summary = json.loads((run.job / "summary.json").read_text())
+    for rank, seconds in enumerate(summary["seconds_by_rank"]):
+        found = spans(run.job, rank)
+        apart = [each for each in found if each["cat"] in ("evaluate", "checkpoint")]
+        rest = [
+            each
+            for each in found
+            if not any(o["ts"] <= each["ts"] < o["ts"] + o["dur"] for o in apart) or each in apart
+        ]
+        assert total(rest, "evaluate") == pytest.approx(seconds["evaluate"], rel=0.01)
+        assert total(rest, "checkpoint") == pytest.approx(seconds["checkpoint"], rel=0.01)
+        assert total(rest, "data") == pytest.approx(seconds["data"], abs=0.05)  # glimpses are left out
+        assert total(rest, "wait") == pytest.approx(seconds["wait"], abs=0.05)
+        exchange = total(rest, "communication") - total(rest, "wait")
+        assert exchange == pytest.approx(seconds["communication"], abs=0.08)
+        train = sum(each["dur"] for each in rest if each["name"] == "train") / 1e6
+        assert train >= seconds["compute"]
+
+
+@pytest.mark.processes
+def test_the_server_is_told_of(served):
+    names = {each["name"] for each in spans(served.job, 0)}
+    assert {"probe", "receive", "update", "optimizer", "send", "wait for a message"} <= names
+    assert not {"forward", "step"} & names
+
+
+@pytest.mark.processes
+def test_the_server_is_profiled_while_it_serves(served):
+    stats = pstats.Stats(str(served.job / "profile-cprofile-rank-0-serving.prof")).stats
+    calls = {name: count for (_, _, name), (_, count, *_) in stats.items()}
+    assert calls["serve"] == 1
+    assert calls["update"] == served.rows[0]["step"]
+
+
+@pytest.mark.processes
+def test_ranks_of_one_machine_agree_on_the_time(observed):
+    """Each all-reduce ends on both ranks within a moment, and no rank leaves before both have come."""
+    ends = [
+        [each["ts"] + each["dur"] for each in spans(observed.job, rank) if each["name"] == "evaluate"]
+        for rank in (0, 1)
+    ]
+    assert len(ends[0]) == len(ends[1]) == 3
+    assert all(abs(a - b) < 0.1e6 for a, b in zip(*ends, strict=True))
+
+
+@pytest.mark.processes
+def test_each_attempt_has_its_part(tmp_path):
+    run = training(tmp_path, ranks=2, train={"epochs": 5}, observe={"trace": True})
+    with under_way(run, 1) as process:
+        os.kill(run.pid(1), signal.SIGKILL)
+        process.communicate(timeout=60)
+    run.finish()
+    parts = [[each for each in spans(run.job) if each["tid"] == attempt] for attempt in (1, 2)]
+    assert all({each["pid"] for each in part} == {0, 1} for part in parts)
+    first, second = (
+        (min(each["ts"] for each in part), max(each["ts"] + each["dur"] for each in part)) for part in parts
+    )
+    assert 0 <= first[0] < first[1] < second[0]
+    outermost(spans(run.job))
+
+
+def test_simulated_ranks_are_told_in_virtual_time(tmp_path):
+    task = watched(tmp_path / "job", store(tmp_path / "store"), {"trace": True}, ranks=3)
+    assert train_simulated(task, StopFlag())
+    found = spans(task.folder)
+    outermost(found)
+    assert {each["pid"] for each in found} == {0, 1, 2}
+    seconds = json.loads((task.folder / "summary.json").read_text())["seconds_by_rank"][1]
+    assert total(spans(task.folder, 1), "wait") == pytest.approx(seconds["wait"], rel=0.2)
+
+
+def test_without_a_wish_only_coarse_spans_are_told(tmp_path):
+    task = watched(tmp_path / "job", store(tmp_path / "store"), {})
+    assert train_simulated(task, StopFlag())
+    assert {each["name"] for each in spans(task.folder)} == {"train", "evaluate", "checkpoint"}
+    assert not {"monitor.csv", "tensorboard"} & {path.name for path in task.folder.glob("*")}
+
+
+def part(**changes: object) -> TraceHeader:
+    return TraceHeader(**{**{"rank": 0, "attempt": 1, "role": "worker", "host": "h", "start": 0.0, "shift": 100.0,
+                      "virtual": False}, **changes})  # fmt: skip
+
+
+def joined(folder) -> list[dict]:
+    write_chrome_trace(folder, folder / "trace.json")
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    return [each for each in events if each["ph"] == "X"]
+
+
+def test_times_are_those_of_the_first_ranks_clock_and_torn_lines_are_left_out(tmp_path):
+    for rank, shift in ((0, 100.0), (1, 93.0)):  # rank 1's clock is 7 s ahead
+        trace = TraceWriter(tmp_path, part(rank=rank, start=107.0 - shift, shift=shift), fine=True)
+        trace.detail_span("step", "compute", 108.0 - shift, 108.5 - shift)
+        trace.close()
+    with (tmp_path / "trace-00001-0001.jsonl").open("a") as file:
+        file.write('["step","comp')
+    assert [(each["ts"], each["dur"]) for each in joined(tmp_path)] == [(1e6, 5e5)] * 2
+
+
+def test_virtual_attempts_follow_each_other(tmp_path):
+    for attempt in (1, 2):
+        trace = TraceWriter(tmp_path, part(attempt=attempt, shift=0.0, virtual=True), fine=False)
+        trace.span("train", "compute", 0.0, 3.0)
+        trace.close()
+    assert [each["ts"] for each in joined(tmp_path)] == [0.0, 3e6]
+
+
+def test_memory_and_disk_are_bounded(tmp_path):
+    trace = TraceWriter(tmp_path, part(), fine=True)
+    for number in range(MAX_DETAIL_SPANS + 1000):
+        trace.detail_span("step", "compute", float(number), number + 0.5)
+    trace.detail_span("glimpse", "compute", 0.0, 1e-6)
+    trace.span("train", "compute", 0.0, 9e5)
+    trace.close()
+    lines = (tmp_path / part().file_name).read_text().splitlines()
+    assert len(lines) == 1 + MAX_DETAIL_SPANS + 1 + 1
+    assert "details end here" in lines[-2]
+
+
+def test_a_disk_that_refuses_stops_nothing(tmp_path):
+    (tmp_path / "observed").write_text("a file where a folder should be")
+    trace = TraceWriter(tmp_path / "observed", part(), fine=True)
+    trace.span("train", "compute", 0.0, 1.0)
+    trace.close()
+
+
+def test_clocks_of_different_machines_are_compared(monkeypatch):
+    machines = itertools.count()
+    monkeypatch.setattr(clocks, "_machine", lambda: str(next(machines)))
+
+    def program(comm):
+        told = comm.now
+        comm.now = lambda: told() + 5.0 * comm.rank
+        return clocks.clock_offset_to_rank_0(comm)
+
+    assert SimulatedWorld(3).run(program) == pytest.approx([0.0, 5.0, 10.0])

@@ -1,0 +1,367 @@
+"""Learning rates are those of torch's schedulers, of Keras's and PyDTNN's plateaus, and survive a resume."""
+
+import dataclasses
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from helpers.algorithm_trainings import STEPS, manifest, rows, task
+from helpers.training_process import TIMINGS, StopAfter
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch.optim import lr_scheduler
+
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Run, merge_settings
+from nnlo_lib.config.base import block_types
+from nnlo_lib.config.optimizer import SGDConfig
+from nnlo_lib.config.schedule import (
+    CosineScheduleConfig,
+    DiminishingScheduleConfig,
+    ExponentialScheduleConfig,
+    LogScheduleConfig,
+    MultiStepScheduleConfig,
+    PlateauScheduleConfig,
+    PolynomialScheduleConfig,
+    ScheduleConfig,
+    StepScheduleConfig,
+)
+from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
+from nnlo_lib.train.optimizers.schedules import num_plateau_drops
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.task import Task
+
+__all__ = ["manifest"]
+EPOCHS, PER_EPOCH, LR = 12, 5, 0.4
+TOTAL = EPOCHS * PER_EPOCH
+
+
+def rates_of(epochs=EPOCHS, per_epoch=PER_EPOCH, workers=1, a_round=1, lr=LR, **train):
+    """Return the rate of every step of a training."""
+    settings = TrainConfig.model_validate({"epochs": epochs, "optimizer": {"name": "sgd", "lr": lr}, **train})
+    rates = LearningRateSchedule(settings, workers, a_round)
+    return [rates(step, per_epoch) for step in range(epochs * per_epoch)]
+
+
+def torchs(scheduler, each=1, count=TOTAL, **options):
+    """Return the rate of every step by one of torch's schedulers, which is asked after `each` steps."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
+    made = scheduler(optimizer, **options)
+    rates = []
+    for step in range(1, count + 1):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if step % each == 0 and step < count:
+            made.step()
+    return rates
+
+
+LAST = TOTAL - 1
+AS_TORCH = {
+    "constant": ({"name": "constant"}, lambda: [LR] * TOTAL),
+    "step": ({"name": "step", "every": 3}, lambda: torchs(lr_scheduler.StepLR, PER_EPOCH, step_size=3)),
+    "step, steps": (
+        {"name": "step", "every": 7, "factor": 0.5, "unit": "steps"},
+        lambda: torchs(lr_scheduler.StepLR, step_size=7, gamma=0.5),
+    ),
+    "multi_step": (
+        {"name": "multi_step", "milestones": [2, 3, 9]},
+        lambda: torchs(lr_scheduler.MultiStepLR, PER_EPOCH, milestones=[2, 3, 9]),
+    ),
+    "multi_step, steps": (
+        {"name": "multi_step", "milestones": [1, 33], "unit": "steps"},
+        lambda: torchs(lr_scheduler.MultiStepLR, milestones=[1, 33]),
+    ),
+    "exponential": (
+        {"name": "exponential"},
+        lambda: torchs(lr_scheduler.ExponentialLR, PER_EPOCH, gamma=0.95),
+    ),
+    "linear": (
+        {"name": "linear", "final": 0.1},
+        lambda: torchs(lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.25, total_iters=LAST),
+    ),
+    "log": (
+        {"name": "log", "final": 0.1},
+        lambda: torchs(lr_scheduler.ExponentialLR, gamma=0.25 ** (1 / LAST)),
+    ),
+    "cosine": (
+        {"name": "cosine", "final": 0.01},
+        lambda: torchs(lr_scheduler.CosineAnnealingLR, T_max=LAST, eta_min=0.01),
+    ),
+    "cosine, restarts": (
+        {"name": "cosine", "restart": 8, "unit": "steps"},
+        lambda: torchs(lr_scheduler.CosineAnnealingWarmRestarts, T_0=8),
+    ),
+    "cosine, longer": (
+        {"name": "cosine", "restart": 1, "stretch": 2, "final": 0.1},
+        lambda: torchs(lr_scheduler.CosineAnnealingWarmRestarts, T_0=PER_EPOCH, T_mult=2, eta_min=0.1),
+    ),
+    "polynomial": (
+        {"name": "polynomial"},
+        lambda: torchs(lr_scheduler.PolynomialLR, total_iters=LAST, power=2.0),
+    ),
+    "one_cycle": (
+        {"name": "one_cycle"},
+        lambda: torchs(lr_scheduler.OneCycleLR, max_lr=LR, total_steps=TOTAL, cycle_momentum=False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("schedule", "reference"), AS_TORCH.values(), ids=AS_TORCH)
+def test_schedules_are_torchs(schedule, reference):
+    assert rates_of(schedule=schedule) == pytest.approx(reference(), rel=1e-9, abs=1e-12)
+
+
+def test_polynomial_ends_where_it_shall():
+    rates = rates_of(schedule={"name": "polynomial", "power": 1, "final": 0.1})
+    assert rates == pytest.approx(rates_of(schedule={"name": "linear", "final": 0.1}))
+
+
+def test_a_finished_training_has_a_rate():
+    """One that is resumed after its last step asks for the next."""
+    for schedule, _ in AS_TORCH.values():
+        settings = TrainConfig(epochs=2, schedule=schedule, optimizer={"name": "sgd", "lr": LR})
+        assert 0 <= LearningRateSchedule(settings, 1, 1)(2 * PER_EPOCH, PER_EPOCH) <= LR
+
+
+def test_all_schedules_are_tested():
+    names = {schedule["name"] for schedule, _ in AS_TORCH.values()} | {"diminishing", "plateau"}
+    assert names == {block.model_fields["name"].default for block in block_types(ScheduleConfig)}
+
+
+def test_diminishing():
+    rates = rates_of(schedule={"name": "diminishing", "mu": 0.1})
+    assert all(after == pytest.approx(rate * (1 - 0.1 * rate)) for rate, after in pairwise(rates))
+
+
+def test_the_rate_stays_within_a_round():
+    for schedule, _ in AS_TORCH.values():
+        rates = rates_of(
+            a_round=4, schedule=schedule, warm_up=None if "one" in schedule["name"] else {"steps": 9}
+        )
+        assert all(len(set(rates[start : start + 4])) == 1 for start in range(0, TOTAL, 4))
+
+
+FALLING = st.one_of(
+    st.builds(StepScheduleConfig, every=st.integers(1, 5), factor=st.floats(0.01, 1), unit=st.sampled_from(["epochs", "steps"])),
+    st.builds(MultiStepScheduleConfig, milestones=st.sets(st.integers(1, 30), min_size=1).map(lambda all: tuple(sorted(all)))),
+    st.builds(ExponentialScheduleConfig, factor=st.floats(0.01, 1)),
+    st.builds(CosineScheduleConfig, final=st.floats(0, LR)),
+    st.builds(PolynomialScheduleConfig, power=st.floats(0.1, 5), final=st.floats(0, LR)),
+    st.builds(LogScheduleConfig, final=st.floats(1e-9, LR)),
+    st.builds(DiminishingScheduleConfig, mu=st.floats(0.001, 1)),
+)  # fmt: skip
+
+
+@given(FALLING, st.integers(1, 8), st.integers(1, 7), st.integers(1, 4))
+def test_rates_fall_and_stay_within_bounds(schedule, epochs, per_epoch, a_round):
+    rates = rates_of(epochs, per_epoch, a_round=a_round, schedule=schedule.model_dump())
+    slack = 1e-12
+    assert all(after <= rate + slack for rate, after in pairwise(rates))
+    assert LR + slack >= rates[0]
+    assert rates[-1] >= getattr(schedule, "final", 0) - slack
+
+
+@given(st.floats(0.01, 0.99), st.floats(0.01, 1), st.integers(1, 60))
+def test_one_cycle_rises_then_falls(rise, start, epochs):
+    rates = rates_of(epochs, 1, schedule={"name": "one_cycle", "rise": rise, "start": start})
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert max(rates) <= LR * (1 + 1e-12)
+    assert epochs < 3 or min(rates) >= LR * 4e-6 * (1 - 1e-6)
+
+
+# Plateaus
+
+VALUES = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.31, 0.5, math.nan]), max_size=40)
+
+
+def fallen(schedule, values, metric="val_loss"):
+    """Return the rate of every epoch: the first one, and that after each value."""
+    settings = TrainConfig(schedule=schedule, optimizer=SGDConfig(lr=LR))
+
+    def program(comm):
+        rates = LearningRateSchedule(settings, 1, 1)
+        told = [rates(0, 1)]
+        for count in range(1, len(values) + 1):
+            rates.update_plateau(
+                comm, [{metric: value} for value in values[:count]] if comm.rank == 0 else []
+            )
+            told.append(rates(count, 1))
+        return told
+
+    one, other = SimulatedWorld(2).run(program)
+    assert one == other
+    return one
+
+
+@given(VALUES, st.integers(1, 4), st.integers(0, 3), st.sampled_from([0.0, 0.05]), st.booleans())
+def test_plateau_is_torchs(values, patience, cooldown, min_delta, larger):
+    schedule = PlateauScheduleConfig(
+        factor=0.5, patience=patience, cooldown=cooldown, min_delta=min_delta, min_lr=0.03,
+        better="larger" if larger else "smaller",
+    )  # fmt: skip
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
+    reference = lr_scheduler.ReduceLROnPlateau(
+        optimizer, "max" if larger else "min", 0.5, patience - 1, min_delta, "abs", cooldown, 0.03, eps=0
+    )
+    rates = [LR]
+    for value in values:
+        reference.step(value)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert fallen(schedule, values) == pytest.approx(rates, rel=1e-12)
+
+
+def keras(values, patience, min_delta):
+    """Reduce by 0.5 down to 0.03 as Keras 3 documents ReduceLROnPlateau."""
+    rate, best, wait, rates = LR, math.inf, 0, [LR]
+    for value in values:
+        if value < best - min_delta:
+            best, wait = value, 0
+        else:
+            wait += 1
+            if wait >= patience and rate > 0.03:
+                rate, wait = max(rate * 0.5, 0.03), 0
+        rates.append(rate)
+    return rates
+
+
+@given(VALUES, st.integers(1, 4), st.sampled_from([0.0, 1e-4, 0.05]))
+def test_plateau_is_kerass(values, patience, min_delta):
+    """With min_delta 0 and min_lr 0 it is PyDTNN's, too."""
+    schedule = PlateauScheduleConfig(factor=0.5, patience=patience, min_delta=min_delta, min_lr=0.03)
+    assert fallen(schedule, values) == pytest.approx(keras(values, patience, min_delta))
+
+
+def test_plateau_by_hand():
+    schedule = PlateauScheduleConfig(metric="val_accuracy", patience=2)
+    values = [0.5, 0.6, 0.6, 0.55, 0.59, 0.6, 0.61]
+    assert [num_plateau_drops(schedule, [{"val_accuracy": value} for value in values[:n]]) for n in range(8)] == [
+        0, 0, 0, 0, 1, 1, 2, 2,
+    ]  # fmt: skip
+
+
+def test_plateau_never_raises_a_rate():
+    assert fallen(PlateauScheduleConfig(patience=1, min_lr=1.0), [0.1, 0.2]) == [LR] * 3
+
+
+# Warm-up and scaling
+
+
+def test_warm_up_is_torchs():
+    expected = torchs(lr_scheduler.LinearLR, start_factor=0.25, total_iters=10)
+    assert rates_of(warm_up={"steps": 10, "start": 0.25}) == pytest.approx(expected)
+    assert rates_of(warm_up={"epochs": 2, "start": 0.25}) == pytest.approx(expected)
+
+
+@given(FALLING, st.integers(1, 70), st.floats(0, 1))
+def test_warm_up_goes_over_into_any_schedule(schedule, steps, start):
+    plain = rates_of(schedule=schedule.model_dump())
+    warmed = rates_of(schedule=schedule.model_dump(), warm_up={"steps": steps, "start": start})
+    assert warmed[steps:] == plain[steps:]
+    assert warmed[0] == pytest.approx(start * plain[0])
+    assert all(rate <= other * (1 + 1e-12) for rate, other in zip(warmed, plain, strict=True))
+
+
+def test_goyal_et_al():
+    """8 workers reach 8 times the rate after 5 epochs, from the rate of one; then the rate falls at milestones."""
+    rates = rates_of(
+        epochs=90, workers=8, lr=0.1, scale_lr="linear", warm_up={"epochs": 5, "start": 1 / 8},
+        schedule={"name": "multi_step", "milestones": [30, 60, 80]},
+    )  # fmt: skip
+    at = [rates[epoch * PER_EPOCH] for epoch in (0, 5, 29, 30, 60, 80)]
+    assert at == pytest.approx([0.1, 0.8, 0.8, 0.08, 0.008, 0.0008])
+
+
+def test_scale():
+    assert rates_of(workers=9, scale_lr="sqrt")[0] == pytest.approx(3 * LR)
+    assert rates_of(workers=9)[0] == LR
+    last = rates_of(workers=9, scale_lr="linear", schedule={"name": "linear", "final": 0.1})[-1]
+    assert last == pytest.approx(0.1)
+
+
+# What is refused, and what a checkpoint must agree with
+
+REFUSED = {
+    "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "must rise"),
+    "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "stretch needs restart"),
+    "two lengths": ({"warm_up": {"steps": 1, "epochs": 1}}, "either steps or epochs"),
+    "no length": ({"warm_up": {}}, "either steps or epochs"),
+    "two warm-ups": ({"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}}, "warms up by itself"),
+    "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "val_mae is not measured"),
+    "growth": ({"schedule": {"name": "step", "every": 1, "factor": 1.5}}, "less than or equal to 1"),
+}
+
+
+@pytest.mark.parametrize(("train", "said"), REFUSED.values(), ids=REFUSED)
+def test_refused(train, said):
+    with pytest.raises(ValidationError, match=said):
+        Run.model_validate({"train": train})
+
+
+@pytest.mark.parametrize("train", [{"schedule": {"name": "plateau"}}, {"warm_up": {"steps": 1}}])
+def test_downpours_server_refuses(train):
+    run = {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 2}, "train": train}
+    with pytest.raises(ValidationError, match="steps on its server"):
+        Run.model_validate(run)
+    Run.model_validate(run | {"algorithm": {"name": "easgd"}})
+
+
+@pytest.mark.parametrize(("schedule", "_"), AS_TORCH.values(), ids=AS_TORCH)
+def test_more_epochs_go_on_if_they_change_no_rate(tmp_path, schedule, _):
+    (tmp_path / "manifest.json").write_text("{}")
+
+    def key(epochs):
+        run = Run.model_validate({"train": {"epochs": epochs, "schedule": schedule}})
+        return Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint
+
+    shorter, longer = (rates_of(epochs=epochs, schedule=schedule) for epochs in (4, 8))
+    assert (key(4) == key(8)) == (shorter == longer[: len(shorter)])
+
+
+# In a training
+
+PLATEAU = {"name": "plateau", "metric": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.4}
+WARM = {"steps": STEPS + 2}
+TRAININGS = {
+    "allreduce": {},
+    "dsgd": {},
+    "average": {"algorithm": {"name": "average", "sync_every": 2}, "parallel": {"processes_per_worker": 2}},
+    "easgd": {"algorithm": {"name": "easgd", "sync_every": 2, "synchronous": True}},
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_plateau_survives_interruptions_to_the_bit(tmp_path, manifest, name):
+    train = {"schedule": PLATEAU, "warm_up": WARM, "scale_lr": "sqrt"}
+    jobs = []
+    for folder in ("whole", "parts"):
+        job = task(tmp_path / folder, manifest, name, TRAININGS[name] | {"train": train})
+        run = Run.model_validate(merge_settings(job.run.model_dump(), {"train": {"epochs": 4}}))
+        jobs.append(dataclasses.replace(job, run=run))
+    whole, parts = jobs
+    assert train_simulated(whole, StopFlag())
+    while not train_simulated(parts, StopAfter(25)):
+        pass
+    one, other = (
+        [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
+        for job in jobs
+    )
+    assert one == other
+    assert (whole.folder / "model.safetensors").read_bytes() == (
+        parts.folder / "model.safetensors"
+    ).read_bytes()
+    scale = math.sqrt(3 if name == "easgd" else 4)
+    seen = [row["learning_rate"] / (0.02 * scale) for row in one]
+    falling = [
+        0.5 ** num_plateau_drops(PlateauScheduleConfig.model_validate(PLATEAU), one[:epoch])
+        for epoch in range(4)
+    ]
+    assert falling[-1] < 1
+    assert seen[0] < 1
+    assert seen[1:] == pytest.approx(falling[1:])

@@ -1,0 +1,84 @@
+"""A batch of one sample that is to be normalized: refused before the first step, in a sentence."""
+
+import numpy as np
+import pytest
+import torch
+from helpers.training_process import training
+from torch import nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches, explain_batch_norm_error
+
+NETWORK = """
+from torch import nn
+def network(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+"""
+
+
+class Steps:
+    """A loader of steps of so many samples."""
+
+    def __init__(self, *counts):
+        self.counts, self.steps_per_epoch = counts, len(counts)
+
+    def count(self, epoch, step):
+        return self.counts[step]
+
+    def batch(self, epoch, step):
+        return self
+
+    @property
+    def inputs(self):
+        return (np.ones((2, 3, 4), np.float32),)
+
+    @property
+    def labels(self):
+        return np.zeros(2, np.int64)
+
+
+def tensors(inputs, labels):
+    return tuple(map(torch.from_numpy, inputs)), torch.from_numpy(labels)
+
+
+def refuse(module, *counts, parts=1):
+    check_batch_norm_batches(module, build_problem(Run(metrics=()), 3), tensors, Steps(*counts), parts, 7)
+
+
+def network():
+    return nn.Sequential(nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5))
+
+
+@pytest.mark.parametrize(("counts", "parts", "step"), [((9, 9, 1), 1, 3), ((5, 9), 4, 1), ((1,), 1, 1), ((8, 3), 4, 2)])  # fmt: skip
+def test_where_it_would_end(counts, parts, step):
+    module = network()
+    before = {name: each.clone() for name, each in module.state_dict().items()}
+    with pytest.raises(UserError, match=f"in step {step} of each epoch, on rank 7: .* train.steps_per_epoch"):
+        refuse(module, *counts, parts=parts)
+    assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
+
+
+def test_what_can_be_normalized():
+    refuse(network(), 9, 2)
+    refuse(network(), 8, 0, parts=4)
+    refuse(nn.Sequential(nn.BatchNorm1d(3), nn.Flatten()), 9, 1)  # four values of each channel
+    refuse(nn.Flatten(), 9, 1)
+
+
+def test_other_errors_stay():
+    with pytest.raises(ValueError, match="another"), explain_batch_norm_error("here"):
+        raise ValueError("another")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("compute", ["exact", "batched"])
+def test_a_training_ends_before_its_first_step(tmp_path, compute):
+    (tmp_path / "network.py").write_text(NETWORK)
+    parallel = {"ranks": 2, "transport": "simulated", "simulation": {"compute": compute}}
+    run = training(
+        tmp_path, parallel=parallel, model={"name": "network.py:network"}, train={"batch_size": 324}
+    )
+    assert "in step 3 of each epoch, on rank 0: a batch of one sample" in run.finish(expect=2)
+    assert not run.epochs_done()

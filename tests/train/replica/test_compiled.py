@@ -1,0 +1,73 @@
+"""Compiled models compute the same, in the replica's flat vectors."""
+
+import pytest
+import torch
+from helpers.algorithm_trainings import interrupt, manifest, measured, task
+from pydantic import ValidationError
+from torch import nn
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.train.replica.replica import Replica
+
+__all__ = ["manifest"]
+
+
+def test_without_a_compiler_a_sentence_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler"):
+        compile_module(nn.Linear(2, 2), "cpu")
+
+
+def test_not_with_normalization_over_ranks():
+    run = {"train": {"compile": True}, "parallel": {"sync_batch_norm": True}}
+    with pytest.raises(ValidationError, match="a compiled model cannot wait for other ranks"):
+        Experiment.model_validate(run)
+
+
+@pytest.mark.slow
+def test_gradients_land_in_the_flat_vector():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)]
+    replica = Replica(nn.Sequential(*layers).double())
+    replica.network = compile_module(replica.module, "cpu")
+    assert next(iter(replica.network.parameters())) is next(replica.module.parameters())
+    before, statistics = replica.theta.clone(), replica.buffers.clone()
+    for count in (8, 3):
+        inputs, labels = torch.randn(count, 2, 6, 6, dtype=torch.float64), torch.randint(3, (count,))
+        grads = []
+        for network in (replica.module, replica.network):
+            replica.buffers.copy_(statistics)
+            replica.backward(nn.functional.cross_entropy(network(inputs), labels))
+            grads.append(replica.grad.clone())
+            assert not torch.equal(replica.buffers, statistics), (
+                "batch normalization goes on in the flat buffers"
+            )
+        torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
+    assert torch.equal(before, replica.theta)
+    assert all(each.grad.untyped_storage().data_ptr() == replica.grad.untyped_storage().data_ptr()
+               for each in replica.module.parameters())  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
+    """The last batch is smaller; what goes on in the middle of an epoch compiles anew and sees shapes in another order."""
+
+    def anew(module, device):
+        torch._dynamo.reset()
+        return compile_module(module, device)
+
+    monkeypatch.setattr("nnlo_lib.train.rank_context.compile_module", anew)
+    settings = {"train": {"compile": True}}
+    whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
+    assert train_simulated(whole, StopFlag())
+    interrupt(parts)
+    assert measured(parts) == measured(whole)
+    plain = task(tmp_path / "plain", manifest, "allreduce", {})
+    assert train_simulated(plain, StopFlag())
+    for ours, reference in zip(measured(whole)[0], measured(plain)[0], strict=True):
+        assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=1e-2)  # dropout draws otherwise

@@ -1,0 +1,232 @@
+"""Which rank computes where, and how what is on GPUs is summed.
+
+There is no GPU here. torch.cuda is a stand-in that counts GPUs, and the sums run on processors: gloo for NCCL, host
+memory for an MPI that reads GPUs'. What a GPU itself does is not shown by this file.
+"""
+
+import socket
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers import gpu_reduce_programs as gpu_programs
+from helpers.run_on_ranks import on_ranks
+from pydantic import ValidationError
+
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.parallel import ParallelConfig
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.replica import gpu_transport as exchange
+from nnlo_lib.train.replica.device import select_device, visible_gpus
+from nnlo_lib.workflow.plan import Plan
+
+SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Return a stand-in for a machine: `machine(4, SLURM_JOB_GPUS="0,1")` has GPUs and a scheduler's variables."""
+
+    def make(count, **environment):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        for name in SCHEDULERS:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    return make
+
+
+def devices(ranks, hosts=None, servers=0, **parallel):
+    """Return the device of each rank, on hosts of these names."""
+    settings = ParallelConfig(ranks=ranks, gpus_per_rank=1, **parallel)
+    names = hosts or ["here"] * ranks
+
+    def program(comm):
+        elsewhere = _Elsewhere(comm, names, settings.transport == "simulated")
+        return select_device(elsewhere, settings, comm.rank >= servers)
+
+    return SimulatedWorld(ranks).run(program)
+
+
+@dataclass
+class _Elsewhere:
+    """A communicator whose ranks are on other hosts."""
+
+    comm: object
+    names: list
+    is_virtual: bool
+
+    @property
+    def rank(self):
+        return self.comm.rank
+
+    def gather(self, item):
+        everyone = self.comm.gather(item)
+        assert {host for host, _ in everyone} == {socket.gethostname()}
+        return [[name, has_gpu] for name, (_, has_gpu) in zip(self.names, everyone, strict=True)]
+
+
+def test_ranks_take_the_gpus_of_their_host_in_turn(machine):
+    machine(2)
+    assert devices(4, ["a", "b", "a", "b"]) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+
+
+def test_several_ranks_share_a_gpu(machine):
+    machine(2)
+    assert devices(6, ranks_per_gpu=3) == ["cuda:0"] * 3 + ["cuda:1"] * 3
+
+
+def test_a_server_may_do_without(machine):
+    machine(2)
+    assert devices(3, servers=1, master_gpu=False) == ["cpu", "cuda:0", "cuda:1"]
+    machine(3)
+    assert devices(3, servers=1) == ["cuda:0", "cuda:1", "cuda:2"]
+
+
+def test_too_few_are_refused(machine):
+    machine(2)
+    with pytest.raises(
+        UserError, match=r"rank 2 on here asks for GPU 2, but 2 are visible; let more ranks share"
+    ):
+        devices(3)
+
+
+def test_a_rank_that_is_shown_one_gpu_takes_it(machine):
+    machine(1, CUDA_VISIBLE_DEVICES="3")
+    assert devices(4) == ["cuda:0"] * 4
+
+
+def test_simulated_ranks_share_the_first(machine):
+    machine(2)
+    assert devices(4, transport="simulated") == ["cuda:0"] * 4
+
+
+def test_without_gpus_nobody_is_asked():
+    assert SimulatedWorld(1).run(lambda comm: select_device(comm, ParallelConfig(), True)) == ["cpu"]
+
+
+GRANTED = {
+    "all": ({}, [0, 1, 2, 3]),
+    "what torch was shown": ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_JOB_GPUS": "1"}, [0, 1, 2, 3]),
+    "a part of a shared node": ({"SLURM_JOB_GPUS": "1,3"}, [1, 3]),
+    "of the step": ({"SLURM_STEP_GPUS": "2", "SLURM_JOB_GPUS": "1,2"}, [2]),
+    "so many": ({"SLURM_GPUS_ON_NODE": "2"}, [0, 1]),
+    "numbers of the whole node, others hidden": ({"SLURM_JOB_GPUS": "4,5,6,7"}, [0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("case", GRANTED)
+def test_what_the_scheduler_gave(machine, case):
+    environment, wanted = GRANTED[case]
+    machine(4, **environment)
+    assert visible_gpus() == wanted
+
+
+def run_of(algorithm="allreduce", ranks=4, **parallel):
+    settings = {
+        "algorithm": {"name": algorithm},
+        "parallel": {"ranks": ranks, "gpus_per_rank": 1, **parallel},
+    }
+    return Plan.of(Experiment.model_validate(settings)).run(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("run", "wanted"),
+    [
+        ({}, (4, 1)),
+        ({"ranks_per_gpu": 2}, (2, 2)),
+        ({"ranks_per_gpu": 3}, (2, 0)),
+        ({"algorithm": "downpour"}, (4, 1)),
+        ({"algorithm": "downpour", "master_gpu": False}, (3, 0)),
+        ({"transport": "simulated"}, (1, 1)),
+        ({"gpus_per_rank": 0}, (0, 0)),
+    ],
+)
+def test_what_the_scheduler_is_asked_for(run, wanted):
+    described = run_of(**run)
+    resources = RunResources(described)
+    assert (resources.gpus, resources.tasks_per_gpu) == wanted
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("way", ["nccl", "cuda_aware"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_sums_have_the_bits_of_those_through_host_memory(way, ranks):
+    for same in on_ranks(gpu_programs.sums, "mpi", ranks, way):
+        assert same == [True] * 6
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("way", ["nccl", "cuda_aware"])
+def test_a_communicator_takes_that_way_for_what_is_on_gpus(way):
+    assert on_ranks(gpu_programs.allreduced, "mpi", 2, way) == [[True, True]] * 2
+
+
+@pytest.mark.mpi
+def test_a_later_trial_makes_a_group_of_its_own():
+    assert on_ranks(gpu_programs.again, "mpi", 3) == [[[6.0] * 7, False]] * 3
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """Return a stand-in for what is there: the GPU of each rank, NCCL, and an MPI that reads GPU memory."""
+
+    def make(names, nccl, aware):
+        chosen = []
+        monkeypatch.setattr(exchange, "unique_gpu_name", lambda device: device)
+        monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
+        monkeypatch.setattr("nnlo_lib.comm.gpu.cuda_aware.is_cuda_aware", lambda: aware)
+        comm = SimpleNamespace(
+            size=len(names),
+            is_virtual=False,
+            gather=lambda item: [[name, *item[1:]] for name in names],
+            use_gpu_reduction=lambda way, timeout, fastest: chosen.append(way),
+        )
+        return comm, chosen
+
+    return make
+
+
+CHOICES = {
+    "a gpu each": (["a 0", "a 1"], True, True, "nccl"),
+    "no nccl": (["a 0", "a 1"], False, True, "cuda_aware"),
+    "neither": (["a 0", "a 1"], False, False, "host"),
+    "shared": (["a 0", "a 0"], True, True, "cuda_aware"),
+    "server without": (["", "a 0"], True, True, "host"),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_the_best_way_is_taken(ways, case):
+    names, nccl, aware, wanted = CHOICES[case]
+    comm, chosen = ways(names, nccl, aware)
+    assert exchange.select_gpu_transport(comm, run_of(ranks=2), "x") == exchange.TRANSPORT_TEXT[wanted]
+    assert chosen == [wanted]
+
+
+@pytest.mark.parametrize(("way", "reason"), [("nccl", "torch has no NCCL"), ("cuda_aware", "neither MPI")])
+def test_a_way_that_is_not_there_is_refused(ways, way, reason):
+    comm, _ = ways(["a 0", "a 1"], False, False)
+    with pytest.raises(UserError, match=f"gpu_exchange: {way}: {reason}"):
+        exchange.select_gpu_transport(comm, run_of(ranks=2, gpu_exchange=way), "x")
+
+
+def test_without_gpus_there_is_nothing_to_choose():
+    assert exchange.select_gpu_transport(None, run_of(gpus_per_rank=0), "cpu") == ""
+
+
+REFUSED = {
+    "shared": ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "NCCL needs a GPU for each rank"),
+    "none": ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware moves what is on GPUs"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused(case):
+    settings, reason = REFUSED[case]
+    with pytest.raises(ValidationError, match=reason):
+        run_of(**settings)

@@ -1,0 +1,130 @@
+"""A batch in parts has the gradient of the whole."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers.algorithm_trainings import manifest, measured, task
+from pydantic import ValidationError
+from torch import nn
+
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Experiment
+from nnlo_lib.data.loading.loader import Batch
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.replica.gradients import LocalGradients, micro_batch_slices
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.replica import Replica
+
+__all__ = ["manifest"]
+COUNT = 13
+
+
+def as_tensors(inputs, labels):
+    return tuple(map(torch.from_numpy, inputs)), torch.from_numpy(labels)
+
+
+def batch():
+    draw = np.random.default_rng(0)
+    images, labels = draw.normal(size=(COUNT, 2, 6, 6)), draw.integers(0, 3, COUNT)
+    return Batch(0, (images,), labels, np.arange(COUNT), COUNT, COUNT)
+
+
+def gradient(parts, kind="float64"):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)).double()
+    replica, comm = Replica(module), SimpleNamespace(advance_clock=lambda count: None, rank=0)
+    problem = build_problem(Experiment().variants["allreduce"], 3)
+    sums = LocalGradients(replica, problem, as_tensors, comm, Precision(kind, "cpu"), parts)(
+        batch(), 0, "here", 0
+    )
+    return replica.grad, sums()
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5, COUNT, COUNT + 4])
+def test_parts_add_up_to_the_whole(parts):
+    (ours, sums), (whole, reference) = gradient(parts), gradient(1)
+    torch.testing.assert_close(ours, whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(sums, reference, rtol=0, atol=1e-12)
+
+
+def test_the_whole_is_torchs():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)).double()
+    module = module.to(memory_format=torch.channels_last)
+    (images,), labels = as_tensors(batch().inputs, batch().labels)
+    wanted = torch.autograd.grad(
+        nn.functional.cross_entropy(module(images), labels), list(module.parameters())
+    )
+    ours = torch.split(gradient(4)[0], [each.numel() for each in wanted])
+    for vector, reference in zip(ours, wanted, strict=True):
+        in_memory = reference.permute(0, 2, 3, 1) if reference.dim() == 4 else reference
+        torch.testing.assert_close(vector, in_memory.flatten(), rtol=0, atol=1e-12)
+
+
+def test_slices_are_as_equal_as_can_be():
+    assert [part.stop - part.start for part in micro_batch_slices(13, 4)] == [3, 3, 3, 4]
+    assert [part.stop - part.start for part in micro_batch_slices(2, 3)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("compute", ["allreduce", "allreduce, buckets"])
+def test_a_training_in_parts_is_one_in_the_whole(tmp_path, manifest, compute):
+    """Buckets must not leave before the last part; no dropout and no batch normalization, which see the parts."""
+    bucket = {"name": "allreduce", "bucket_mb": 0.001} if "buckets" in compute else {"name": "allreduce"}
+    results = []
+    for parts in (1, 4):
+        settings = {"algorithm": bucket, "train": {"accumulate": parts, "precision": "float64"}}
+        job = task(tmp_path / f"{parts}", manifest, "allreduce", settings)
+        job = job.__class__(**{**job.__dict__, "run": plain(job.run)})
+        assert train_simulated(job, StopFlag())
+        results.append(measured(job)[0])
+    for ours, reference in zip(*results, strict=True):
+        assert ours.keys() == reference.keys()
+        for name, value in reference.items():
+            assert ours[name] == pytest.approx(value, rel=1e-12), name
+
+
+def plain(run):
+    model = run.model.model_copy(update={"name": "simplecnn", "args": {"dropout": 0.0}})
+    return run.model_copy(update={"model": model})
+
+
+def test_peak_memory_is_that_of_a_part():
+    """What autograd keeps for the backward pass, counted by its own hooks."""
+
+    def kept(parts):
+        sizes, live = [0], [0]
+
+        def pack(tensor):
+            live[0] += tensor.numel()
+            sizes.append(live[0])
+            return tensor
+
+        def unpack(tensor):
+            live[0] -= tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            gradient(parts)
+        return max(sizes)
+
+    assert kept(13) < kept(1) / 2
+
+
+def test_more_parts_than_samples_are_refused():
+    with pytest.raises(ValidationError, match="a batch of 4 has no 5 parts"):
+        Experiment.model_validate({"train": {"batch_size": 4, "accumulate": 5}})
+
+
+def test_the_virtual_clock_counts_a_step_once():
+    def program(comm):
+        module = nn.Sequential(nn.Flatten(), nn.Linear(72, 3)).double()
+        problem = build_problem(Experiment().variants["allreduce"], 3)
+        gradients = LocalGradients(Replica(module), problem, as_tensors, comm, Precision("float64", "cpu"), 4)
+        gradients(batch(), 0, "here", 0)
+        return comm.now()
+
+    assert SimulatedWorld(1).run(program) == [pytest.approx(COUNT * 1e-4)]

@@ -1,0 +1,241 @@
+"""The numbers that a training computes with: double, mixed, and what fp16 does where a gradient overflows."""
+
+import json
+import math
+
+import pytest
+import torch
+from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, interrupt, manifest, measured, rows, task
+from helpers.training_process import training
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from torch import nn
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import DivergedError
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.replica import precision
+from nnlo_lib.train.replica.precision import LossScale, Precision
+from nnlo_lib.train.replica.replica import Replica
+
+__all__ = ["manifest"]
+OPTIMIZER = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
+ONCE = {name.partition(",")[0]: name for name in (*SYNCHRONOUS, *ASYNCHRONOUS)}.values()
+
+
+def in_numbers(kind, case, settings):
+    """Return the settings of a case with another precision."""
+    return settings | {"train": settings.get("train", {}) | {"precision": kind}}
+
+
+@pytest.mark.parametrize("case", ONCE)
+def test_all_that_a_rank_keeps_is_double(tmp_path, manifest, case):
+    settings = in_numbers("float64", case, (SYNCHRONOUS | ASYNCHRONOUS)[case])
+    job = task(tmp_path / "double", manifest, case, settings)
+    assert train_simulated(job, StopFlag())
+    assert {tensor.dtype for tensor in published(job).values()} == {torch.float64, torch.int64}
+    (*_, newest) = sorted((job.state / "checkpoints").iterdir())
+    parts = [load_file(path) for path in newest.glob("*.safetensors")]
+    found = {name: tensor.dtype for part in parts for name, tensor in part.items()}
+    assert torch.float32 not in {kind for name, kind in found.items() if name != "optimizer.step"}
+    assert rows(job)[-1]["invariant"] < 1e-12 if "invariant" in rows(job)[-1] else True
+
+
+def published(job):
+    return load_file(job.folder / "model.safetensors")
+
+
+def test_in_double_precision_two_ranks_are_one_to_the_last_digits(tmp_path, manifest):
+    """Were anything exchanged or summed in float32, 1e-8 would be left."""
+    plain = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}
+    weights = []
+    for ranks in (1, 2):
+        train = {"precision": "float64", "optimizer": OPTIMIZER, "epochs": 2, "batch_size": 60 // ranks}
+        run = {"parallel": {"ranks": ranks, "transport": "simulated"}, "train": train, **plain}
+        job = job_of(tmp_path / f"{ranks}", manifest, run)
+        assert train_simulated(job, StopFlag())
+        weights.append(published(job))
+    for name, one in weights[0].items():
+        torch.testing.assert_close(weights[1][name], one, rtol=0, atol=1e-12)
+
+
+def job_of(folder, manifest, run):
+    """Return the training of a run as it is written."""
+    from nnlo_lib.train.task import Task
+    from nnlo_lib.workflow.plan import Plan
+
+    run = Plan.of(Experiment.model_validate({"data": {"validation": 0.5}, **run})).run("allreduce")
+    return Task("t", "allreduce", run, 0, None, 1, manifest, folder)
+
+
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("bf16", "fp16")]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["float64", *SLOW])
+def test_simulated_equals_mpi(tmp_path, kind):
+    runs = []
+    for transport in ("mpi", "simulated"):
+        train = {"precision": kind, "epochs": 1}
+        parallel = {"ranks": 2, "transport": transport}
+        runs.append(training(tmp_path / transport, "allreduce", parallel=parallel, train=train))
+        runs[-1].finish()
+    assert runs[0].weights == runs[1].weights
+    assert runs[0].history == runs[1].history
+    assert runs[0].bytes_sent == runs[1].bytes_sent
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp16"])
+def test_mixed_precision_is_torchs(kind):
+    """One step against torch.autocast and torch's own gradient scaler."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3))
+    inputs, labels = torch.randn(20, 6), torch.randint(3, (20,))
+    low, scaler = precision.HALF_DTYPES[kind], torch.amp.GradScaler("cpu", enabled=kind == "fp16")
+    with torch.autocast("cpu", low):
+        loss = nn.functional.cross_entropy(module(inputs), labels)
+    scaler.scale(loss).backward()
+    wanted = [parameter.grad / scaler.get_scale() for parameter in module.parameters()]
+    module.zero_grad()
+    ours = Precision(kind, "cpu")
+    with ours.autocast_context():
+        again = nn.functional.cross_entropy(ours.prepare(module)(inputs), labels)
+    assert again.dtype == torch.float32
+    (again * ours.loss_factor(again.item(), "here")).backward()
+    for parameter, reference in zip(module.parameters(), wanted, strict=True):
+        assert parameter.dtype == torch.float32
+        assert ours.unscale(parameter.grad, "here")
+        torch.testing.assert_close(parameter.grad, reference, rtol=1e-6, atol=1e-9)
+
+
+def test_outputs_are_single_again_whatever_holds_them():
+    half = torch.ones(2, dtype=torch.bfloat16)
+    both = precision._widened({"a": half, "b": (half, [half, 3])})
+    assert both["a"].dtype == both["b"][0].dtype == both["b"][1][0].dtype == torch.float32
+    assert both["b"][1][1] == 3
+
+
+def test_the_scale_moves_as_torchs(monkeypatch):
+    monkeypatch.setattr(precision, "GROWTH_INTERVAL", 3)
+    ours, weight = LossScale(), nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    torchs = torch.amp.GradScaler("cpu", growth_interval=3)
+    for overflows in (False, True, False, False, False, True, True, False, False, False, False, False, False):
+        gradient = torch.tensor([1.0, math.inf if overflows else 2.0])
+        torchs.scale(weight.sum())
+        weight.grad, before = gradient * torchs.get_scale(), weight.detach().clone()
+        mine = gradient * ours.value
+        moves = ours.unscale(mine, "here")
+        torchs.step(optimizer)
+        torchs.update()
+        assert moves == bool((weight != before).any()) == (not overflows)
+        assert ours.value == torchs.get_scale()
+        assert overflows or torch.equal(mine, gradient)
+
+
+def test_scaling_resumes_where_it_was():
+    one, other = LossScale(), LossScale()
+    for gradient in (1.0, math.nan, 1.0, 1.0):
+        one.unscale(torch.tensor([gradient]), "here")
+    other.load_state(one.state())
+    assert torch.equal(one.state(), other.state())
+    assert one.state().tolist() == [15, 2]
+
+
+def test_a_gradient_that_always_overflows_is_a_divergence():
+    scale, infinite = LossScale(), torch.tensor([math.inf])
+    assert not any(scale.unscale(infinite, "in epoch 1") for _ in range(precision.INITIAL_SCALE_EXPONENT))
+    assert scale.value == 1
+    with pytest.raises(DivergedError, match="at a loss scale of 1, too; a smaller"):
+        scale.unscale(infinite, "in epoch 1")
+
+
+def test_a_loss_that_is_no_number_ends_all_but_fp16():
+    with pytest.raises(DivergedError, match="the loss became nan in epoch 1"):
+        Precision("bf16", "cpu").loss_factor(math.nan, "in epoch 1")
+    assert math.isnan(Precision("fp16", "cpu").loss_factor(math.inf, "in epoch 1"))
+    assert Precision("float32", "cpu").loss_factor(2.0, "in epoch 1") == 1
+
+
+HALF = {"allreduce": {}, "allreduce, buckets": SYNCHRONOUS["allreduce, buckets"], "average": SYNCHRONOUS["average"],
+        "average, groups": SYNCHRONOUS["average, groups"], "dsgd": {}, "easgd, synchronous": SYNCHRONOUS["easgd, synchronous"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HALF)
+def test_skipped_steps_resume_to_the_same_bits(tmp_path, manifest, case, monkeypatch):
+    """Scales begin so high that steps overflow, and grow so fast that they go on to."""
+    monkeypatch.setattr(precision, "INITIAL_SCALE_EXPONENT", 30)
+    monkeypatch.setattr(precision, "GROWTH_INTERVAL", 2)
+    settings = in_numbers("fp16", case, HALF[case])
+    whole, parts = (task(tmp_path / name, manifest, case, settings) for name in ("whole", "parts"))
+    assert train_simulated(whole, StopFlag())
+    interrupt(parts)
+    assert measured(parts) == measured(whole)
+    assert all(math.isfinite(value) for value in rows(whole)[-1].values())
+    ends = [scales(job) for job in (whole, parts)]
+    assert ends[0] == ends[1]
+    workers = [exponent for exponent, _ in ends[0]][1 if case.startswith("easgd") else 0 :]
+    assert max(workers) < 30, "some steps were skipped"
+    if case.startswith("allreduce"):
+        assert len({tuple(scale) for scale in ends[0]}) == 1, "all ranks decide alike"
+
+
+def scales(job):
+    (*_, newest) = sorted((job.state / "checkpoints").iterdir())
+    return [load_file(path)["precision.scale"].tolist() for path in sorted(newest.glob("*.safetensors"))]
+
+
+def test_ranks_skip_together_what_one_of_them_overflowed(tmp_path, manifest, monkeypatch):
+    """A scale that overflows for one rank only: replicas stay equal to the bit (the invariant), and scales as well."""
+    from nnlo_lib.train.replica.gradients import LocalGradients
+
+    overflowing, seen = LocalGradients.__call__, []
+
+    def on_one(self, batch, seed, where, step):
+        result = overflowing(self, batch, seed, where, step)
+        if step == 2 and self._comm.rank == 1:
+            self._replica.grad[3] = math.inf
+            seen.append(step)
+        return result
+
+    monkeypatch.setattr(LocalGradients, "__call__", on_one)
+    job = task(tmp_path / "one", manifest, "allreduce", {"train": {"precision": "fp16"}})
+    assert train_simulated(job, StopFlag())
+    assert seen
+    assert {tuple(scale) for scale in scales(job)} == {(15, 9)}
+    assert [row["invariant"] for row in rows(job)] == [0, 0]
+
+
+REFUSED = {
+    "sent on": ({"algorithm": {"name": "downpour"}}, "downpour goes on from gradients"),
+    "tracked": ({"algorithm": {"name": "dsgt"}}, "dsgt goes on from gradients"),
+    "fed back": ({"compression": {"name": "sign"}}, "would stay in the compression's errors; use bf16"),
+    "batched": (
+        {"parallel": {"transport": "simulated", "simulation": {"compute": "batched"}}},
+        "has gradients of its own; use exact",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_fp16_cannot_do_is_refused(case):
+    settings, reason = REFUSED[case]
+    with pytest.raises(ValidationError, match=reason):
+        Experiment.model_validate({**settings, "train": {"precision": "fp16"}})
+
+
+@pytest.mark.processes
+def test_evaluation_is_in_double_precision_too(tmp_path):
+    run = training(tmp_path, train={"precision": "float64", "epochs": 1}, parallel={"transport": "simulated"})
+    assert ", float64\n" in run.finish()
+    assert json.loads((run.job / "summary.json").read_text())["config"]["train"]["precision"] == "float64"
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_layout_of_images_is_a_choice(last):
+    replica = Replica(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(3, 2, 3)), channels_last=last)
+    weight, other = replica.module[0].weight, replica.module[1].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last) == last
+    assert weight.is_contiguous() != last
+    assert other.is_contiguous()

@@ -1,0 +1,93 @@
+"""The batched simulator does what the exact one does, up to rounding, for any network."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.state.jsonl_table import JsonlTable
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+NETWORKS = """
+import torch
+from torch import nn
+
+def normalised(shape, classes):
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.3),
+        nn.Flatten(), nn.Linear(height * width, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, classes),
+    )
+
+class Odd(nn.Module):
+    '''Tied layers, a parameter of its own, and samples that see each other.'''
+
+    def __init__(self, size, classes):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(size, size), nn.Linear(size, size), nn.Linear(size, classes)
+        self.second.weight = self.first.weight
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, images):
+        flat = images.flatten(1)
+        flat = torch.tanh(self.first(flat - 0.1 * flat.mean(0)))
+        return self.last(self.scale * torch.tanh(self.second(flat)))
+
+def odd(shape, classes):
+    channels, height, width = shape
+    return Odd(channels * height * width, classes)
+"""
+SGD = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
+RUNS = {
+    "dinno": ({"name": "dinno"}, "simplecnn", {"partition": {"name": "by_class"}}),
+    "dsgt": ({"name": "dsgt"}, "dinno_conv", {"partition": {"name": "dirichlet", "alpha": 0.5}}),
+    "batch norm": ({"name": "dsgd"}, "networks.py:normalised", {"partition": {"name": "by_class"}}),
+    "tied": ({"name": "dsgd"}, "networks.py:odd", {}),
+    "allreduce": ({"name": "allreduce"}, "simplemlp", {}),
+    "downpour": ({"name": "downpour"}, "simplecnn", {}),
+    "gosgd": ({"name": "gosgd", "probability": 0.3}, "simplecnn", {"partition": {"name": "by_class"}}),
+}
+
+
+TIMINGS = ("seconds", "samples_per_second")
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Return the embedded digits, converted."""
+    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
+    prepare_dataset(Experiment().data, path.parent)
+    return path
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_batched_equals_exact(tmp_path, manifest, case):
+    algorithm, model, data = RUNS[case]
+    (tmp_path / "networks.py").write_text(NETWORKS)
+    settings = {
+        "algorithm": algorithm, "data": data, "topology": {"name": "cycle"},
+        "model": {"name": model.replace("networks.py", str(tmp_path / "networks.py"))},
+        "train": {"epochs": 2, "batch_size": 32, "steps_per_epoch": 6, "optimizer": SGD},
+    }  # fmt: skip
+    folders = []
+    for compute in ("exact", "batched"):
+        parallel = {"ranks": 4, "transport": "simulated", "simulation": {"compute": compute}}
+        run = Plan.of(Experiment.model_validate(settings | {"parallel": parallel})).run(algorithm["name"])
+        folders.append(tmp_path / compute)
+        assert train_simulated(Task("t", compute, run, 0, None, 1, manifest, folders[-1]), StopFlag())
+    exact, batched = (load_file(folder / "model.safetensors") for folder in folders)
+    for name, tensor in exact.items():
+        torch.testing.assert_close(batched[name], tensor, rtol=1e-3, atol=1e-5)
+    for one, other in zip(*map(history, folders), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=2e-3)
+
+
+def history(folder):
+    """Return what was measured after each epoch."""
+    table = JsonlTable(folder / "state/history.jsonl")
+    table.rewind(2)
+    return [{key: value for key, value in row.items() if key not in TIMINGS} for row in table.rows]

@@ -1,0 +1,31 @@
+"""A rank that ends in peace does not take the others with it, however long they have yet to live."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+RANKS = """
+import os, select, sys
+from pathlib import Path
+from mpi4py import MPI
+from nnlo_lib.train.process import exit_process
+
+rank = MPI.COMM_WORLD.Get_rank()
+first = os.pidfd_open(MPI.COMM_WORLD.bcast(os.getpid()))
+MPI.Finalize()
+if rank:
+    ended, *_ = select.select([first], [], [], 60)
+    select.select([], [], [], 0.5)  # in which mpiexec would end this rank
+    Path(sys.argv[1], f"{rank} saw {len(ended)} end").touch()
+exit_process(0)
+"""
+
+
+def test_the_others_live_on(tmp_path):
+    ranks = ["mpiexec", "-n", "3", sys.executable, "-c", RANKS, str(tmp_path)]
+    ended = subprocess.run(ranks, timeout=100, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1 saw 1 end", "2 saw 1 end"]

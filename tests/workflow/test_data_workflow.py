@@ -1,0 +1,160 @@
+"""From originals to a trained model through the DAG: ImageNet's TFRecords, images, CIFAR, HDF5 lists."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from helpers.repository_copy import environment
+
+ALONE = {"alone": {"parallel": {"ranks": 1}}}
+STORE = "data/imagenet/npz"
+
+
+def imagenet(checkout, source, **data):
+    checkout.experiment(
+        data={"dataset": "imagenet", "source": str(source), "format": "npz", "crop": 224, **data},
+        model={"name": "simplemlp", "args": {"hidden": 4, "layers": 1}},
+        train={"epochs": 1, "batch_size": 16},
+        runs=ALONE,
+    )
+
+
+def test_each_tfrecord_file_is_a_job_and_a_killed_conversion_goes_on(checkout, shared_data):
+    imagenet(checkout, shared_data / "imagenet_tfrecord")
+    one = f"{STORE}/shards/train/train-00002-of-00004.json"
+    part = checkout.snakemake(one)
+    assert part.returncode == 0, part.stdout
+    shard = checkout.folder / STORE / "train/train-00002-of-00004.npz"
+    made = shard.stat().st_mtime_ns
+    whole = checkout.snakemake(f"{STORE}/manifest.json")
+    assert whole.returncode == 0, whole.stdout
+    assert whole.stdout.count("convert train/train-0000") == 3
+    assert shard.stat().st_mtime_ns == made
+    with np.load(shard) as arrays:  # as PyDTNN reads it
+        assert (arrays["x"].shape, arrays["x"].dtype) == ((16, 3, 227, 227), np.uint8)
+        assert (arrays["y"].shape, arrays["y"].dtype) == ((16, 1), np.int16)
+    manifest = json.loads((checkout.folder / STORE / "manifest.json").read_text())
+    assert {name: part["samples"] for name, part in manifest["splits"].items()} == {"train": 64, "test": 16}
+
+
+@pytest.mark.slow
+def test_imagenet_trains(checkout, shared_data):
+    imagenet(checkout, shared_data / "imagenet_tfrecord", normalize="standard", augment={"flip": 0.5})
+    run = checkout.snakemake()
+    assert run.returncode == 0, run.stdout
+    evaluation = json.loads((checkout.folder / "results/tiny/alone/seed-0/evaluation.json").read_text())
+    assert (evaluation["split"], evaluation["samples"]) == ("test", 16)
+
+
+def test_imagenet_of_full_size_is_planned_in_seconds(checkout, tmp_path):
+    source = tmp_path / "tfrecords"
+    source.mkdir()
+    for split, count in (("train", 1024), ("validation", 128)):
+        for index in range(count):
+            (source / f"{split}-{index:05d}-of-{count:05d}").touch()
+    imagenet(checkout, source)
+    start = os.times()
+    plan = checkout.snakemake(f"{STORE}/manifest.json", "--dry-run", "--quiet", "rules")
+    end = os.times()  # processor time: other tests may run beside this one
+    seconds = end.children_user + end.children_system - start.children_user - start.children_system
+    assert plan.returncode == 0, plan.stdout
+    assert "convert_shard       1152" in " ".join(plan.stdout.split("\n")) or "1152" in plan.stdout
+    assert seconds < 10
+
+
+def test_missing_tfrecords_are_named_before_anything_runs(checkout, tmp_path):
+    source = tmp_path / "tfrecords"
+    source.mkdir()
+    (source / "train-00000-of-00002").touch()
+    imagenet(checkout, source)
+    plan = checkout.snakemake("--dry-run")
+    assert plan.returncode != 0
+    assert "train-00001-of-00002" in plan.stdout
+    assert "Traceback" not in plan.stdout
+
+
+@pytest.mark.parametrize("partition", ["iid", "by_class"])
+def test_lists_of_hdf5_files_without_a_test_are_measured_on_what_was_held_back(checkout, tmp_path, partition):
+    rng = np.random.default_rng(1)
+    centres = rng.normal(size=(3, 6))
+    for number in range(3):
+        classes = rng.integers(0, 3, 40)
+        with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
+            file["features"] = (centres[classes] + 0.1 * rng.normal(size=(40, 6))).astype(np.float32)
+            file["labels"] = np.eye(3)[classes]
+    (tmp_path / "train.txt").write_text("part0.h5\npart1.h5\npart2.h5\n")
+    (checkout.folder / "mine.py").write_text(
+        "from torch import nn\ndef build(shape, classes):\n    return nn.Linear(*shape, classes)\n"
+    )
+    checkout.experiment(
+        data={
+            "dataset": "blobs",
+            "source": str(tmp_path),
+            "reader": {"name": "arrays", "train": "train.txt"},
+            "partition": {"name": partition},
+            "normalize": "standard",
+        },
+        model={"name": "mine.py:build"},
+        train={"epochs": 20, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
+        runs={"two": {"parallel": {"ranks": 2}}},
+    )
+    run = checkout.snakemake()
+    assert run.returncode == 0, run.stdout
+    job = checkout.folder / "results/tiny/two/seed-0"
+    evaluation = json.loads((job / "evaluation.json").read_text())
+    assert (evaluation["split"], evaluation["samples"]) == ("held back", 12)
+    assert evaluation["accuracy"] > 0.9
+    with np.load(job / "partition.npz") as saved:
+        everyone = np.concatenate([saved[name] for name in saved])
+    assert sorted(everyone) == list(range(120))
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("nnlo"), "data", "tiny.yaml"],
+        cwd=checkout.folder, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert "blobs" in shown.stdout
+
+
+TWO_INPUTS = """
+import torch
+from torch import nn
+
+
+class Two(nn.Module):
+    def __init__(self, shapes, classes):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(*shape, classes) for shape in shapes)
+
+    def forward(self, *inputs):
+        return sum(layer(each) for layer, each in zip(self.layers, inputs, strict=True))
+
+
+def build(shapes, classes):
+    return Two(shapes, classes)
+"""
+
+
+def test_a_group_of_inputs_reaches_a_model_of_several_inputs(checkout, tmp_path):
+    rng = np.random.default_rng(1)
+    centres, classes = rng.normal(size=(3, 5)), rng.integers(0, 3, 90)
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file["X/jets"] = (centres[classes] + 0.1 * rng.normal(size=(90, 5))).astype(np.float32)
+        file["X/muons"] = rng.normal(size=(90, 2))
+        file["Y"] = np.eye(3)[classes]
+    (checkout.folder / "mine.py").write_text(TWO_INPUTS)
+    reader = {"name": "arrays", "train": "all.h5", "test": "all.h5", "features": "X", "labels": "Y"}
+    checkout.experiment(
+        data={"dataset": "two", "source": str(tmp_path), "reader": reader},
+        model={"name": "mine.py:build"},
+        train={"epochs": 20, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
+        runs={"two": {"parallel": {"ranks": 2}}},
+    )
+    run = checkout.snakemake("results/tiny/two/seed-0/evaluation.json")
+    assert run.returncode == 0, run.stdout
+    evaluation = json.loads((checkout.folder / "results/tiny/two/seed-0/evaluation.json").read_text())
+    assert evaluation["accuracy"] > 0.9

@@ -1,0 +1,161 @@
+"""What Snakemake hears of a search: which files, when to ask again, and what each training needs."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.trial import FoldTask, Result, read_trials
+from nnlo_lib.workflow.plan import Plan
+from nnlo_lib.workflow.search_plan import SearchPlan
+from nnlo_lib.workflow.search_queue import TrialQueue
+
+SETTINGS = {
+    "name": "dag",
+    "seeds": [3, 4],
+    "resources": {"mem_mb": 700, "runtime": 9},
+    "parallel": {"ranks": 2},
+    "search": {
+        "space": {"parallel.ranks": [1, 2, 6]},
+        "method": {"name": "grid"},
+        "parallel": 2,
+        "folds": {"k": 2},
+    },
+}
+FOLDER = Path("results/dag/search")
+
+
+@pytest.fixture(autouse=True)
+def _somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def experiment(**search):
+    return Experiment.model_validate(SETTINGS | {"search": SETTINGS["search"] | search})
+
+
+class Snakemake:
+    """As much of it as an agenda sees."""
+
+    def __init__(self, **search):
+        self.executes, self.pretends = False, False
+        self.agenda = TrialQueue(experiment(**search), FOLDER, lambda: self.executes, lambda: self.pretends)
+
+    def ask(self):
+        assert not self.agenda.finished
+        return self.agenda.consume(None)
+
+
+def end(*leaves, loss=1.0):
+    for leaf in leaves:
+        Result(leaf, "finished", ({"epoch": 1, "val_loss": loss, "seconds": 1.0},)).write(FOLDER)
+
+
+def paths(*leaves):
+    return [str(leaf.result_path(FOLDER)) for leaf in leaves]
+
+
+def test_it_is_asked_once_for_each_news_and_ends_with_a_file_of_its_own():
+    snakemake, epochs = Snakemake(trials=2), experiment().train.epochs
+    first, second = [[FoldTask(trial, fold, epochs) for fold in (0, 1)] for trial in (0, 1)]
+    assert snakemake.ask() == []
+    assert not FOLDER.exists()
+    snakemake.executes = True
+    assert snakemake.ask() == paths(*first)
+    assert snakemake.agenda.finished, "nothing has come: Snakemake waits for its jobs"
+    end(first[1])
+    assert snakemake.ask() == paths(*first, second[0])
+    end(first[0], second[0])
+    assert snakemake.ask() == paths(*first, *second)
+    end(second[1])
+    assert snakemake.ask() == [*paths(*first, *second), str(FOLDER / "config.json")]
+    assert snakemake.agenda.finished
+
+
+def test_a_dry_run_decides_nothing_and_names_what_was_begun():
+    begun = Snakemake()
+    begun.executes = True
+    leaves = begun.ask()
+    files = [path.read_bytes() for path in sorted(FOLDER.rglob("*.json")) if "state" not in path.parts]
+    dry = Snakemake()
+    dry.executes = dry.pretends = True
+    assert dry.agenda.finished
+    assert dry.agenda.consume(None) == leaves
+    assert [
+        path.read_bytes() for path in sorted(FOLDER.rglob("*.json")) if "state" not in path.parts
+    ] == files
+
+
+def test_another_process_goes_on_with_what_was_begun_and_only_one_decides(capsys):
+    first, second = Snakemake(), Snakemake()
+    first.executes = second.executes = True
+    begun = first.ask()
+    with pytest.raises(SystemExit, match="2"):
+        _ = second.agenda.finished
+    assert "is being written by" in capsys.readouterr().err
+    second.executes = False
+    assert second.ask() == begun
+
+
+def test_it_has_ended_only_for_the_settings_it_ended_with():
+    snakemake = Snakemake(trials=1)
+    snakemake.executes = True
+    snakemake.ask()
+    assert not SearchPlan.of(experiment(trials=1), True).has_ended
+    end(*(decision.task for trial in read_trials(FOLDER) for decision in trial.decisions))
+    snakemake.ask()
+    (FOLDER / "ended.json").write_bytes((FOLDER / "config.json").read_bytes())
+    assert SearchPlan.of(experiment(trials=1), True).has_ended
+    assert not SearchPlan.of(experiment(trials=1), False).has_ended, "a job asks nothing"
+    assert not SearchPlan.of(experiment(trials=2), True).has_ended
+    FoldTask(0, 1, experiment().train.epochs).result_path(FOLDER).unlink()
+    assert not SearchPlan.of(experiment(trials=1), True).has_ended
+    with pytest.raises(UserError, match="other settings"):
+        SearchPlan.of(experiment(trials=1, space={"parallel.ranks": [1, 2]}), True)
+
+
+def test_each_trial_asks_for_what_its_own_run_needs():
+    wide = {"constant": 2, "when": {"parallel.ranks": [6]}}
+    search = {"parallel": 6, "space": {"parallel.ranks": [1, 2, 6], "resources.nodes": wide}}
+    snakemake = Snakemake(**search)
+    snakemake.executes = True
+    snakemake.ask()
+    needs = SearchPlan.of(experiment(**search), True).trial_resources
+    asked = []
+    for trial in read_trials(FOLDER):
+        wildcards = SimpleNamespace(trial=f"{trial.number:04d}", fold="1", epochs="5")
+        get = {name: wish for name, wish in needs.resources.items() if name not in ("mem_mb", "attempt")}
+        values = {name: wish(wildcards) for name, wish in get.items()}
+        assert values["runtime"] == 9
+        assert needs.resources["mem_mb"](wildcards, 1) == 700
+        ranks = trial.point["parallel.ranks"]
+        asked.append((ranks, values["tasks"], values["nodes"], needs.threads(wildcards)))
+    assert sorted(asked) == [(1, 1, 1, 1), (2, 2, 1, 2), (6, 6, 2, 6)]
+
+
+def test_the_best_is_not_known_before_its_configuration_is():
+    plan = SearchPlan.of(experiment(), True)
+    wildcards = SimpleNamespace(seed="3")
+    assert plan.retraining_resources.threads(wildcards) == 1
+    with pytest.raises(FileNotFoundError) as error:
+        plan.retraining_resources.resources["tasks"](wildcards)
+    assert error.value.filename == "results/dag/best/config.json", (
+        "by this name Snakemake tells that it must wait"
+    )
+
+
+def test_a_search_adds_its_best_to_the_named_runs_and_stands_for_them_where_there_are_none():
+    assert Plan.of(experiment()).folders == ["best/seed-3", "best/seed-4"]
+    named = Experiment.model_validate(SETTINGS | {"runs": {"a": {}}})
+    assert Plan.of(named).folders == ["a/seed-3", "a/seed-4", "best/seed-3", "best/seed-4"]
+    with pytest.raises(ValueError, match="name of a folder of the search"):
+        Experiment.model_validate(SETTINGS | {"runs": {"best": {}}})
+
+
+def test_every_file_that_some_trial_reads_its_model_from_is_an_input():
+    assert SearchPlan.of(experiment(), True).model_files == []
+    space = {"model.weights": ["a.safetensors", "b.pt"], "model.name": {"constant": "net.json"}}
+    plan = SearchPlan.of(experiment(space=space), True)
+    assert plan.model_files == ["a.safetensors", "b.pt", "net.json"]
