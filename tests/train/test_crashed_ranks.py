@@ -1,9 +1,11 @@
 """Every algorithm on real ranks, of which one dies or is told to stop, again and again, ends as if nothing had been."""
 
 import random
+import sys
 from dataclasses import replace
 
 import pytest
+from helpers import fork_server
 from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, manifest, rows
 from train.test_crash_matrix import check_uses, job
 
@@ -19,6 +21,12 @@ SHARE = 10  # the part of a run in which a fault strikes
 STATUS = {"kill": {1}, "truncate": {1}, "bitflip": {1}, "term": {75, 0}, "term_all": {75, 0}}
 RANKS = {"average": 4, "adpsgd": 4}  # groups of two; a cycle with two colours; three ranks else
 LAST = {case.partition(",")[0]: case for case in SYNCHRONOUS}  # case of each algorithm
+
+
+@pytest.fixture(autouse=True)
+def forked_ranks(monkeypatch):
+    """Fork the ranks from a process that has imported everything: most of an attempt would be imports."""
+    monkeypatch.setattr(sys, "executable", str(fork_server.programs() / "python"))
 
 
 def real(folder, manifest, case, settings):
