@@ -56,6 +56,7 @@ def test_a_reader_is_the_module_of_its_name(config):
     assert callable(load_implementation(f"nnlo_lib.data.readers.{name}:read"))
 
 
+@pytest.mark.processes
 def test_settings_are_read_without_their_implementations():
     code = "import sys, nnlo_lib.config; print({'torch', 'sklearn', 'scipy'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -4,6 +4,8 @@ import pytest
 
 from nnlo_lib.core.batch_system import BatchJob
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def answers(tmp_path, monkeypatch):

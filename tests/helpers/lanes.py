@@ -10,6 +10,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from nnlo_lib.core.version import code_version
+
 STARTS = {"mpi", "processes", "snakemake", "slurm", "browser"}  # marks of tests that start processes
 UNHURRIED = STARTS | {"slow"}  # marks of tests that have STARTS_TIMEOUT_S
 FIXTURES = {"slurm": "slurm", "browser": "browser", "checkout": "snakemake"}
@@ -57,8 +59,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turn the guard on."""
-    GUARD.on = config.getoption("--no-starts")
+    """Turn the guard on, once git has told which nnlo this is: every training writes that."""
+    if config.getoption("--no-starts"):
+        code_version()
+        GUARD.on = True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -64,7 +64,12 @@ class Workflow:
         """Convert the data and train without LSF."""
         command = [BIN / "nnlo", "run", "lsf.yaml", "--run", "undisturbed"]
         done = subprocess.run(
-            command, cwd=self.checkout.folder, env=self.lsf.environment, check=False, capture_output=True, text=True
+            command,
+            cwd=self.checkout.folder,
+            env=self.lsf.environment,
+            check=False,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -172,7 +172,7 @@ def test_several_inputs_and_targets_that_are_no_classes(tmp_path, monkeypatch):
     assert np.array_equal(labels, targets[[6, 0, 4]])
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.processes)])
 def test_what_is_left_out_is_said_and_counted(tmp_path, monkeypatch, capfd, processes):
     pixels = np.zeros((2, 1, 8, 8), np.uint8)
     blocks = [
