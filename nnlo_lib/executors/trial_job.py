@@ -12,7 +12,7 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS, TRANSIENT_REASONS
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.launch.attempt import LaunchOptions, run_attempt_and_requeue
+from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, read_result, read_trial
 from nnlo_lib.search.study.trial_run import trial_run
 from nnlo_lib.state import attempts
@@ -29,7 +29,7 @@ def train_fold_task(
     folder: Path,
     leaf: FoldTask,
     wishes: LaunchOptions,
-    attempted: Attempted = run_attempt_and_requeue,
+    attempted: Attempted = train_task,
 ) -> int:
     """Train until the leaf is done; return 0 with its result on disk, 75 saved and stopped, 1 try again, 2 the disk.
 

@@ -1,6 +1,6 @@
 """One attempt at a training, from start to end: lease, retry policy, ranks, record, requeue.
 
-train_task -> run_attempt_and_requeue -> run_attempt -> launcher.launch_ranks, which starts the ranks.
+train_task -> run_attempt -> launcher.launch_ranks, which starts the ranks.
 """
 
 import logging
@@ -58,12 +58,7 @@ class JobContext:
     signals: SignalSource
 
 
-def train_task(task: Task, options: LaunchOptions) -> int:
-    """Run the task; return 0 finished, 75 saved and stopped, 2 the user's mistake, 1 failed. Raises UserError, too."""
-    return run_attempt_and_requeue(task, options).exit_status
-
-
-def run_attempt_and_requeue(task: Task, options: LaunchOptions) -> AttemptOutcome:
+def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     """Run the task, log how it ended, and have the batch system start it again if it can go on. Raises UserError."""
     signals, job = SignalRecorder(), BatchJob.current()
     outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))

@@ -1,23 +1,21 @@
 """The training loop: one, generic, for every algorithm and transport."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.algorithms.factory import build_algorithm as build_algorithm
 from nnlo_lib.checkpoint.checkpointer import Checkpointer
-from nnlo_lib.core.errors import CheckpointNotSavedError, UserError
+from nnlo_lib.core.errors import CheckpointNotSavedError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.version import code_version
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.state.step_marker import StepMarker
+from nnlo_lib.train.algorithm_hooks import AlgorithmHooks
 from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.best_weights import BestWeights
-from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
-from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
+from nnlo_lib.train.evaluation.evaluator import Evaluator, check_watched_metrics
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.evaluation.validation import Validation
 from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.progress_bar import ProgressBar
@@ -53,10 +51,9 @@ class Trainer:
         self.best_weights = BestWeights(run.train.restore_best)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
-        self._check_watched_metrics()
-        self.validation = Validation(
-            context.data, context.preprocessor, context.problem, comm, self.recorder.nodes
-        )
+        self._call = AlgorithmHooks(context.replica, self.callbacks)
+        check_watched_metrics(task, len(context.data.validation_set[1]))
+        self._evaluator = Evaluator(context, self.state, self.recorder, self.lr_schedule, self.callbacks)
 
     @property
     def position(self) -> RunPosition:
@@ -91,7 +88,7 @@ class Trainer:
         self._resume()
         position, comm = self.position, self.context.comm
         if self.context.task.run.train.evaluate_before and not position.steps and not position.restarts:
-            self._validate()
+            self._evaluator.validate()
         while not self._has_ended:
             self._train()
             wishes = comm.gather([self.stop(), self._saver.is_due_after_pause()])
@@ -146,24 +143,19 @@ class Trainer:
         context.batch_source.start_at(position.index)
         with context.phase_timer.training():
             self._train_epoch() if context.is_worker else self._serve()
-            self._call_algorithm(self.algorithm.quiesce)
+            self._call(self.algorithm.quiesce)
         failpoint("training.pause")
         position.index = context.batch_source.synced_index(position.index)
         is_complete = position.index == context.loader.steps_per_epoch or not context.is_worker
         if all(context.comm.gather(is_complete)):
-            self._end_epoch()
-        elif any(context.comm.gather(self._validation_is_due)):
-            self._validate()
+            self._evaluator.end_epoch()
+        elif any(context.comm.gather(self._evaluator.is_due())):
+            self._evaluator.validate()
             if position.over:
-                self._end_epoch(cut=True)
+                self._evaluator.end_epoch(cut=True)
 
     def _should_pause(self) -> bool:
         return self.stop() or self._saver.is_due()
-
-    @property
-    def _validation_is_due(self) -> bool:
-        every, position = self.context.task.run.train.validate_every, self.position
-        return every is not None and position.steps // every > position.validated_at // every
 
     def _stopped(self) -> bool:
         position = self.position
@@ -193,7 +185,7 @@ class Trainer:
             while batch is not None:
                 batch = self._observed_step(batch, batches)
                 progress.show(position.index, self.state.metric_sums)
-                if self._validation_is_due or (
+                if self._evaluator.is_due() or (
                     self.algorithm.should_stop(self._should_pause()) and context.batch_source.stop_early()
                 ):
                     break
@@ -210,9 +202,9 @@ class Trainer:
         """Learn from `batch` and return the next one, made ready while a gradient may be on its way."""
         context, position, replica = self.context, self.position, self.context.replica
         share = SampleShare(batch.count, batch.global_count)
-        self._call_algorithm(self.algorithm.on_batch, share)
+        self._call(self.algorithm.on_batch, share)
         measured = self._gradient(batch)
-        self._call_algorithm(self.algorithm.on_gradient, share)
+        self._call(self.algorithm.on_gradient, share)
         following = next(batches, None)
         if measured is not None:
             self.state.metric_sums += measured()
@@ -221,7 +213,7 @@ class Trainer:
             replica.lr = self._learning_rate()
             if moves:
                 replica.step()
-        self._call_algorithm(self.algorithm.on_parameters)
+        self._call(self.algorithm.on_parameters)
         position.index = batch.index + 1
         position.steps += 1
         self.recorder.sample_counts.mark(batch.ids)
@@ -238,117 +230,8 @@ class Trainer:
             callback.on_gradient_begin()
         return context.gradients(batch, seed, self._where_of(batch), step)
 
-    def _call_algorithm(self, hook: Callable[..., None], *share: SampleShare) -> None:
-        """Call a hook of the algorithm, which callbacks may time."""
-        for callback in self.callbacks:
-            callback.on_hook_begin(hook.__name__)
-        hook(self.context.replica, *share)
-        for callback in reversed(self.callbacks):
-            callback.on_hook_end(hook.__name__)
-
     def _where_of(self, batch: Batch) -> str:
         return f"in epoch {self.position.epoch + 1}, step {batch.index + 1}, on rank {self.context.comm.rank}"
 
     def _learning_rate(self) -> float:
         return self.lr_schedule(self.state.schedule_step, self.context.loader.steps_per_epoch)
-
-    def _check_watched_metrics(self) -> None:
-        """Raise UserError if something that is never measured is to decide."""
-        if not len(self.context.data.validation_set[1]):
-            for key, metric in self.context.task.run.train.watched.items():
-                if metric.startswith("val_"):
-                    raise UserError(
-                        f"train.{key} watches {metric}, but no sample validates; set data.validation"
-                    )
-
-    def _validate(self) -> None:
-        """Measure within an epoch; the row goes to a table of its own."""
-        timer = self.context.phase_timer
-        with timer.training():
-            self._call_algorithm(self.algorithm.before_evaluation)
-        with timer.phase("evaluate"):
-            measured = self._validation_metrics()
-        step = self._global_step()
-        row = {"epoch": self.position.epoch, "step": step, "seconds": round(timer.training_seconds, 6)}
-        if self.context.comm.rank == 0:
-            self.recorder.record_validation(row, measured)
-            for callback in self.callbacks:
-                callback.on_validation_recorded()
-        self._update_best_and_stopping(step)
-        self._call_algorithm(self.algorithm.after_evaluation)
-
-    def _update_best_and_stopping(self, step: int) -> None:
-        """Agree on whether the validation at `step` is the best one, and whether it ends the training."""
-        context, position, train = self.context, self.position, self.context.task.run.train
-        position.validated_at = position.steps
-        if train.early_stopping or train.target or train.restore_best:
-            rows = self.recorder.validation_rows
-            over = reason_to_stop(train, rows) if step else ""  # an epoch at least is trained
-            best, over = context.comm.gather([self.best_weights.is_improvement(rows), over])[0]
-            if best:
-                self.best_weights.snapshot(context.replica, step, self.algorithm.weight)
-            position.over = position.over or over
-
-    def _end_epoch(self, cut: bool = False) -> None:
-        """Agree on what to measure, measure it and write the epoch's row of the history."""
-        context, position = self.context, self.position
-        with context.phase_timer.training():
-            self._call_algorithm(self.algorithm.before_evaluation)
-        measured = self._epoch_metrics()
-        self.recorder.close_epoch_ledger(position.epoch, cut)
-        measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
-        step = self._global_step()
-        if context.is_lr_scheduled:
-            last = step - position.shift - 1
-            context.replica.lr = self.lr_schedule(last, context.loader.steps_per_epoch)
-        self.state.end_epoch()
-        if context.comm.rank == 0:
-            self.recorder.record_epoch(self._row() | {"step": step}, measured)
-            for callback in self.callbacks:
-                callback.on_epoch_recorded()
-        self._update_best_and_stopping(step)
-        self.lr_schedule.update_plateau(context.comm, self.recorder.history.rows)
-        self._call_algorithm(self.algorithm.after_evaluation)
-        failpoint("training.epoch")
-        for callback in self.callbacks:
-            callback.on_epoch_end()
-
-    def _epoch_metrics(self) -> dict[str, float]:
-        """Return what the epoch's batches and its validation came to, the same on all ranks."""
-        context, sums = self.context, self.state.metric_sums
-        context.comm.allreduce(sums, "metrics")
-        measured = {f"train_{name}": value for name, value in context.problem.means(sums).items()}
-        self.position.samples += int(sums[0])
-        with context.phase_timer.phase("evaluate"):
-            failpoint("training.evaluate")
-            return (
-                measured
-                | self._validation_metrics()
-                | check_invariant_and_consensus(self.algorithm, context.replica, self.position.where)
-            )
-
-    def _bytes_of_training(self) -> int:
-        counts = self.context.phase_timer.traffic()["bytes"]
-        return sum(count for purpose, count in counts.items() if purpose not in ("metrics", "telemetry"))
-
-    def _validation_metrics(self) -> dict[str, float]:
-        context = self.context
-        if self.algorithm.replicas_differ:
-            done = self.position.index / context.loader.steps_per_epoch
-            epochs = self.position.epoch + (done if done % 1 else int(done))
-            return self.validation.measure_each_model(context.replica, epochs, context.stack)
-        return self.validation.measure_shared_model(context.replica)
-
-    def _row(self) -> dict[str, Any]:
-        return {
-            "epoch": self.position.epoch,
-            "step": self.state.run_step,
-            "samples": self.position.samples,
-            "seconds": round(self.context.phase_timer.training_seconds, 6),
-            "learning_rate": self.context.replica.lr,
-        }
-
-    def _global_step(self) -> int:
-        """Return the furthest step of any rank; servers count none."""
-        steps: list[int] = self.context.comm.gather(self.state.run_step)
-        return max(steps)

@@ -22,7 +22,7 @@ def run_single_training(experiment: Experiment, name: str, seed: int, fold: int 
     task = prepare_task(experiment, name, seed, fold)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))
-    status = train_task(task, LaunchOptions(launcher))
+    status = train_task(task, LaunchOptions(launcher)).exit_status
     if status == 0:
         _evaluate(task)
     return status

@@ -87,6 +87,9 @@ class Training:
 
 
 def merged(base: dict, changes: dict) -> dict:
+    """Merge settings; those of another name replace what was there."""
+    if changes.get("name", base.get("name")) != base.get("name"):
+        return changes
     both = {
         key: merged(base[key], changes[key])
         for key in base.keys() & changes.keys()

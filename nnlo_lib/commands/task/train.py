@@ -41,6 +41,5 @@ def run(options: argparse.Namespace) -> int:
         settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
         settings["folds"], options.manifest, options.folder,
     )  # fmt: skip
-    return train_task(
-        task, LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
-    )
+    how = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
+    return train_task(task, how).exit_status

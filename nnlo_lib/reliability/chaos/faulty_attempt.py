@@ -40,4 +40,4 @@ def _train(task: Task, launcher: str, faults: Sequence[InjectedFault]) -> None:
         for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
             os.dup2(file.fileno(), stream)
     os.environ[FAULTS_ENV_VAR] = FaultPlan(task.folder, os.getpid(), list(faults)).json_text
-    sys.exit(exit_on_user_error(lambda: train_task(task, LaunchOptions(launcher)))())
+    sys.exit(exit_on_user_error(lambda: train_task(task, LaunchOptions(launcher)).exit_status)())

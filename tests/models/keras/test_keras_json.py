@@ -241,10 +241,10 @@ def test_it_trains_and_resumes_to_the_bit(tmp_path):
 
 
 REAL = {
-    "mnist_keras2": ({"dataset": "mnist"}, "mnist", 600_810, 0.8),
+    "mnist_keras2": ({"dataset": "mnist"}, "mnist", 600_810, 1.0),
     "cifar10_keras2": (
         {"dataset": "cifar10-small", "reader": {"name": "cifar"}},
-        "cifar10/cifar-10-binary.tar.gz", 1_916_266, 0.2,
+        "cifar10/cifar-10-binary.tar.gz", 1_916_266, 2.2,
     ),
 }  # fmt: skip
 
@@ -252,11 +252,11 @@ REAL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("file", REAL)
 def test_nnlo_s_networks_learn_real_images(shared_data, tmp_path, file):
-    data, source, parameters, accuracy = REAL[file]
+    data, source, parameters, loss = REAL[file]
     run = training(
         tmp_path, model={"name": str(FILES / f"{file}.json")}, data=data | {"source": str(shared_data / source)},
-        train={"epochs": 1, "steps_per_epoch": 100},
+        train={"epochs": 1, "steps_per_epoch": 100, "optimizer": {"name": "adam", "lr": 0.001}},
     )  # fmt: skip
     run.finish()
     assert json.loads((run.job / "summary.json").read_text())["model"]["parameters"] == parameters
-    assert run.rows[0]["val_accuracy"] > accuracy  # chance is 0.1
+    assert run.rows[0]["val_loss"] < loss  # chance is 2.3

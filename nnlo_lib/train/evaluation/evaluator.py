@@ -1,0 +1,146 @@
+"""Evaluation during a training: at the end of each epoch and, if asked for, within epochs."""
+
+from typing import Any
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.failpoints import failpoint
+from nnlo_lib.train.algorithm_hooks import AlgorithmHooks
+from nnlo_lib.train.callback import Callbacks
+from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
+from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
+from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.evaluation.validation import Validation
+from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.task import Task
+from nnlo_lib.train.training_state import TrainingState
+
+UNCOUNTED_TRAFFIC = ("metrics", "telemetry")  # purposes whose bytes are not the training's
+
+
+class Evaluator:
+    """Measures metrics, records them, and lets them decide on the best weights and the end of the training.
+
+    Every method is collective: all ranks call it.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        state: TrainingState,
+        recorder: Recorder,
+        lr_schedule: LearningRateSchedule,
+        callbacks: Callbacks,
+    ) -> None:
+        self._context, self._state, self._recorder = context, state, recorder
+        self._lr_schedule, self._callbacks = lr_schedule, callbacks
+        self._call = AlgorithmHooks(context.replica, callbacks)
+        self._validation = Validation(
+            context.data, context.preprocessor, context.problem, context.comm, recorder.nodes
+        )
+
+    def is_due(self) -> bool:
+        """Tell whether train.validate_every asks for a validation within the epoch."""
+        every, position = self._context.task.run.train.validate_every, self._state.position
+        return every is not None and position.steps // every > position.validated_at // every
+
+    def validate(self) -> None:
+        """Measure within an epoch; the row goes to a table of its own."""
+        timer, algorithm = self._context.phase_timer, self._state.algorithm
+        with timer.training():
+            self._call(algorithm.before_evaluation)
+        with timer.phase("evaluate"):
+            measured = self._validation_metrics()
+        step, epoch = self._global_step(), self._state.position.epoch
+        if self._context.comm.rank == 0:
+            row = {"epoch": epoch, "step": step, "seconds": round(timer.training_seconds, 6)}
+            self._recorder.record_validation(row, measured)
+            for callback in self._callbacks:
+                callback.on_validation_recorded()
+        self._update_best_and_stopping(step)
+        self._call(algorithm.after_evaluation)
+
+    def end_epoch(self, cut: bool = False) -> None:
+        """Agree on what to measure, measure it and write the epoch's row of the history. cut: the epoch is not whole."""
+        context, state = self._context, self._state
+        with context.phase_timer.training():
+            self._call(state.algorithm.before_evaluation)
+        measured = self._epoch_metrics()
+        self._recorder.close_epoch_ledger(state.position.epoch, cut)
+        measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
+        step = self._global_step()
+        if context.is_lr_scheduled:
+            last = step - state.position.shift - 1
+            context.replica.lr = self._lr_schedule(last, context.loader.steps_per_epoch)
+        state.end_epoch()
+        if context.comm.rank == 0:
+            self._recorder.record_epoch(self._row() | {"step": step}, measured)
+            for callback in self._callbacks:
+                callback.on_epoch_recorded()
+        self._update_best_and_stopping(step)
+        self._lr_schedule.update_plateau(context.comm, self._recorder.history.rows)
+        self._call(state.algorithm.after_evaluation)
+        failpoint("training.epoch")
+        for callback in self._callbacks:
+            callback.on_epoch_end()
+
+    def _update_best_and_stopping(self, step: int) -> None:
+        """Agree on whether the validation at `step` is the best one, and whether it ends the training."""
+        context, state, train = self._context, self._state, self._context.task.run.train
+        state.position.validated_at = state.position.steps
+        if train.early_stopping or train.target or train.restore_best:
+            rows = self._recorder.validation_rows
+            over = reason_to_stop(train, rows) if step else ""  # an epoch at least is trained
+            best, over = context.comm.gather([state.best_weights.is_improvement(rows), over])[0]
+            if best:
+                state.best_weights.snapshot(context.replica, step, state.algorithm.weight)
+            state.position.over = state.position.over or over
+
+    def _epoch_metrics(self) -> dict[str, float]:
+        """Return what the epoch's batches and its validation came to, the same on all ranks."""
+        context, state = self._context, self._state
+        context.comm.allreduce(state.metric_sums, "metrics")
+        measured = {
+            f"train_{name}": value for name, value in context.problem.means(state.metric_sums).items()
+        }
+        state.position.samples += int(state.metric_sums[0])
+        with context.phase_timer.phase("evaluate"):
+            failpoint("training.evaluate")
+            return (
+                measured
+                | self._validation_metrics()
+                | check_invariant_and_consensus(state.algorithm, context.replica, state.position.where)
+            )
+
+    def _validation_metrics(self) -> dict[str, float]:
+        context, position = self._context, self._state.position
+        if self._state.algorithm.replicas_differ:
+            done = position.index / context.loader.steps_per_epoch
+            epochs = position.epoch + (done if done % 1 else int(done))
+            return self._validation.measure_each_model(context.replica, epochs, context.stack)
+        return self._validation.measure_shared_model(context.replica)
+
+    def _bytes_of_training(self) -> int:
+        counts = self._context.phase_timer.traffic()["bytes"]
+        return sum(count for purpose, count in counts.items() if purpose not in UNCOUNTED_TRAFFIC)
+
+    def _row(self) -> dict[str, Any]:
+        return {
+            "epoch": self._state.position.epoch,
+            "step": self._state.run_step,
+            "samples": self._state.position.samples,
+            "seconds": round(self._context.phase_timer.training_seconds, 6),
+            "learning_rate": self._context.replica.lr,
+        }
+
+    def _global_step(self) -> int:
+        """Return the furthest step of any rank; servers count none."""
+        steps: list[int] = self._context.comm.gather(self._state.run_step)
+        return max(steps)
+
+
+def check_watched_metrics(task: Task, samples: int) -> None:
+    """Raise UserError if a metric that is never measured is to decide. samples: that validate."""
+    for key, metric in task.run.train.watched.items():
+        if metric.startswith("val_") and not samples:
+            raise UserError(f"train.{key} watches {metric}, but no sample validates; set data.validation")
