@@ -133,6 +133,7 @@ def test_relays_make_up_for_what_they_leave_out(kind):
     assert root[0]["pushes"] == 2 * STEPS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("masters", "group"), [(1, 1), (3, 1), (1, 2), (3, 2)])
 @KINDS
 def test_a_checkpoint_of_downpour_holds_the_errors(kind, masters, group):

@@ -383,6 +383,7 @@ def _load_anything(path, text):
         return str(error)
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(path=st.sampled_from([*_paths(yaml.safe_load(VALID))]), word=WORDS, value=VALUES | st.none())
 @example(path=("runs", "a"), word="name", value="x")

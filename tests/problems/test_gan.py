@@ -142,6 +142,7 @@ def test_measuring_is_the_same_each_time_and_adds_up():
     assert problem.means(torch.zeros(5, dtype=torch.float64)) == {}
 
 
+@pytest.mark.long
 def test_showers_for_given_energies():
     """NNLO's GAN: noise times energy; energy and sum of cells count by their relative errors, in both losses."""
     module = model("calorimeter_gan", {"dropout": 0.0}, (1, 25, 25, 25), 0, seed=1)

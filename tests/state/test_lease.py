@@ -61,6 +61,7 @@ def test_a_live_owner_is_respected_by_those_who_cannot_wait(tmp_path):
     own.release()
 
 
+@pytest.mark.long
 def test_a_job_waits_until_it_may_no_longer_or_the_owner_leaves(tmp_path):
     own, other = lease(tmp_path), lease(tmp_path)
     own.acquire(False, never)
@@ -90,6 +91,7 @@ def test_a_process_with_a_dead_ones_number_is_not_that_one(tmp_path):
     own.release()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [-1e6, 1e6], ids=["its clock is behind", "its clock is ahead"])
 def test_silence_is_measured_by_ones_own_clock(tmp_path, ahead):
     gone = claim_of(tmp_path)

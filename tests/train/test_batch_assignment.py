@@ -39,6 +39,7 @@ def summary(folder, manifest, algorithm, dealing):
     return json.loads((folder / "summary.json").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ASYNCHRONOUS)
 def test_the_fast_do_the_work_of_the_slow(tmp_path, manifest, algorithm):
     static, dynamic = (

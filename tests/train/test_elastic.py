@@ -65,6 +65,7 @@ def test_every_elastic_algorithm_is_here():
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ELASTIC)
 def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case):
     name = case.partition(",")[0]
@@ -120,6 +121,7 @@ def alone(job, cuts):
     return model.state_dict()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gosgd", "dsgd", "gem"])
 def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
     assert not train_simulated(task(tmp_path, manifest, 4, name), StopAfter(9))

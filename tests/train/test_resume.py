@@ -20,6 +20,7 @@ from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
 __all__ = ["manifest"]
+COMPUTE = ["exact", pytest.param("batched", marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +37,7 @@ def test_no_algorithm_is_left_out():
     assert names == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("compute", ["exact", "batched"])
+@pytest.mark.parametrize("compute", COMPUTE)
 @pytest.mark.parametrize("case", SYNCHRONOUS)
 def test_a_synchronous_training_resumes_to_the_same_bits(tmp_path, manifest, case, compute):
     settings = SYNCHRONOUS[case]
@@ -53,7 +54,7 @@ def test_a_synchronous_training_resumes_to_the_same_bits(tmp_path, manifest, cas
     check_ledger(parts)
 
 
-@pytest.mark.parametrize("compute", ["exact", "batched"])
+@pytest.mark.parametrize("compute", COMPUTE)
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
 def test_an_asynchronous_training_resumes_without_loss(tmp_path, manifest, case, compute):
     job = task(tmp_path / "parts", manifest, case, ASYNCHRONOUS[case], compute=compute, **UNEQUAL)

@@ -88,6 +88,7 @@ def test_a_dry_run_decides_nothing_and_names_what_was_begun():
     ] == files
 
 
+@pytest.mark.long
 def test_another_process_goes_on_with_what_was_begun_and_only_one_decides(capsys):
     first, second = Snakemake(), Snakemake()
     first.executes = second.executes = True

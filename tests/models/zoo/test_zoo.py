@@ -59,6 +59,7 @@ def on_meta(name, sample, **arguments):
         return build_model(name, arguments, shape, classes, seed=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "sample", "parameters"),
     [
@@ -141,6 +142,7 @@ def test_scores_and_gradients(name, sample, arguments):
     assert sum(moved) > 0.8 * len(moved)  # a convolution's bias before normalization has none
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "sample", "arguments"), CHEAP)
 def test_many_replicas_as_one(name, sample, arguments):
     """What the simulator makes of a model: two nodes in one pass, layer by layer."""

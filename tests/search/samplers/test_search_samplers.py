@@ -185,6 +185,7 @@ def spread(points: list[SearchPoint]) -> float:
     return float(distances.min(axis=1).mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_a_proposal_after_500_trials_takes_a_moment(name: str) -> None:
     search = searching(name, MIXED, trials=1000)

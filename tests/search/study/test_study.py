@@ -40,6 +40,7 @@ def unlucky(leaf: FoldTask) -> bool:
     return leaf.trial % 5 == 2 and leaf.epochs > 1 and leaf.fold == 0
 
 
+@pytest.mark.long
 @every_kind
 def test_order_fixed_makes_equal_searches_whatever_the_durations(
     fidelity: Any, folds: Any, tmp_path: Path
@@ -52,6 +53,7 @@ def test_order_fixed_makes_equal_searches_whatever_the_durations(
     assert trial_files(tmp_path / "0") == trial_files(tmp_path / "1") == trial_files(tmp_path / "2")
 
 
+@pytest.mark.long
 @every_kind
 def test_a_search_killed_20_times_ends_with_the_trials_of_the_undisturbed_one(
     fidelity: Any, folds: Any, tmp_path: Path

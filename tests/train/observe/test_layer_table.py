@@ -19,6 +19,7 @@ def images(channels: int, side: int) -> tuple[torch.Tensor, ...]:
     return (torch.zeros(1, channels, side, side),)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_forward_passes_cost_what_is_published(name):
     with torch.device("meta"):  # weights without numbers: nothing is drawn

@@ -105,12 +105,14 @@ def test_every_step_of_every_rank_is_told(observed):
         assert sum(each["name"] == "all-reduce" for each in found) >= 0.9 * steps
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("run", ["observed", "served"])
 def test_spans_nest(run, request):
     top = outermost(spans(request.getfixturevalue(run).job))
     assert {"train", "evaluate", "checkpoint"} <= {each["name"] for each in top}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("run", ["observed", "served"])
 def test_sums_agree_with_the_stopwatch(run, request):
     run = request.getfixturevalue(run)

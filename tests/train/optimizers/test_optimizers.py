@@ -263,6 +263,7 @@ def settings(name, rule):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "rule"), EVERY)
 def test_every_rule_goes_with_every_algorithm(tmp_path, manifest, name, rule):
     whole, parts = (

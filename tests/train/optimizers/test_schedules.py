@@ -336,6 +336,7 @@ TRAININGS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_plateau_survives_interruptions_to_the_bit(tmp_path, manifest, name):
     train = {"schedule": PLATEAU, "warm_up": WARM, "scale_lr": "sqrt"}

@@ -29,6 +29,7 @@ def in_numbers(kind, case, settings):
     return settings | {"train": settings.get("train", {}) | {"precision": kind}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ONCE)
 def test_all_that_a_rank_keeps_is_double(tmp_path, manifest, case):
     settings = in_numbers("float64", case, (SYNCHRONOUS | ASYNCHRONOUS)[case])
@@ -162,6 +163,7 @@ HALF = {"allreduce": {}, "allreduce, buckets": SYNCHRONOUS["allreduce, buckets"]
         "average, groups": SYNCHRONOUS["average, groups"], "dsgd": {}, "easgd, synchronous": SYNCHRONOUS["easgd, synchronous"]}  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", HALF)
 def test_skipped_steps_resume_to_the_same_bits(tmp_path, manifest, case, monkeypatch):
     """Scales begin so high that steps overflow, and grow so fast that they go on to."""

@@ -64,6 +64,7 @@ def manifest(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", RUNS)
 def test_batched_equals_exact(tmp_path, manifest, case):
     algorithm, model, data = RUNS[case]

@@ -29,6 +29,7 @@ def plain(shape, classes):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", SETTINGS)
 def test_it_resumes_to_the_same_bits(tmp_path, manifest, case):
     settings = SETTINGS[case] | {"parallel": {"ranks": 3, "sync_batch_norm": True}}
