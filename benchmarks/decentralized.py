@@ -25,7 +25,7 @@ from nnlo_lib.models.zoo.dinno import conv
 from nnlo_lib.train import trainer as training
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
-from nnlo_lib.train.process import tune_malloc_and_timers
+from nnlo_lib.train.process_tuning import tune_malloc_and_timers
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 

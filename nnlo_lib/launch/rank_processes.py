@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 
 KILL_TIMEOUT_S = 2  # seconds until a killed process is gone
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 
 UNKNOWN = "1970-01-01T00:00:00+00:00"
 

@@ -14,7 +14,7 @@ from nnlo_lib.train.fault_injection import arm_fault_injection
 from nnlo_lib.train.observe.attach import attach_observers
 from nnlo_lib.train.observe.model_summary import summarize_model
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.process import exit_process, tune_malloc_and_timers
+from nnlo_lib.train.process_tuning import exit_process, tune_malloc_and_timers
 from nnlo_lib.train.publish import publish_training
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped

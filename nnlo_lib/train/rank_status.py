@@ -21,7 +21,7 @@ from nnlo_lib.core.errors import (
 )
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)

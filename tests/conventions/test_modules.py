@@ -27,7 +27,6 @@ SAME_CONCEPT = {
     "gan": "the networks, the problem, and the rules of their settings",
     "gan_samples": "train/ draws the picture, report/ shows it",
     "precision": "the rules of the setting, and what a replica does with it",
-    "process": "core/ identifies processes, train/ sets up and ends the one of a rank; opaque names, to be merged",
     "rank": "entry points of `python -m`: a rank of a training, a rank of an MPI pool",
     "space": "the settings of a search space, and the space",
     "topology": "the settings of a topology, and the topology",

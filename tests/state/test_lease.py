@@ -12,7 +12,7 @@ import pytest
 from helpers.training_process import wait
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.lease_owner import LeaseOwner
 

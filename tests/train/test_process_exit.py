@@ -11,7 +11,7 @@ RANKS = """
 import os, select, sys
 from pathlib import Path
 from mpi4py import MPI
-from nnlo_lib.train.process import exit_process
+from nnlo_lib.train.process_tuning import exit_process
 
 rank = MPI.COMM_WORLD.Get_rank()
 first = os.pidfd_open(MPI.COMM_WORLD.bcast(os.getpid()))

@@ -32,7 +32,7 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.models.factory import module_from_function
 from nnlo_lib.train.observe.attach import attach_observers
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.process import tune_malloc_and_timers
+from nnlo_lib.train.process_tuning import tune_malloc_and_timers
 from nnlo_lib.train.publish import publish_training
 from nnlo_lib.train.rank import reduction_mode
 from nnlo_lib.train.rank_context import RankContext

@@ -17,7 +17,7 @@ from nnlo_lib.config.paths import SearchPaths, SearchStatePaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.executors.mpi_pool.failure_log import FailureLog, NoGroupLeftError
 from nnlo_lib.executors.mpi_pool.protocol import NO_GROUP_STATUS
 from nnlo_lib.launch.launcher import die_with_parent, rank_environment, relay_output

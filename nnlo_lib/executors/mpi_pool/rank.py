@@ -29,7 +29,7 @@ from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.storage import load_study, read_config
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
-from nnlo_lib.train.process import exit_process
+from nnlo_lib.train.process_tuning import exit_process
 from nnlo_lib.train.rank_status import register_rank
 
 logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # as `python -m` it is __main__
@@ -88,7 +88,7 @@ def _train(world: PoolWorld, folder: Path, wish: PoolStopFlag, limit: TimeLimit)
         run_group_leader,
         run_group_member,
     )
-    from nnlo_lib.train.process import tune_malloc_and_timers
+    from nnlo_lib.train.process_tuning import tune_malloc_and_timers
     from nnlo_lib.train.task import Task
 
     tune_malloc_and_timers()

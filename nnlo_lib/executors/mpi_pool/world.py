@@ -8,7 +8,7 @@ from typing import TypeVar
 from mpi4py import MPI
 
 from nnlo_lib.comm.communicator import PeerLostError
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.executors.mpi_pool.protocol import Messenger
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.search.study.trial import FoldTask
 
 

@@ -14,7 +14,7 @@ from submitit import AutoExecutor
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
-from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.submitit.job_record import JobRecord
 from nnlo_lib.search.study.trial import FoldTask
