@@ -13,6 +13,7 @@ from threading import Event
 
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
 from nnlo_lib.launch.launcher_output import LauncherOutput
@@ -69,8 +70,8 @@ def _launch_once(
         return AttemptOutcome(
             "bad input", f"cannot start the ranks by '{launcher}': {error}", is_user_error=True
         )
-    timeout = task.run.parallel.peer_timeout
-    watch = Watchdog(RankProcesses(task.paths.state.ranks), _processes(task), process, signals, lost, timeout)
+    ranks, timeout = RankProcesses(task.paths.state.ranks), task.run.parallel.peer_timeout
+    watch = Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout)
     watch.start()
     facts = relay_output(process)
     status = process.wait()
@@ -103,15 +104,10 @@ def clear_previous_attempt(state: Path) -> None:
 def _command(task: Task, launcher: str, limit: TimeLimit) -> list[str]:
     rank = [sys.executable, "-m", "nnlo_lib.train.rank", task.text]
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
-    processes, slurm = _processes(task), "srun" in launcher
+    processes, slurm = RunResources(task.run).processes, "srun" in launcher
     if slurm:  # srun inside a job forgets the cores that the job asked for
         launcher = f"{launcher} --cpus-per-task={task.run.parallel.threads_per_rank}"
     return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
-
-
-def _processes(task: Task) -> int:
-    parallel = task.run.parallel
-    return 1 if parallel.transport == "simulated" else parallel.ranks
 
 
 def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
