@@ -41,7 +41,7 @@ def test_ranks_that_do_not_come_up_are_started_again(tmp_path, times, reason):
 @pytest.mark.slow
 def test_a_start_that_hangs_is_given_up_and_tried_again(tmp_path):
     """MPI waits for ever for a rank that ended before it was connected."""
-    run = training(tmp_path, parallel={"peer_timeout": 30})
+    run = training(tmp_path, parallel={"peer_timeout": 15})
     said = run.finish("--launcher", launcher(tmp_path, HANGS_ONCE))
     assert said.count("starting them again") == 1
     assert [attempt.reason for attempt in read_attempts(run.job / "state")] == ["finished"]

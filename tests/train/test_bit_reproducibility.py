@@ -103,7 +103,7 @@ def test_a_last_batch_of_one_sample_leaves_nobody_waiting(tmp_path):
 )
 @pytest.mark.parametrize("whom", ["launcher", "one rank"])
 def test_a_stopped_training_resumes_to_the_same_bits(tmp_path, settings, whom):
-    train = {"epochs": 40}
+    train = {"epochs": 20}
     disturbed = training(tmp_path / "disturbed", **settings, train=train)
     undisturbed = training(tmp_path / "undisturbed", **settings, train=train)
     for epochs in (3, 9):

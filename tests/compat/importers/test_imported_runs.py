@@ -5,7 +5,6 @@ import gzip
 import json
 import math
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from helpers import fork_server
 from helpers.repository_copy import REPOSITORY, environment
 from helpers.requires import absent
 
@@ -36,7 +36,7 @@ def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
 
     def last(words: str, *changes: str, command: str = "run") -> dict[str, float]:
         Path("imported.yaml").write_text(translate([words]))
-        nnlo = [str(Path(sys.executable).with_name("nnlo")), command, "imported.yaml"]
+        nnlo = [str(fork_server.programs() / "nnlo"), command, "imported.yaml"]
         options = [word for change in (*SHORT, *changes) for word in ("--set", change)]
         done = subprocess.run(
             [*nnlo, *options], env=environment(), capture_output=True, text=True, timeout=200, check=False
