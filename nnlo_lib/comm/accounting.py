@@ -10,7 +10,7 @@ ALLGATHER_MAX_BYTES = 32_768  # bytes up to which one round of messages beats tw
 def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
     """Return the bytes that `rank` sends in a reproducible all-reduce of `values` numbers of `width` bytes.
 
-    Up to GATHERED in all, every rank sends its vector to every other; else each sends the others their chunks and
+    Up to ALLGATHER_MAX_BYTES in all, every rank sends its vector to every other; else each sends the others their chunks and
     then its own chunk of the sum: the bytes of a ring.
     """
     if allreduce_rounds(values, width, ranks) == 1:

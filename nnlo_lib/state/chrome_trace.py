@@ -53,7 +53,7 @@ class TraceWriter:
                 self._file.flush()
 
     def detail_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Tell of a span inside others, up to MOST of them."""
+        """Tell of a span inside others, up to MAX_DETAIL_SPANS of them."""
         if self._detail_spans_left and end - start >= MIN_DETAIL_SPAN_S:
             self._detail_spans_left -= 1
             self._write(_line(name, phase, start, end))

@@ -25,9 +25,9 @@ FaultAction = Literal["kill", "term", "term_all", "kill_launcher", "truncate", "
 class InjectedFault:
     """What strikes a rank when it reaches a place for the `count`-th time in an attempt.
 
-    within: places of any name, from where the attempt goes on, after which it strikes in any case. torn, flipped: cut
+    within: places of any name, from where the attempt goes on, after which it strikes in any case. truncate, bitflip: cut
     what the rank wrote last of a checkpoint, its file or rank 0's manifest, or change a bit in it, and kill the rank.
-    full: no space left on device, where a checkpoint is written.
+    enospc: no space left on device, where a checkpoint is written.
     """
 
     number: int

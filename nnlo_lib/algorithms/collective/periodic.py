@@ -10,12 +10,12 @@ from nnlo_lib.comm.communicator import Communicator
 
 
 class PeriodicSync(Algorithm):
-    """Take `sync_every` local steps, then `meet`; the end of an epoch is a meeting, too."""
+    """Take `sync_every` local steps, then `synchronize`; the end of an epoch synchronizes, too."""
 
     def __init__(self, comm: Communicator, sync_every: int) -> None:
         super().__init__(comm)
         self.sync_every = sync_every
-        self._steps_since_sync = 0  # local steps since the last meeting, the same on all ranks
+        self._steps_since_sync = 0  # local steps since the last synchronization, the same on all ranks
 
     @abstractmethod
     def synchronize(self, replica: ReplicaView) -> None:

@@ -45,7 +45,7 @@ def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return the named arrays as read-only views of the file; raises UNREADABLE if it is damaged."""
+    """Return the named arrays as read-only views of the file; raises UNREADABLE_SHARD_ERRORS if it is damaged."""
     return [_mapped(path, place) for place in LOCATORS[path.suffix](path, names)]
 
 

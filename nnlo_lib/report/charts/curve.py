@@ -78,6 +78,6 @@ def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def downsample(line: pd.DataFrame) -> pd.DataFrame:
-    """Keep at most POINTS rows, evenly, the last always."""
+    """Keep at most MAX_CURVE_POINTS rows, evenly, the last always."""
     keep = np.unique(np.linspace(0, len(line) - 1, min(len(line), MAX_CURVE_POINTS)).round().astype(int))
     return line.iloc[keep]

@@ -20,7 +20,7 @@ INACTIVE_INPUT = -1.0  # the place of a key that does not matter in a trial
 
 @dataclass(frozen=True)
 class ImportanceForest:
-    """The fitted model. places: (trials, keys and epochs) in [0, 1] or ABSENT; fit: R squared out of the trees' bags."""
+    """The fitted model. places: (trials, keys and epochs) in [0, 1] or INACTIVE_INPUT; fit: R squared out of the trees' bags."""
 
     keys: tuple[SearchedParameter, ...]
     inputs: Array

@@ -51,7 +51,7 @@ def monitor_tables(jobs: Sequence[FinishedRun]) -> dict[str, pd.DataFrame]:
 
 
 def _without_breaks(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the time between attempts: the gaps of BREAK times the usual one."""
+    """Leave out the time between attempts: the gaps of PAUSE_FACTOR times the usual one."""
     usual = table.groupby("rank")["seconds"].diff().median()
     gaps = table["seconds"].diff().fillna(0)
     return table.assign(seconds=gaps.where(~(gaps > PAUSE_FACTOR * usual), usual).cumsum())
@@ -100,7 +100,7 @@ def _panel(
 
 
 def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
-    """Return the mean over ranks at up to POINTS times."""
+    """Return the mean over ranks at up to MAX_CURVE_POINTS times."""
     known = table.dropna(subset=[figure.column])
     width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
     when = ((known["seconds"] / width).round() * width).rename("when")
