@@ -22,16 +22,17 @@ from nnlo_lib.config import Run
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.models.zoo.dinno import conv
-from nnlo_lib.train import trainer as training
+from nnlo_lib.train.evaluation.evaluator import Evaluator
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.process_tuning import tune_malloc_and_timers
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
+from nnlo_lib.train.trainer import Trainer
 
 ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients of a round
 BATCH = 64
-METHODS = {"round": "_train_epoch", "evaluation": "_validation_metrics"}  # of Training
+METHODS = {"round": (Trainer, "_train_epoch"), "evaluation": (Evaluator, "_validation_metrics")}
 Spans = defaultdict[str, list[tuple[float, float]]]
 
 
@@ -68,15 +69,15 @@ class Clocked:
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        self._originals = {name: getattr(training.Trainer, name) for name in METHODS.values()}
+        self._originals = {what: getattr(*place) for what, place in METHODS.items()}
 
     def __enter__(self) -> None:
-        for what, name in METHODS.items():
-            setattr(training.Trainer, name, self._timed(what, self._originals[name]))
+        for what, place in METHODS.items():
+            setattr(*place, self._timed(what, self._originals[what]))
 
     def __exit__(self, *_: object) -> None:
-        for name, method in self._originals.items():
-            setattr(training.Trainer, name, method)
+        for what, place in METHODS.items():
+            setattr(*place, self._originals[what])
 
     def _timed(self, what: str, method: Callable[..., object]) -> Callable[..., object]:
         def timed(*arguments: object) -> object:
