@@ -97,10 +97,10 @@ class Submitted:
         finish(self.slurm, self.checkout, process, seconds=400)
 
     @contextmanager
-    def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[None]:
+    def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[list[int]]:
         """Stop the ranks when they have done some epochs: what comes in between comes before the training ends.
 
-        launcher: and the process that started them.
+        launcher: and the process that started them. Yield the processes that are stopped.
         """
         self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
         ranks = (self.folder / "state/ranks").glob("[0-9]")
@@ -108,9 +108,13 @@ class Submitted:
         pids += [self.launcher] if launcher else []
         _signal(pids, signal.SIGSTOP)
         try:
-            yield
+            yield pids
         finally:
             _signal(pids, signal.SIGCONT)  # as Slurm does itself before it terminates a job
+
+    def wait_for_signal(self, pids: list[int]) -> None:
+        """Wait until Slurm has signalled stopped processes: on a busy machine its controller knows seconds before."""
+        self.slurm.wait("Slurm signals the job", lambda: _is_signalled(pids))
 
     @property
     def epochs_done(self) -> int:
@@ -209,6 +213,19 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def _is_signalled(pids: list[int]) -> bool:
+    """Return True if a signal has reached one of some stopped processes: one waits for it, or it runs, or is gone."""
+    return any(_has_moved(Path(f"/proc/{pid}/status")) for pid in pids)
+
+
+def _has_moved(status: Path) -> bool:
+    try:
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return "T" not in fields["State"].split()[0] or any(int(fields[key], 16) for key in ("SigPnd", "ShdPnd"))
 
 
 def finished_again(attempt: dict[str, object]) -> bool:

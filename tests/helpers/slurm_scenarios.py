@@ -43,8 +43,9 @@ def snakemake_is_killed(run: Submitted) -> None:
 def scancel(run: Submitted) -> None:
     """Snakemake tries in vain until a person ends it, for nobody is to undo what a person did."""
     process = run.start()
-    with run.held():
+    with run.held() as ranks:
         run.slurm.run("scancel", run.job)
+        run.wait_for_signal(ranks)
     run.slurm.wait("Snakemake tries again", lambda: "was cancelled: not tried again" in run.said, seconds=240)
     interrupt(process)
     assert run.reasons == ["preempted"]
@@ -65,9 +66,10 @@ def interrupt(process: "subprocess.Popen[str]") -> None:
 def give_way(run: Submitted) -> None:
     """Let an urgent job take the nodes while the training goes on."""
     process = run.start()
-    with run.held():
+    with run.held() as ranks:
         run.slurm.run(*URGENT)
         run.slurm.wait("the job gives way", lambda: run.gives_way)
+        run.wait_for_signal(ranks)
     run.finish(process)
     *before, last = run.reasons_of_training
     assert set(before) == {"preempted"}
@@ -76,8 +78,9 @@ def give_way(run: Submitted) -> None:
 
 def scontrol_requeue(run: Submitted) -> None:
     process = run.start()
-    with run.held():
+    with run.held() as ranks:
         run.slurm.run("scontrol", "requeue", run.job)
+        run.wait_for_signal(ranks)
     run.finish(process)
     assert run.reasons == ["preempted", "finished"]
     assert len(set(run.jobs)) == 1

@@ -16,7 +16,7 @@ from helpers.slurm_runs import NNLO, Submitted, edit, undisturbed
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 
-EPOCHS = 20
+EPOCHS = 40  # so many that none ends before a signal that is under way has arrived
 BASE = {
     "seeds": [1],
     "runs": {"allreduce": {"parallel": {"ranks": 2}}},

@@ -94,9 +94,10 @@ def test_two_folds_of_six_trials(slurm: Slurm, experiment: Checkout) -> None:
     slurm.wait("two trials are begun", lambda: len(widths(search)) >= 2, seconds=240)
     run = Searched(slurm, experiment, "tuned", 20, trial=int(widths(search)[0] == UNLUCKY))
     try:
-        with run.held():
+        with run.held() as ranks:
             slurm.run(*URGENT[:2], "--nodes=1", f"--nodelist={run.batch_host}", *URGENT[3:])
             slurm.wait("the job gives way", lambda: run.gives_way)
+            run.wait_for_signal(ranks)
         run.finish(process)
     finally:
         process.kill()

@@ -37,13 +37,14 @@ def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm
     first = FirstTrial(slurm, Checkout(tmp_path), "queued", TWO_NODES["train"]["epochs"])
     driver = search.start()
     try:
-        with first.held():
+        with first.held() as ranks:
             driver.kill()
             driver.wait()
             driver = search.start()
             slurm.wait("the next driver finds the job", lambda: f"goes on as job {first.job}" in search.said)
             slurm.run(*URGENT)
             slurm.wait("the job gives way", lambda: first.gives_way)
+            first.wait_for_signal(ranks)
         with first.held(epochs=first.epochs_done + 2):
             slurm.run("scancel", "--signal=USR2", first.job)  # what it is sent when its time runs out
         slurm.wait("the search has ended", lambda: driver.poll() is not None, seconds=200)
