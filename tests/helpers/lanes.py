@@ -47,7 +47,7 @@ class _FileScheduling(LoadFileScheduling):
         return SLURM if file.startswith(SLURM) else file
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _FileScheduling | None:
     """Schedule by files, if asked to."""
     return _FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
