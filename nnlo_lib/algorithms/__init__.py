@@ -1,1 +1,1 @@
-"""Algorithms of distributed training: when replicas exchange what, and what they do with it."""
+"""Algorithms of distributed training: the vectors that replicas exchange, when, and the update rules."""

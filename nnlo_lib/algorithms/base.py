@@ -1,4 +1,4 @@
-"""What the training loop asks of any way to let replicas agree."""
+"""The interface between the training loop and the algorithms that synchronize replicas."""
 
 import zlib
 from abc import ABC, abstractmethod
@@ -16,35 +16,37 @@ Role = Literal["server", "worker"]
 
 
 class ReplicaView(Protocol):
-    """What an algorithm sees of a replica: flat vectors and the local optimizer's step."""
+    """The part of a replica that an algorithm uses: flat vectors and the local optimizer."""
 
     theta: Tensor
     grad: Tensor
     buffers: Tensor
 
     def step(self) -> None:
-        """Let the local optimizer move theta along grad."""
+        """Update theta from grad by one step of the local optimizer."""
 
     def reset_optimizer(self) -> None:
-        """Let the local optimizer start afresh, without moments."""
+        """Discard the local optimizer's state (its moments)."""
 
     def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
-        """Call `ready(start)` during backward passes, each time that more of the gradient, grad[start:], is final."""
+        """Let backward passes call `ready(start)` whenever a larger part of grad, grad[start:], is final."""
 
 
 @dataclass(frozen=True)
 class SampleShare:
-    """This rank's part of a step: its samples, and those of all workers together."""
+    """Numbers of samples in one step: of this rank (`count`) and of all workers together (`global_count`)."""
 
     count: int
     global_count: int
 
 
 class Algorithm(ABC):
-    """Let replicas agree. One instance per rank; vectors are changed in place.
+    """Base class of the algorithms that synchronize replicas.
 
-    Class docstrings give the update rule, the paper, the invariant and the bytes sent per step, for P parameters of
-    4 bytes on n ranks.
+    Each rank has one instance, which changes the vectors of its replica in place.
+
+    Class docstrings give the update rule, the paper, the invariant and the bytes sent per step, for P
+    parameters of 4 bytes on n ranks.
     """
 
     def __init__(self, comm: Communicator) -> None:
@@ -53,70 +55,81 @@ class Algorithm(ABC):
 
     @classmethod
     def from_config(cls, config: Any, context: AlgorithmContext) -> "Algorithm":
-        """Return the rank's part of the algorithm with these settings (a subclass of BaseAlgorithmConfig)."""
+        """Return this rank's instance; `config` is the algorithm's subclass of BaseAlgorithmConfig."""
         return cls(context.comm)
 
-    owns_step = False  # whether the algorithm steps instead of the local optimizer
-    replicas_differ = (
-        False  # whether replicas still differ after an epoch: then each is measured, and their mean published
-    )
-    weight = 1.0  # this rank's part of the mean that is published, where ranks' parts differ
-    summed_state: tuple[
-        str, ...
-    ] = ()  # tensors of the state that count: sums of ranks', where others are their mean
-    steps_per_round = 1  # local steps from one agreement to the next, where learning rates change by round
+    # True if the algorithm updates theta itself: the training loop then skips the local optimizer's step.
+    owns_step = False
+    # True if replicas still differ after an epoch: each is then evaluated, and their mean is published.
+    replicas_differ = False
+    # Weight of this rank's model in the published mean; it stays 1 if all ranks have equal weights.
+    weight = 1.0
+    # State tensors that are summed over the old ranks if the number of ranks changes; others are averaged.
+    summed_state: tuple[str, ...] = ()
+    # Local steps between two synchronizations, for learning rates that change from round to round.
+    steps_per_round = 1
 
     def start(self, replica: ReplicaView) -> None:
-        """Give every rank the parameters and buffers of rank 0."""
+        """Broadcast the parameters and buffers of rank 0 to all ranks."""
         self.comm.broadcast(replica.theta)
         self.comm.broadcast(replica.buffers)
 
     def on_batch(self, replica: ReplicaView, share: SampleShare) -> None:
-        """Act before the gradient is computed; may ask to hear how far the backward pass has come."""
+        """Prepare for a step before its gradient is computed; may call `replica.on_gradient_ready`."""
 
     @abstractmethod
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
-        """Act on a fresh local gradient; may replace it."""
+        """Process a new local gradient; may replace it."""
 
     def on_parameters(self, replica: ReplicaView) -> None:
-        """Act after the local step; may replace the parameters."""
+        """Process the parameters after the local step; may replace them."""
 
     def quiesce(self, replica: ReplicaView) -> None:
-        """Finish what is under way: after this no message is in flight and a checkpoint holds everything."""
+        """Complete pending communication, so that no message is in flight and a checkpoint is complete."""
         self._count_votes()
 
     @abstractmethod
     def before_evaluation(self, replica: ReplicaView) -> None:
-        """Give every rank, after a pause, the model to measure: the same one, or its own if `apart`."""
+        """Load the model to evaluate into every rank's replica; called after `quiesce`.
+
+        All ranks get the same model, or each rank its own if `replicas_differ`.
+        """
 
     def after_evaluation(self, replica: ReplicaView) -> None:
-        """Take back, after the measurement, what this rank goes on from."""
+        """Restore the model from which this rank continues training after the evaluation."""
 
     def on_finish(self, replica: ReplicaView) -> None:
-        """Give every rank, after the last epoch, the one model to publish: the mean of those that are `apart`."""
+        """Load the model to publish into every rank's replica after the last epoch.
+
+        It is the mean of the replicas if `replicas_differ`.
+        """
         if self.replicas_differ:
             self.comm.allreduce(replica.theta.div_(self.comm.size), "parameters")
             mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
 
     def telemetry(self, replica: ReplicaView) -> dict[str, float]:
-        """Return what tells how well the replicas agree, the same on all ranks; all call it after `before_evaluation`.
+        """Return measures of how well the replicas agree; all ranks call it after `before_evaluation`.
 
-        `invariant` in it is the relative error of the class's invariant; Training ends the run if it is broken.
+        All ranks return the same values. `invariant` is the relative error of the class's invariant; if it is
+        too large, the training ends with an InvariantError.
         """
         return {}
 
     def histograms(self) -> dict[str, dict[int, int]]:
-        """Return this rank's histograms for the summary, such as staleness of updates to their number."""
+        """Return this rank's histograms for the summary, for example the number of updates by staleness."""
         return {}
 
     def serve(self, replica: ReplicaView, wish: Callable[[], bool]) -> None:
-        """Serve until every worker has ended its epoch or stopped; `wish` says whether to stop early."""
+        """Answer the workers' requests until every worker has ended its epoch or stopped.
+
+        `wish` returns True if this rank requests an early stop.
+        """
         raise TypeError(f"{type(self).__name__} has no servers")
 
     def should_stop(self, wish: bool) -> bool:
-        """Say whether any rank wished to stop by the last step; the same answer on all ranks at the same step.
+        """Return True if any rank requested a stop in the previous step; all ranks get the same answer.
 
-        The vote travels while the next step computes.
+        `wish` is this rank's request. Its all-reduce runs while the next step computes.
         """
         stop = self._count_votes()
         vote = torch.tensor([int(wish)])
@@ -131,15 +144,22 @@ class Algorithm(ABC):
         return bool(vote.item())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the algorithm's own tensors that a resumed run needs."""
+        """Return the algorithm's tensors that a resumed run needs."""
         return {}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensors that `state` returned."""
 
 
 def mean_buffers(comm: Communicator, replica: ReplicaView, workers: int, is_worker: bool) -> None:
-    """Average the workers' batch-norm statistics onto every rank."""
+    """Overwrite the batch-norm statistics of every rank by their mean over the workers.
+
+    Args:
+        comm: communicator of all ranks.
+        replica: replica of this rank.
+        workers: number of workers.
+        is_worker: whether this rank is a worker; the statistics of servers do not count.
+    """
     if replica.buffers.numel():
         replica.buffers.mul_(float(is_worker) / workers)
         comm.allreduce(replica.buffers, "buffers")
@@ -155,6 +175,6 @@ def relative_error(comm: Communicator, error: Tensor, size: Tensor) -> float:
 
 
 def fraction_unequal(comm: Communicator, vector: Tensor) -> float:
-    """Return which part of the ranks holds another `vector` than rank 0, bit for bit; the same on all ranks."""
+    """Return, on all ranks, the fraction of ranks with a `vector` that differs from rank 0's in any bit."""
     prints = comm.gather(zlib.crc32(vector.detach().cpu().numpy().tobytes()))
     return float(sum(one != prints[0] for one in prints) / comm.size)

@@ -1,4 +1,4 @@
-"""What a rank's algorithm is built from beside its own settings."""
+"""The arguments that a rank's algorithm is built from, besides its own settings."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from nnlo_lib.topology.topology import Topology, build_topology
 
 @dataclass(frozen=True)
 class AlgorithmContext:
-    """A rank's place in a run; what is derived from it is built when an algorithm first asks."""
+    """Communicator, seed and settings of a rank; derived objects are built on first access."""
 
     comm: Communicator
     seed: int
@@ -29,7 +29,7 @@ class AlgorithmContext:
 
     @cached_property
     def error_feedback(self) -> ErrorFeedback:
-        """The run's compressor with the memory of what it left out."""
+        """The run's compressor with error feedback: it adds its residual to the next vector."""
         return ErrorFeedback(self.compressor, self.comm.rank)
 
     @cached_property
@@ -39,5 +39,5 @@ class AlgorithmContext:
 
     @cached_property
     def neighbors(self) -> NeighborExchange:
-        """The exchange of vectors with the neighbors on that graph."""
+        """The exchange of vectors with the neighbors in `topology`."""
         return NeighborExchange(self.comm, self.topology, self.compressor)

@@ -1,4 +1,4 @@
-"""Build the algorithm that an experiment describes."""
+"""Build the algorithm of a run."""
 
 from nnlo_lib.algorithms.base import Algorithm, Role
 from nnlo_lib.algorithms.context import AlgorithmContext
@@ -9,7 +9,7 @@ from nnlo_lib.core.lazy_import import load_implementation
 
 
 def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
-    """Return the rank's part of the run's algorithm."""
+    """Return this rank's instance of the algorithm, in GroupedWorkers if workers have several processes."""
     group = run.parallel.processes_per_worker
     if group > 1:
         return GroupedWorkers(
@@ -24,5 +24,5 @@ def _build_on(comm: Communicator, run: Run, seed: int) -> Algorithm:
 
 
 def roles(run: Run, size: int) -> list[Role]:
-    """Return the role of each of `size` ranks: servers come first."""
+    """Return the role of each of `size` ranks: the servers are the first ranks."""
     return ["server" if rank < run.algorithm.servers else "worker" for rank in range(size)]

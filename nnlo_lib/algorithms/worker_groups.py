@@ -1,4 +1,4 @@
-"""Workers made of several processes: a composition of communicators, not a case inside any algorithm."""
+"""Workers of several processes: composed of communicators, so that no algorithm has to handle them."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,9 @@ from nnlo_lib.comm.communicator import Communicator
 
 
 class GroupFollower(Algorithm):
-    """The part that a process which does not lead its group takes in the outer algorithm: none."""
+    """The outer algorithm of a process that does not lead its group: it does nothing."""
 
-    owns_step = True  # the leader's step is its own
+    owns_step = True  # the group gets theta from its leader
 
     def start(self, replica: ReplicaView) -> None:
         pass
@@ -28,14 +28,14 @@ class GroupFollower(Algorithm):
 
 
 class GroupedWorkers(Algorithm):
-    """Average gradients inside each worker's group of processes; its leader alone takes part in the outer algorithm.
+    """Average gradients inside each worker's group of processes; only its leader runs the outer algorithm.
 
         g = sum_j (b_j / b) g_j over the group's processes j,    leader: outer algorithm on g,    group: theta of leader
 
-    NNLO's `--n-processes`, except that the processes of a group read different samples. Each of the outer algorithm's
-    `servers`, the first ranks, is a group of its own; the others form groups of `size` in rank order. Invariant: the
-    processes of a group are equal after each step. Bytes per group process and step: those of allreduce in the group;
-    the leader also broadcasts 4 P (size - 1).
+    NNLO's `--n-processes`, except that the processes of a group read different samples. Each of the outer
+    algorithm's `servers`, the first ranks, is a group of its own; the others form groups of `size` in rank
+    order. Invariant: the processes of a group hold equal parameters after each step. Bytes per group process
+    and step: an all-reduce of 4 P in the group; the leader also broadcasts 4 P (size - 1).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class GroupedWorkers(Algorithm):
         self._follow(replica)
 
     def _follow(self, replica: ReplicaView) -> None:
-        """Give the group its leader's model."""
+        """Overwrite the model of every process in the group by its leader's model."""
         self._group.broadcast(replica.theta)
         self._group.broadcast(replica.buffers, purpose="buffers")
 

@@ -1,4 +1,4 @@
-"""Work that goes on beside the training, and what became of it."""
+"""Background threads and host copies for checkpoints that are written while the training continues."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -8,12 +8,16 @@ from torch import Tensor
 
 
 def error_text(error: Exception) -> str:
-    """Say what went wrong; never nothing."""
+    """Return the error's message, with the type of the error unless it is an OSError."""
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 class BackgroundTask(Thread):
-    """Do `work` in a thread that does not keep the process alive; `trouble` says why it failed, if it did."""
+    """Run `work` in a thread that does not keep the process alive.
+
+    Attributes:
+        failure: the error message if `work` failed, else an empty string.
+    """
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -22,26 +26,26 @@ class BackgroundTask(Thread):
         self.start()
 
     def run(self) -> None:
-        """Work until done or until something goes wrong: the training goes on without it."""
+        """Run `work`; record an exception in `failure`, so that the training continues."""
         try:
             self._work()
         except Exception as error:
             self.failure = error_text(error)
 
     def wait_for_error(self) -> str:
-        """Wait for the end; return why it failed, empty if it did not."""
+        """Wait for the end; return the error message, or an empty string after success."""
         self.join()
         return self.failure
 
 
 class HostSnapshot:
-    """Memory that is kept from checkpoint to checkpoint: a first touch costs more than the copy."""
+    """Host memory that is reused by later checkpoints: the first touch of memory costs more than the copy."""
 
     def __init__(self) -> None:
         self._rooms: dict[str, Tensor] = {}
 
     def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copy `tensors`; the copies hold until the next call."""
+        """Return copies of `tensors` in host memory, valid until the next call."""
         self._rooms = {name: self._room(name, tensor) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             self._rooms[name].copy_(tensor, non_blocking=True)

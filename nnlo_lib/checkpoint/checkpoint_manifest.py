@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: `manifest.json`, written last, whose presence makes the checkpoint whole."""
+"""The manifest of a checkpoint: `manifest.json`, written last; a checkpoint without it is incomplete."""
 
 import hashlib
 import json
@@ -9,17 +9,29 @@ from typing import Any
 
 from nnlo_lib.core.errors import UserError
 
-# raised with what checkpoints hold and what defaults mean; tests/checkpoint/test_checkpoint_version.py has both
+# Increase it when the content of checkpoints or the meaning of a default changes; both are recorded in
+# tests/checkpoint/test_checkpoint_version.py.
 CHECKPOINT_VERSION = 3
 MANIFEST_FILE = "manifest.json"
 
 
 @dataclass(frozen=True)
 class CheckpointManifest:
-    """key: what wrote it and may go on from it; code: the nnlo that did; step: of the run.
+    """Description of a checkpoint.
 
-    metrics: of the epoch it ends, empty within one; bytes: of all ranks' files; seconds: that the training stood still
-    for it; sha256: of each file. The file also has a `checksum` of all else in it, whatever the version.
+    The file also holds a `checksum` of all its other keys, since format 3 and in every later format.
+
+    Attributes:
+        key: fingerprint of the run that wrote it; only a run with the same key may resume from it.
+        code: version of nnlo that wrote it.
+        ranks: number of ranks that wrote it.
+        epoch: number of complete epochs.
+        step: number of steps of the run so far.
+        metrics: metrics of the epoch that it ends; empty within an epoch.
+        seconds: seconds for which the training paused to write it.
+        bytes: size of all rank files.
+        sha256: checksum of each rank file, by file name.
+        version: format of the checkpoint.
     """
 
     key: str
@@ -35,12 +47,18 @@ class CheckpointManifest:
 
     @classmethod
     def read(cls, folder: Path) -> "CheckpointManifest":
-        """Read a checkpoint's manifest. Raises UserError for another version, OSError or ValueError if it is damaged."""
+        """Read a checkpoint's manifest.
+
+        Raises:
+            UserError: if the checkpoint has another format.
+            OSError: if the manifest cannot be read.
+            ValueError: if the manifest is damaged.
+        """
         content = json.loads((folder / MANIFEST_FILE).read_bytes())
         if not isinstance(content, dict):
             raise ValueError(f"{MANIFEST_FILE} is damaged: no block of keys")
         checksum, version = content.pop("checksum", None), content.get("version")
-        oldest = version in (1, 2) and checksum is None  # they had none
+        oldest = version in (1, 2) and checksum is None  # these had no checksum
         if checksum != _checksum(content) and not oldest:
             raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum differs")
         if version != CHECKPOINT_VERSION:
@@ -51,7 +69,7 @@ class CheckpointManifest:
             raise ValueError(f"{MANIFEST_FILE} is damaged: {error}") from error
 
     def with_files(self, files: dict[str, Any]) -> "CheckpointManifest":
-        """Return the manifest of a checkpoint with these files: receipts by file name."""
+        """Return the manifest with the sizes and checksums of `files`: receipts by file name."""
         sums = {name: receipt.sha256 for name, receipt in files.items()}
         return replace(self, bytes=sum(receipt.bytes for receipt in files.values()), sha256=sums)
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when whole.
+"""Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when complete.
 
 state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
                            rank-1.safetensors
@@ -32,7 +32,13 @@ from nnlo_lib.state.run_log import RunLog
 
 @dataclass(frozen=True)
 class CheckpointPosition:
-    """Where in a run a checkpoint is: epochs done, steps of all epochs, and what was measured if an epoch ends."""
+    """Position of a checkpoint in a run.
+
+    Attributes:
+        epoch: number of complete epochs.
+        step: number of steps in all epochs.
+        metrics: metrics of the last epoch if the checkpoint ends an epoch, else empty.
+    """
 
     epoch: int
     step: int
@@ -41,23 +47,31 @@ class CheckpointPosition:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A whole checkpoint, written by so many ranks, after so many steps of the run."""
+    """A complete checkpoint, with the number of ranks that wrote it and the steps of the run before it."""
 
     folder: Path
     ranks: int
     step: int
 
     def read_rank_state(self, rank: int) -> RankState:
-        """Read what a rank goes on from."""
+        """Return the state from which a rank resumes."""
         return parts.read_rank_file(self.folder, rank)
 
 
 class Checkpointer:
-    """The checkpoints of one training; all its ranks call together.
+    """The checkpoints of one training; all ranks of the training make the same calls.
 
-    key: what a checkpoint must have been written by to be continued (a hash of the run). code: the nnlo that writes.
-    patience: seconds to wait for what other ranks write. took: seconds from the last save until it was on disk, on
-    rank 0.
+    Args:
+        folder: `state/checkpoints` of the run.
+        key: fingerprint of the run; only checkpoints with this key are resumed from.
+        code: version of nnlo, for the manifest.
+        wish: settings of checkpoints.
+        comm: communicator of the ranks.
+        journal: log of the run.
+        patience: seconds to wait for the files of other ranks.
+
+    Attributes:
+        last_save_seconds: duration of the last save until it was on disk, on rank 0.
     """
 
     def __init__(
@@ -80,7 +94,15 @@ class Checkpointer:
         self.last_save_seconds = 0.0
 
     def save(self, part: RankState, moment: CheckpointPosition, trouble: str = "") -> None:
-        """Copy this rank's state and write it while the training goes on; not if any rank is in `trouble`."""
+        """Copy this rank's state and write it while the training continues.
+
+        If any rank has an error, log a warning instead and write nothing.
+
+        Args:
+            part: state of this rank.
+            moment: position in the run.
+            trouble: error of this rank that rules out a checkpoint, or an empty string.
+        """
         self.wait_until_saved()
         started = time.monotonic()
         number = next_checkpoint_number(self.folder) if self._comm.rank == 0 else 0
@@ -100,13 +122,16 @@ class Checkpointer:
             self._commit_task = BackgroundTask(lambda: self._publish(number, manifest, moment, started))
 
     def abort(self) -> None:
-        """Leave the checkpoint under way, if there is one, as other ranks have failed; return when nothing writes."""
+        """Abort the checkpoint in progress, if any, because other ranks failed; wait until writing ends."""
         self._abort_event.set()
         for writer in filter(None, (self._rank_writer, self._commit_task)):
             writer.join()
 
     def wait_until_saved(self) -> bool:
-        """Wait for the checkpoint under way, if there is one; say, on all ranks, whether it is on disk and whole."""
+        """Wait for the checkpoint in progress, if any.
+
+        Return, on all ranks, True if it is on disk and complete, or if there was no checkpoint in progress.
+        """
         if self._rank_writer is None:
             return True
         trouble = _first(self._comm.gather(self._rank_writer.wait_for_error()))
@@ -150,9 +175,9 @@ class Checkpointer:
         )
 
     def load(self, epochs: int) -> SavedCheckpoint | None:
-        """Find the newest whole checkpoint of a training of so many epochs.
+        """Return the newest usable checkpoint for a training of `epochs` epochs; warn of each one skipped.
 
-        Raises UserError, on rank 0, if another version of nnlo wrote it.
+        Return None if all are unusable. Raises UserError, on rank 0, if a checkpoint has another format.
         """
         if self._comm.rank == 0:
             self._tidy()
@@ -168,7 +193,7 @@ class Checkpointer:
         return None
 
     def _tidy(self) -> None:
-        """Clear away what a crash left unfinished."""
+        """Create the checkpoint folder and remove unfinished checkpoints, which a crash leaves behind."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for unfinished in self.folder.glob("unfinished-*"):
             shutil.rmtree(unfinished)
@@ -182,7 +207,7 @@ class Checkpointer:
         return asdict(manifest), fault or _reason_beyond_last_epoch(manifest, epochs)
 
     def _damage(self, folder: Path, manifest: CheckpointManifest) -> str:
-        """Return which file is damaged, empty if none is; each rank looks at some."""
+        """Return the name of a damaged file, or an empty string; each rank checks some of the files."""
         mine = range(self._comm.rank, manifest.ranks, self._comm.size)
         damaged = [
             parts.rank_file_name(rank) for rank in mine if not parts.is_intact(folder, rank, manifest.sha256)
@@ -191,7 +216,7 @@ class Checkpointer:
         return f"damaged: {found}" if found else ""
 
     def _skip(self, folder: Path, fault: str) -> None:
-        """Warn; a damaged checkpoint gives up its name, lest it count as one of those to keep."""
+        """Warn; rename a damaged checkpoint so that it does not count towards those to keep."""
         if self._comm.rank == 0 and fault.startswith("damaged"):
             shutil.rmtree(folder.with_name(f"damaged-{folder.name}"), ignore_errors=True)
             folder.rename(folder.with_name(f"damaged-{folder.name}"))
@@ -203,6 +228,6 @@ def _first(texts: Iterable[str]) -> str:
 
 
 def _reason_beyond_last_epoch(manifest: CheckpointManifest, epochs: int) -> str:
-    """Return why a checkpoint is beyond the end of a training; empty if it is not."""
+    """Return why a checkpoint is beyond the end of a training, or an empty string."""
     beyond = manifest.epoch > epochs or (manifest.epoch == epochs and not manifest.metrics)
     return f"it is beyond epoch {epochs}, with which the training now ends" if beyond else ""

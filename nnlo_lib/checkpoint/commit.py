@@ -1,4 +1,4 @@
-"""Rank 0's part in a checkpoint: wait for all ranks' files, write the manifest, give the folder its name."""
+"""Rank 0's part in a checkpoint: wait for all rank files, write the manifest, rename the folder."""
 
 import os
 import shutil
@@ -16,12 +16,20 @@ from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.failpoints import failpoint
 
-RECEIPT_POLL_INTERVAL_S = 0.02  # seconds between two looks for receipts
+RECEIPT_POLL_INTERVAL_S = 0.02  # seconds between two checks for receipts
 
 
 @dataclass(frozen=True)
 class Committer:
-    """Makes parts into a checkpoint. patience: seconds to wait for a rank's part; lease: what makes the run ours."""
+    """Turns the rank files into a checkpoint.
+
+    Attributes:
+        folder: folder of all checkpoints.
+        wish: settings of checkpoints.
+        ranks: number of ranks.
+        receipt_timeout_s: seconds to wait for the receipts of rank files.
+        lease: content of the run's lease file; if it changes, another launcher owns the run.
+    """
 
     folder: Path
     wish: CheckpointConfig
@@ -30,9 +38,11 @@ class Committer:
     lease: bytes
 
     def commit(self, number: int, manifest: CheckpointManifest, given_up: Event) -> None:
-        """Publish a checkpoint when its parts are there, and remove what is not to be kept.
+        """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.
 
-        Raises OSError if a rank could not write its part, none came in time, or `given_up` is set.
+        Raises:
+            OSError: if a rank could not write its file, a receipt does not come in time, `given_up` is set,
+                or another launcher has taken the lease.
         """
         unfinished = self.folder / unfinished_folder_name(number)
         try:
@@ -79,7 +89,7 @@ class Committer:
 
 
 def read_lease(folder: Path) -> bytes:
-    """Return what says whose run the checkpoints in `folder` belong to; nothing where no launcher minds it."""
+    """Return the content of the lease file of the run with these checkpoints; empty without a launcher."""
     try:
         return StatePaths(folder.parent).lease.read_bytes()
     except FileNotFoundError:
@@ -87,27 +97,27 @@ def read_lease(folder: Path) -> bytes:
 
 
 def checkpoint_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the checkpoints in `folder`, whole as far as their names say, oldest first."""
+    """Return the numbers of the checkpoints in `folder`, judged by their names, oldest first."""
     return sorted(int(path.name) for path in folder.glob("[0-9]" * 8))
 
 
 def next_checkpoint_number(folder: Path) -> int:
-    """Return a number that no checkpoint of `folder` has, nor what is left of one."""
+    """Return a number above all checkpoints of `folder`, unfinished and damaged ones included."""
     return max((int(path.name[-8:]) for path in folder.glob("*" + "[0-9]" * 8)), default=0) + 1
 
 
 def checkpoint_folder_name(number: int) -> str:
-    """Return the name of a whole checkpoint."""
+    """Return the folder name of a complete checkpoint."""
     return f"{number:08d}"
 
 
 def unfinished_folder_name(number: int) -> str:
-    """Return the name of a checkpoint that is being written or removed."""
+    """Return the folder name of a checkpoint that is being written or removed."""
     return f"unfinished-{number:08d}"
 
 
 def remove_checkpoint(folder: Path, number: int) -> None:
-    """Remove a checkpoint; what a crash leaves of it has no checkpoint's name."""
+    """Remove a checkpoint; rename it first, so that a crash cannot leave an incomplete checkpoint."""
     unfinished = folder / unfinished_folder_name(number)
     with suppress(OSError):
         (folder / checkpoint_folder_name(number)).rename(unfinished)

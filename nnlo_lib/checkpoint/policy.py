@@ -1,4 +1,4 @@
-"""When the next checkpoint is due."""
+"""When the next checkpoint is due, and which checkpoints are kept."""
 
 import time
 
@@ -10,7 +10,10 @@ from nnlo_lib.config.stopping import better_direction
 class SaveInterval:
     """Counts seconds, steps or epochs since the last checkpoint.
 
-    watches: whether time counts within an epoch; else only at its end, where saving cannot change what happens next.
+    Args:
+        wish: settings of checkpoints.
+        watches: True if seconds count within an epoch; else they count only at its end, where saving cannot
+            change the course of the training.
     """
 
     def __init__(self, wish: CheckpointConfig, watches: bool) -> None:
@@ -18,17 +21,17 @@ class SaveInterval:
         self.mark_saved(0, 0)
 
     def mark_saved(self, step: int, epoch: int) -> None:
-        """Count from here."""
+        """Restart the count at this step and epoch."""
         self._time, self._step, self._epoch = time.monotonic(), step, epoch
 
     def is_due(self, step: int) -> bool:
-        """Say whether a checkpoint is due within an epoch."""
+        """Return True if a checkpoint is due within an epoch."""
         if self._wish.steps is not None:
             return step - self._step >= self._wish.steps
         return self._watches and self._is_overdue
 
     def is_due_after_epoch(self, epoch: int) -> bool:
-        """Say whether one is due when `epoch` epochs have just ended."""
+        """Return True if a checkpoint is due when `epoch` epochs have just ended."""
         epochs = self._wish.epochs
         return self._is_overdue or (epochs is not None and epoch - self._epoch >= epochs)
 
@@ -38,7 +41,10 @@ class SaveInterval:
 
 
 def checkpoints_to_keep(wish: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
-    """Return the numbers of those to keep: the newest, every so many-th, the best of those that end an epoch."""
+    """Return the numbers of the checkpoints to keep.
+
+    These are the newest `keep`, every `keep_every`-th, and the best of the checkpoints that end an epoch.
+    """
     numbers = sorted(checkpoints)
     newest = set(numbers[-wish.keep :])
     for_good = {number for number in numbers if wish.keep_every and number % wish.keep_every == 0}

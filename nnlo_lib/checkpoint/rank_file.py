@@ -1,4 +1,4 @@
-"""One rank's part of a checkpoint: its tensors and progress in one file, and a receipt with the file's checksum."""
+"""One rank's part of a checkpoint: a file of tensors and progress, and a receipt with its checksum."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ RECEIPT_FILE = "receipt-{}.json"
 
 
 class RankState(NamedTuple):
-    """What a rank goes on from."""
+    """The state from which a rank resumes."""
 
     tensors: dict[str, Tensor]
     progress: dict[str, Any]
 
 
 class WriteReceipt(NamedTuple):
-    """What became of a rank's part: checksum and size, or why there is none."""
+    """Outcome of writing a rank file: checksum and size, or the error."""
 
     sha256: str = ""
     bytes: int = 0
@@ -30,12 +30,12 @@ class WriteReceipt(NamedTuple):
 
 
 def rank_file_name(rank: int) -> str:
-    """Return the name of a rank's file."""
+    """Return the name of a rank file."""
     return f"rank-{rank}.safetensors"
 
 
 def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
-    """Write a rank's file to disk. Raises OSError."""
+    """Write a rank file to disk. Raises OSError."""
     path = folder / rank_file_name(rank)
     try:
         save_file(part.tensors, path, {"progress": json.dumps(part.progress)})
@@ -47,14 +47,14 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
 
 
 def read_rank_file(folder: Path, rank: int) -> RankState:
-    """Read what `write` wrote; nothing in it is executed."""
+    """Read a rank file that `write_rank_file` wrote; nothing in it is executed."""
     with safe_open(folder / rank_file_name(rank), "pt") as file:
         progress = json.loads(file.metadata()["progress"])
         return RankState({name: file.get_tensor(name) for name in file.keys()}, progress)  # noqa: SIM118
 
 
 def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
-    """Tell rank 0, which may be on another host, that a rank's part is there. Raises OSError."""
+    """Write the receipt of a rank file for rank 0, which may be on another host. Raises OSError."""
     path = folder / RECEIPT_FILE.format(rank)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(receipt._asdict()))
@@ -62,7 +62,7 @@ def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
 
 
 def read_receipt(folder: Path, rank: int) -> WriteReceipt | None:
-    """Return a rank's receipt if it has come."""
+    """Return a rank's receipt, or None if it has not come."""
     try:
         return WriteReceipt(**json.loads((folder / RECEIPT_FILE.format(rank)).read_text()))
     except FileNotFoundError:
@@ -70,13 +70,13 @@ def read_receipt(folder: Path, rank: int) -> WriteReceipt | None:
 
 
 def remove_receipts(folder: Path) -> None:
-    """Remove the receipts: the manifest says the same."""
+    """Remove the receipts; the manifest holds the same data."""
     for path in folder.glob(RECEIPT_FILE.format("*")):
         path.unlink()
 
 
 def is_intact(folder: Path, rank: int, sha256: dict[str, str]) -> bool:
-    """Say whether a rank's file is what the manifest's checksum says."""
+    """Return True if a rank file matches the checksum of the manifest."""
     name = rank_file_name(rank)
     try:
         with (folder / name).open("rb") as file:

@@ -1,17 +1,17 @@
-"""What a rank sends: bytes and messages, by purpose and by edge. One count for every transport."""
+"""Bytes and messages that a rank sends, by purpose and by edge; counted alike for every transport."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, Self
 
-ALLGATHER_MAX_BYTES = 32_768  # bytes up to which one round of messages beats two
+ALLGATHER_MAX_BYTES = 32_768  # bytes up to which one round of messages is faster than two
 
 
 def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
     """Return the bytes that `rank` sends in a reproducible all-reduce of `values` numbers of `width` bytes.
 
-    Up to ALLGATHER_MAX_BYTES in all, every rank sends its vector to every other; else each sends the others their chunks and
-    then its own chunk of the sum: the bytes of a ring.
+    If a rank can send its vector to all other ranks in at most ALLGATHER_MAX_BYTES, it does so. Otherwise
+    each rank sends the other ranks their chunks and then its own chunk of the sum: the bytes of a ring.
     """
     if allreduce_rounds(values, width, ranks) == 1:
         return values * width * (ranks - 1)
@@ -20,15 +20,19 @@ def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
 
 
 def allreduce_rounds(values: int, width: int, ranks: int) -> int:
-    """Return how many rounds of messages, from every rank to every other, such an all-reduce takes."""
+    """Return the number of rounds, with messages from every rank to every other, of this all-reduce."""
     return 1 if values * width * (ranks - 1) <= ALLGATHER_MAX_BYTES else 2
 
 
 class Traffic:
     """Bytes and messages that one rank sent.
 
-    bytes_sent, messages_sent: by purpose. edges: [messages, bytes] of what went point to point, by the peer's rank in
-    the world. A collective call counts as the messages of its algorithm, and on no edge.
+    A collective call counts as the messages of its algorithm and does not appear in `edges`.
+
+    Attributes:
+        bytes_sent: bytes by purpose.
+        messages_sent: messages by purpose.
+        edges: point-to-point messages, as [messages, bytes] by the peer's rank in the world.
     """
 
     def __init__(self) -> None:
@@ -37,12 +41,12 @@ class Traffic:
         self.edges: dict[int, list[int]] = {}
 
     def count_message(self, size: int, peer: int, purpose: str) -> int:
-        """Count a message of `size` bytes; return how many went to `peer` by now."""
+        """Count a message of `size` bytes; return the number of messages sent to `peer` so far."""
         self._add(1, size, purpose)
         return self._along(peer, 1, size)
 
     def count_broadcast(self, size: int, ranks: int, purpose: str) -> None:
-        """Count what the root of a broadcast sends."""
+        """Count the messages that the root of a broadcast of `size` bytes sends."""
         self._add(ranks - 1, size * (ranks - 1), purpose)
 
     def count_allreduce(self, values: int, width: int, rank: int, ranks: int, purpose: str) -> int:
@@ -76,7 +80,7 @@ class Traffic:
         return total
 
     def state(self) -> dict[str, Any]:
-        """Return the counts as JSON carries them; `edges` as [peer, messages, bytes]."""
+        """Return the counts as JSON-serializable values; `edges` as [peer, messages, bytes]."""
         edges = [[peer, *counts] for peer, counts in sorted(self.edges.items())]
         return {"bytes": dict(self.bytes_sent), "messages": dict(self.messages_sent), "edges": edges}
 
@@ -94,13 +98,17 @@ Listener = Callable[[str, str, float, float], None]  # name, phase, start and en
 
 
 class PhaseSeconds(defaultdict[str, float]):
-    """Seconds by phase (`communication`, `wait`). listener: is told of each span, if there is one."""
+    """Seconds by phase (`communication`, `wait`).
+
+    Attributes:
+        listener: called with the name, phase, start and end of each span; optional.
+    """
 
     def __init__(self) -> None:
         super().__init__(float)
         self.listener: Listener | None = None
 
     def report_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Tell of a span; spans nest, and those inside are told first."""
+        """Pass a span to the listener. Spans nest; inner spans are reported before outer ones."""
         if self.listener is not None:
             self.listener(name, phase, start, end)

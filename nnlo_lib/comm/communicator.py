@@ -1,4 +1,4 @@
-"""How vectors move between ranks: the calls that every transport implements and algorithms use."""
+"""Communicator interface: the calls that move vectors between ranks, implemented by every transport."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -15,7 +15,7 @@ ANY = -1
 
 
 class PeerLostError(Exception):
-    """A peer died or stayed silent for too long; the message names it."""
+    """A peer rank died or stayed silent for too long; the message names the rank."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,23 @@ class Message:
 
 @dataclass
 class Request:
-    """A call under way; the vectors it was given must not be touched before `wait` returns."""
+    """A call in progress; the vectors it was given must not be touched before `wait` returns."""
 
     wait: Callable[[], None]
 
 
 class Communicator(ABC):
-    """A group of ranks. Vectors are contiguous one-dimensional tensors.
+    """A group of ranks that exchange vectors: contiguous one-dimensional tensors.
 
-    Every wait is bounded and raises PeerLostError naming the ranks it waited for. `purpose` says what the bytes are
-    for, in `traffic`. `seconds` splits the time of this rank into `communication` and `wait` (idle polling).
-    is_virtual: whether the ranks share one process and a clock that is computed.
+    Every wait is bounded and raises PeerLostError naming the awaited ranks. The argument `purpose` is the key
+    under which `traffic` counts the bytes of a call.
+
+    Attributes:
+        rank: this rank.
+        size: number of ranks.
+        traffic: bytes and messages that this rank sent.
+        seconds: time of this rank in `communication` and in `wait` (idle polling).
+        is_virtual: True if the ranks share one process and a computed clock.
     """
 
     is_virtual = False
@@ -63,11 +69,11 @@ class Communicator(ABC):
     def split(self, color: int) -> "Communicator":
         """Return the communicator of the ranks that gave the same `color`, in rank order.
 
-        It adds to this one's `traffic` and `seconds`.
+        The new communicator adds to the `traffic` and `seconds` of this one.
         """
 
     def _counting_into(self, parent: "Communicator", members: Sequence[int]) -> Self:
-        """Count as a part of `parent`, made of its ranks `members`."""
+        """Count into `parent`, of which this communicator has the ranks `members`; return self."""
         self.traffic, self.seconds = parent.traffic, parent.seconds
         self._world_ranks = [parent._world_ranks[rank] for rank in members]
         return self
@@ -82,45 +88,45 @@ class Communicator(ABC):
 
     @abstractmethod
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
-        """Overwrite `vector` on every rank by that of `root`."""
+        """Overwrite `vector` on every rank with the vector of rank `root`."""
 
     @abstractmethod
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
-        """Start to overwrite `vector` on every rank by the sum over ranks."""
+        """Start to overwrite `vector` on every rank with the sum over ranks."""
 
     def allreduce(self, vector: Tensor, purpose: str = "gradient") -> None:
-        """Overwrite `vector` on every rank by the sum over ranks."""
+        """Overwrite `vector` on every rank with the sum over ranks."""
         self.iallreduce(vector, purpose).wait()
 
     @abstractmethod
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
-        """Send a vector to each neighbour and receive one from each, by neighbour's rank."""
+        """Send a vector to each neighbor and receive one from each, by the neighbor's rank."""
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        """Send `vector`, which may be reused at once; never waits for `to`.
+        """Send `vector`, which may be reused at once; never wait for `to`.
 
-        Messages from one rank to another arrive in the order they were sent. Each keeps a copy in memory until `to`
-        has received it: what nobody receives is the only bound.
+        Messages from one rank to another arrive in the order they were sent. Each message keeps a copy in
+        memory until `to` has received it; the number of copies is not limited.
         """
 
     @abstractmethod
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
-        """Overwrite `vector` by the next one that `source` sent with `tag`."""
+        """Overwrite `vector` with the next vector that `source` sent with `tag`."""
 
     @abstractmethod
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
-        """Wait for a message and say whose it is, without receiving it."""
+        """Wait for a message and return its source and tag, without receiving it."""
 
     @abstractmethod
     def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
-        """Say whose message has arrived, without receiving it; None at once if there is none."""
+        """Return an arrived message's source and tag without receiving it, or None; never wait."""
 
     @abstractmethod
     def reset_counter(self, start: int) -> None:
-        """Let `ticket` count from `start`; all ranks call it."""
+        """Restart the numbers of `next_index` at `start`; all ranks call it."""
 
     @abstractmethod
     def next_index(self) -> int:
@@ -128,26 +134,32 @@ class Communicator(ABC):
 
     @abstractmethod
     def gather(self, item: Any) -> list[Any]:
-        """Return every rank's `item` (small, anything JSON can carry) on every rank."""
+        """Return every rank's `item` (small and JSON-serializable), in rank order, on every rank."""
 
     @abstractmethod
     def now(self) -> float:
         """Return the seconds on this rank's clock."""
 
     def advance_clock(self, samples: int) -> None:
-        """Tell a virtual clock that a mini-batch of `samples` was computed; real clocks run by themselves."""
+        """Advance a virtual clock by the computing time of `samples` samples; real clocks ignore it."""
 
     def advance_clock_and_yield(self, samples: int) -> None:
-        """Advance a virtual clock as `advance_clock` does, and let every rank with an earlier clock go first."""
+        """Do the same as `advance_clock`, then let every rank with an earlier virtual clock run first."""
 
     def pass_collectives(self) -> PassCollectives:
-        """Return the sums over ranks that a forward or backward pass may ask for on its way."""
+        """Return the sums over ranks that a forward or backward pass may request."""
         return PassCollectives(self.allreduce)
 
     def use_gpu_reduction(self, way: str, timeout: float, fastest: bool) -> None:
-        """Sum vectors on GPUs by `nccl`, by `cuda_aware` MPI or through the `host`; all ranks call it.
+        """Select the way to sum vectors on GPUs; all ranks call it.
 
-        timeout: seconds that NCCL waits for a peer; fastest: whether NCCL chooses the order of adding.
+        Args:
+            way: `nccl`, `cuda_aware` (MPI reads GPU memory) or `host` (through host memory).
+            timeout: seconds that NCCL waits for a peer.
+            fastest: True if NCCL chooses the order of additions.
+
+        Raises:
+            TypeError: if the transport does not support `way`.
         """
         if way != "host":
             raise TypeError(f"{type(self).__name__} sums vectors on GPUs through host memory only")

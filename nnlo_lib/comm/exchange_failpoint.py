@@ -1,4 +1,4 @@
-"""Failpoints around the calls of a transport, where tests and `nnlo chaos` let a rank fail."""
+"""Failpoints around the calls of a transport, at which tests and `nnlo chaos` make a rank fail."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,7 +13,10 @@ WAIT_FAILPOINT = "exchange.wait"
 
 
 def exchange_failpoint(call: Callable[P, T]) -> Callable[P, T]:
-    """Pass the failpoint `exchange.<name of the method>` on the way in and on the way out; one test where none is armed."""
+    """Decorate a method with the failpoint `exchange.<name of the method>`, before and after the call.
+
+    The `wait` of a returned Request passes WAIT_FAILPOINT likewise. If none is armed, the cost is one test.
+    """
     place = f"exchange.{call.__name__}"
 
     @wraps(call)

@@ -1,4 +1,4 @@
-"""Compute what waits for other ranks in the middle of a forward or backward pass."""
+"""Sums over ranks in the middle of a forward or backward pass."""
 
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -12,29 +12,34 @@ T = TypeVar("T")
 
 
 class PassCollectives:
-    """Sums over ranks that a computation asks for on its way; all ranks ask for the same ones in the same order.
+    """Sums over ranks that a pass requests while it runs; all ranks request the same sums in the same order.
 
-    allreduce: the communicator's, of a vector for a purpose. weight: this rank's part of the samples of the step.
+    Args:
+        allreduce: the communicator's method, called with a vector and a purpose.
+
+    Attributes:
+        weight: this rank's share of the samples of the step.
     """
 
     def __init__(self, allreduce: Callable[[Tensor, str], None]) -> None:
         self._allreduce, self.weight = allreduce, 1.0
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do `work`, in which `allreduce` may be called."""
+        """Run `work`, which may call `allreduce`, and return its result."""
         return work()
 
     def allreduce(self, vector: Tensor) -> None:
-        """Overwrite `vector` (values,) by the sum over ranks."""
+        """Overwrite `vector` (values,) with the sum over ranks."""
         self._allreduce(vector, "statistics")
 
 
 class ThreadedPassCollectives(PassCollectives):
-    """The same for simulated ranks, which take turns in one thread that others must not find in the middle of a pass.
+    """PassCollectives of simulated ranks, which take turns in one thread.
 
-    What torch keeps by thread (whether gradients are recorded, what autocast does, the engine's queue) would be one for
-    all ranks. So `work` has a thread of its own, which stands still while the ranks take turns, and the random stream
-    goes on where it was.
+    torch keeps state per thread (whether gradients are recorded, autocast, the autograd engine's queue),
+    which all ranks would share if one of them paused in the middle of a pass. Therefore `work` runs in a
+    thread of its own, which is blocked while the ranks take turns. After each sum the random stream is set
+    back to its state before the sum.
     """
 
     def run(self, work: Callable[[], T]) -> T:
@@ -63,7 +68,7 @@ class ThreadedPassCollectives(PassCollectives):
         try:
             super().allreduce(vector)
         except BaseException as error:
-            self._answers.put(error)  # or the thread would wait for ever
+            self._answers.put(error)  # otherwise the thread would wait forever
             raise
         torch.set_rng_state(drawn)
         self._answers.put(None)

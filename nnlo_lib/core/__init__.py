@@ -1,1 +1,1 @@
-"""Errors, files, locks, processes, batch systems, random streams: what every package may import."""
+"""Modules that every package may import: errors, files, locks, processes, batch systems, random streams."""

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes: a reader never sees a partly written file."""
 
 import os
 import tempfile
@@ -11,9 +11,9 @@ from nnlo_lib.core.errors import UserError
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success flush it to disk and rename it, else remove it.
+    """Yield a temporary path beside `path`; on success flush it to disk and rename it, otherwise remove it.
 
-    Raises UserError naming `path` where the file system refuses (full disk, missing permission).
+    Raises UserError with `path` if the file system refuses to write (full disk, missing permission).
     """
     part = None
     try:
@@ -30,7 +30,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _reserve(path: Path) -> Path:
-    """Create an empty file with an unused name and the permissions a new file would have."""
+    """Create an empty file with an unused name and the default permissions of a new file."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(handle)
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""The batch system that this process runs under, and what it can be asked. Whoever does not answer knows nothing."""
+"""Queries to the batch system of this process. A query that fails counts as an empty answer."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nnlo_lib.core.exit_reason import ExitReason
 
-QUERY_TIMEOUT_S = 15  # seconds for an answer
+QUERY_TIMEOUT_S = 15  # bounds the wait for a scheduler that does not answer
 SLURM_EXIT_REASONS: dict[str, ExitReason] = {
     "NODE_FAIL": "node failure", "BOOT_FAIL": "node failure", "TIMEOUT": "time limit", "DEADLINE": "time limit",
     "PREEMPTED": "preempted", "REQUEUED": "preempted", "OUT_OF_MEMORY": "out of memory",
@@ -20,31 +20,31 @@ LSF_EXIT_REASONS: dict[str, ExitReason] = {
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A job of a batch system."""
+    """A job of a batch system; `scheduler` is `slurm` or `lsf`."""
 
     scheduler: str
     job_id: str
 
     @classmethod
     def current(cls) -> "BatchJob | None":
-        """Return the job that this process belongs to, if any."""
+        """Return the job of this process, or None outside a batch system."""
         return cls.from_id("slurm", os.environ.get("SLURM_JOB_ID")) or cls.from_id(
             "lsf", os.environ.get("LSB_JOBID")
         )
 
     @classmethod
     def from_id(cls, scheduler: str | None, number: str | None) -> "BatchJob | None":
-        """Return the job of that number, if there is one."""
+        """Return the job with this number, or None if the scheduler or the number is missing."""
         return cls(scheduler, number) if scheduler and number else None
 
     def minutes_left(self) -> float | None:
-        """Ask how long the job may still run."""
+        """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "slurm":
             return _parse_slurm_minutes(_ask("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"))
         return _parse_lsf_minutes(_ask("bjobs", "-noheader", "-o", "time_left", self.job_id))
 
     def exit_reason(self) -> ExitReason:
-        """Ask why the job, or its last run before it was queued again, ended; `killed` if nobody knows."""
+        """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
         told = self._query_exit_states()
         if self.scheduler == "slurm":
             ends = [SLURM_EXIT_REASONS[state] for state in told.split() if state in SLURM_EXIT_REASONS]
@@ -52,7 +52,7 @@ class BatchJob:
         return next((reason for term, reason in LSF_EXIT_REASONS.items() if told.startswith(term)), "killed")
 
     def was_cancelled(self) -> bool:
-        """Ask whether a person ended the job."""
+        """Return True if a person cancelled the job."""
         last = self._query_exit_states().rpartition("\n")[2]
         return last.startswith("CANCELLED" if self.scheduler == "slurm" else "TERM_OWNER")
 
@@ -62,7 +62,7 @@ class BatchJob:
         return _ask("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
 
     def requeue(self) -> str:
-        """Put the running job back into its queue; return why that was refused, empty if it was not."""
+        """Requeue the running job; return the reason of a refusal, or an empty string on success."""
         command = ["scontrol", "requeue"] if self.scheduler == "slurm" else ["brequeue"]
         try:
             done = _run(*command, self.job_id)
@@ -90,7 +90,7 @@ def _ask(*command: str) -> str:
 
 
 def _parse_slurm_minutes(told: str) -> float | None:
-    """Read [days-][[hours:]minutes:]seconds."""
+    """Return the minutes of a time [days-][[hours:]minutes:]seconds, or None for other text."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", told)
     if not found:
         return None
@@ -100,6 +100,6 @@ def _parse_slurm_minutes(told: str) -> float | None:
 
 
 def _parse_lsf_minutes(told: str) -> float | None:
-    """Read hours:minutes, which a letter follows."""
+    """Return the minutes of a time hours:minutes, which LSF ends with a letter, or None for other text."""
     found = re.match(r"(\d+):(\d+)", told)
     return int(found[1]) * 60.0 + int(found[2]) if found else None

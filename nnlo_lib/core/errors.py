@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to mend: shown as a sentence, exit status 2."""
+"""Exceptions of nnlo, and the exit status of commands: 2 after a UserError, which is logged to stderr."""
 
 import functools
 import os
@@ -12,13 +12,14 @@ EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class UserError(Exception):
-    """Say what is wrong, where, and what to do about it."""
+    """An error that the user can correct; the message gives the place, the fault and the remedy."""
 
 
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
-    """Turn a `UserError` raised by a command into its sentence on stderr and exit status 2.
+    """Wrap a command: a `UserError` is logged to stderr, and the exit status is 2.
 
-    Where nobody reads on, as behind `| head`, the command ends without a word.
+    If the reader of stdout has closed the pipe, as `| head` does, the command exits with 128 + SIGPIPE and no
+    message.
     """
 
     @functools.wraps(main)
@@ -28,33 +29,33 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
             sys.stdout.flush()
             return status
         except UserError as error:
-            from nnlo_lib.core.logging_setup import get_logger  # `nnlo --help` does without
+            from nnlo_lib.core.logging_setup import get_logger  # `nnlo --help` does not need it
 
             get_logger(__name__).error(error)
             return EXIT_USER_ERROR
         except BrokenPipeError:
             if not _is_unread(sys.stdout.fileno()):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards unflushed output
             return EXIT_BROKEN_PIPE
 
     return command
 
 
 def _is_unread(pipe: int) -> bool:
-    """Tell whether the other end of a pipe is closed."""
+    """Return True if the other end of a pipe is closed."""
     poll = select.poll()
     poll.register(pipe, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 class DivergedError(UserError):
-    """Training cannot go on, for the loss is no number any more."""
+    """Training cannot continue because the loss, or the gradient, is not finite."""
 
 
 class CheckpointNotSavedError(Exception):
-    """A run that had to stop could not be saved; the last good checkpoint is as it was."""
+    """A run that had to stop could not be saved; the last good checkpoint is unchanged."""
 
 
 class InvariantError(Exception):
-    """An algorithm broke what it promises to keep; the message says which, by how much and when."""
+    """An algorithm violated its invariant; the message gives its name, the relative error and the step."""

@@ -1,4 +1,4 @@
-"""Why an attempt to train ended."""
+"""The reasons for the end of an attempt."""
 
 from typing import Literal
 
@@ -6,6 +6,6 @@ ExitReason = Literal[
     "finished", "preempted", "time limit", "node failure", "out of memory", "diverged", "bad input", "code error",
     "disk full", "killed", "peer lost",
 ]  # fmt: skip
-RESUMABLE_REASONS = ("preempted", "time limit")  # saved and stopped when asked
-PERMANENT_REASONS = ("code error", "bad input", "diverged")  # it would end like this again
-TRANSIENT_REASONS = ("killed", "peer lost", "node failure")  # it need not end like this again
+RESUMABLE_REASONS = ("preempted", "time limit")  # the ranks saved and stopped on request
+PERMANENT_REASONS = ("code error", "bad input", "diverged")  # the next attempt would fail again
+TRANSIENT_REASONS = ("killed", "peer lost", "node failure")  # the next attempt may succeed

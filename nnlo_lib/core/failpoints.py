@@ -1,4 +1,4 @@
-"""Named places at which a test or `nnlo chaos` makes this process fail; nothing happens where none is set."""
+"""Named places at which a test or `nnlo chaos` makes this process fail; without a handler they do nothing."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,16 @@ _handlers: list[Callable[[str], None]] = []
 
 
 def failpoint(name: str) -> None:
-    """Tell whoever asked that this place is reached."""
+    """Call all handlers with the name of the failpoint that is reached."""
     for tell in _handlers:
         tell(name)
 
 
 def add_failpoint_handler(tell: Callable[[str], None]) -> None:
-    """Call `tell` with the name of every place that is reached from now on."""
+    """Call `tell` with the name of every failpoint that is reached from now on."""
     _handlers.append(tell)
 
 
 def failpoints_are_armed() -> bool:
-    """Return whether reaching a failpoint has an effect."""
+    """Return True if a handler is registered."""
     return bool(_handlers)

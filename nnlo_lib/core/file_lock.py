@@ -1,4 +1,4 @@
-"""Files that one process at a time may work on."""
+"""Locks on files that only one process at a time may use."""
 
 import fcntl
 import os
@@ -12,9 +12,10 @@ from nnlo_lib.core.errors import UserError
 
 @contextmanager
 def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
-    """Create the file `path` and hold its lock; leave it only if it then holds something.
+    """Hold the lock of the file `path`, which is created if missing and removed afterwards if it is empty.
 
-    Raises UserError if another process is `doing` this.
+    Raises UserError if another process holds the lock or has just removed or renamed the file; the message
+    names the work with `doing`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
@@ -32,5 +33,5 @@ def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
 
 
 def _is_still(path: Path, file: IO[bytes]) -> bool:
-    """Tell whether the open file is the one at `path`, not one that was renamed or removed since."""
+    """Return True if the open file is still at `path`: it was not renamed or removed since."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())

@@ -1,7 +1,7 @@
-"""Import what a reference names, when it is needed.
+"""Import classes and functions by a reference `module:name` when they are needed.
 
-The settings of an algorithm, compressor, sampler, ... name the class that implements them by such a reference, and so
-does the list of models: reading an experiment imports none of them.
+The settings of an algorithm, compressor, sampler, ... give their implementation by a reference, and so does
+the list of models; reading an experiment therefore imports no implementation.
 """
 
 from importlib import import_module
@@ -9,6 +9,6 @@ from typing import Any
 
 
 def load_implementation(reference: str) -> Any:
-    """Return what `module:name` refers to."""
+    """Return the object that `module:name` refers to."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)

@@ -1,6 +1,7 @@
-"""Messages for people, through the standard `logging`: on the terminal `nnlo: [warning: |error: ]message`.
+"""Log messages through the standard `logging`: on the terminal `nnlo: [warning: |error: ]message`.
 
-Lines on the terminal have no time stamp, as a scheduler's log and a person's eyes do without; state/log.txt has it.
+Lines on the terminal have no time stamp, which neither a person nor a scheduler's log needs; state/log.txt
+has it.
 """
 
 import logging
@@ -11,26 +12,25 @@ TERMINAL_PREFIX = "nnlo: "
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Return the logger of a module of nnlo; the first call lets all of them write to stderr."""
+    """Return the logger of a module of nnlo; the first call installs the stderr handler of all modules."""
     package = logging.getLogger("nnlo_lib")
     if not package.handlers:
         package.addHandler(terminal_handler(TERMINAL_PREFIX))
         package.setLevel(logging.INFO)
-        package.propagate = (
-            False  # else a message is written twice where the program has a handler of its own
-        )
+        # Otherwise messages are written twice if the program has a handler of its own.
+        package.propagate = False
     return logging.getLogger(name)
 
 
 def terminal_handler(prefix: str = "") -> logging.Handler:
-    """Return a handler that writes to stderr, and before each message the prefix and its level."""
+    """Return a handler that writes messages to stderr, each after the prefix and its level."""
     handler = TerminalHandler()
     handler.setFormatter(LevelFormatter(prefix))
     return handler
 
 
 class LevelFormatter(logging.Formatter):
-    """Write the level before a message, but for that of plain messages, INFO."""
+    """Puts the level before a message, except for levels up to INFO."""
 
     def __init__(self, prefix: str = "") -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class LevelFormatter(logging.Formatter):
 
 
 class TerminalHandler(logging.Handler):
-    """Write to what stderr is at the time, even if nobody reads it any more."""
+    """Writes to the current `sys.stderr` and ignores write errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one message."""
@@ -51,7 +51,10 @@ class TerminalHandler(logging.Handler):
 
 
 def write_stderr(text: str) -> None:
-    """Write to stderr; a scheduler may have ended whoever read it, which must not end this process, too."""
+    """Write to stderr and ignore errors.
+
+    A scheduler may have ended the reader of stderr; this must not end the process.
+    """
     with suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()

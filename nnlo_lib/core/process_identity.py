@@ -1,4 +1,4 @@
-"""A process of some host, known again although its number may have become another's."""
+"""The identity of a process on a host, which differs from that of a later process with the same pid."""
 
 import os
 import socket
@@ -8,7 +8,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """host, room: where its number means something (a room is a namespace of numbers); started: in ticks since boot."""
+    """A process, identified across hosts and restarts.
+
+    Attributes:
+        host: host name.
+        room: pid namespace of the host, in which `pid` is valid.
+        pid: process id.
+        started: start of the process in clock ticks since boot; it distinguishes processes with the same pid.
+    """
 
     host: str
     room: str
@@ -22,17 +29,17 @@ class ProcessIdentity:
 
     @classmethod
     def from_pid(cls, pid: int) -> "ProcessIdentity":
-        """Return the process that has a number here now."""
+        """Return the process that has this pid on this host now."""
         return cls(socket.gethostname(), _pid_namespace(), pid, _start_ticks(pid))
 
     @property
     def is_local(self) -> bool:
-        """Whether it can be seen from here."""
+        """Whether it has the host and the pid namespace of the calling process, which can then observe it."""
         return (self.host, self.room) == (socket.gethostname(), _pid_namespace())
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known to have ended."""
+        """Whether it is known to have ended; always False if it is not local."""
         return self.is_local and _start_ticks(self.pid) != self.started
 
 
@@ -41,7 +48,7 @@ def _pid_namespace() -> str:
 
 
 def _start_ticks(pid: int) -> int:
-    """Return when a process began, 0 if there is none."""
+    """Return the start of a process in clock ticks since boot; 0 if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Functions that users name in the experiment: `path/to/file.py:function`, or their module by `path/to/file.py`."""
+"""Functions of the user: an experiment names them by `path/to/file.py:function` or `path/to/file.py`."""
 
 import importlib.util
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-GET_MODEL = "get_model"  # what NNLO calls in a module
-MAX_ERROR_CHARS = 1000  # characters of an error; Keras tells its whole configuration
+GET_MODEL = "get_model"  # the function that NNLO calls in a module
+MAX_ERROR_CHARS = 1000  # Keras errors contain its whole configuration
 
 
 def load_user_function(name: str) -> Callable[..., Any]:
-    """Run the file and return its function; raises whatever the file raises, AttributeError if it has no such one.
+    """Run the file and return its function; `path.py` without a function is an NNLO module: `get_model`.
 
-    A file without a function is one of NNLO's modules: its function is get_model.
+    Raises AttributeError if the file does not define the function. Errors of the file itself are not caught.
     """
     path, function = split_function_reference(name)
     found: Callable[..., Any] = getattr(load_user_module(path), function)
@@ -21,13 +21,13 @@ def load_user_function(name: str) -> Callable[..., Any]:
 
 
 def split_function_reference(name: str) -> tuple[str, str]:
-    """Take `path.py:function` or `path.py` apart."""
+    """Return the path and the function of `path.py:function`; `get_model` is the function of `path.py`."""
     path, colon, function = name.rpartition(":")
     return (path, function) if colon and path.endswith(".py") else (name, GET_MODEL)
 
 
 def load_user_module(path: str) -> ModuleType:
-    """Run the file and return it as a module; raises whatever the file raises."""
+    """Run the file and return it as a module; errors of the file are not caught."""
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert specification is not None
     assert specification.loader is not None
@@ -37,7 +37,7 @@ def load_user_module(path: str) -> ModuleType:
 
 
 def error_with_source_line(error: BaseException) -> str:
-    """Name an error with the user's own line that raised it, if it was not the caller's."""
+    """Return an error's type and text, and the source line that raised it unless the caller itself did."""
     trace = caller = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Which nnlo this is."""
+"""The version of nnlo."""
 
 import subprocess
 from functools import cache
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def code_version() -> str:
-    """Return the installed version with the git commit it runs from, `+` if files differ from it."""
+    """Return the installed version and, in a git checkout, its commit; `+` marks modified files."""
     here = Path(__file__).parent
     git = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:

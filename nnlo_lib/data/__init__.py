@@ -1,1 +1,1 @@
-"""From the original files of a data set to mini-batches."""
+"""Fetching, reading, conversion, partitioning and loading of data sets."""

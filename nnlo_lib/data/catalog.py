@@ -1,4 +1,4 @@
-"""The data sets that NNLO knows: what each holds, which files it is made of, and where they come from."""
+"""Catalog of the data sets that NNLO knows: contents, original files and download addresses."""
 
 from dataclasses import dataclass, replace
 
@@ -7,9 +7,11 @@ from nnlo_lib.core.errors import UserError
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One original file, known by the SHA-256 of its decompressed content or else by its published MD5.
+    """One original file, identified by the SHA-256 of its decompressed content or else by its published MD5.
 
-    `md5` is that of the file as it is published; a file compressed anew has another one, but the same content.
+    Attributes:
+        content_sha256: SHA-256 of the decompressed content; recompressing the file does not change it.
+        md5: MD5 of the file as published; recompressing the file changes it.
     """
 
     name: str
@@ -19,12 +21,20 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A data set and its `reader`; `scale` maps a stored byte to 0..1.
+    """A data set: its reader, its expected contents, its original files and their origin.
 
-    `shape` (channels, height, width) and `classes` are what the files must hold; None: whatever they hold.
-    `instead` is another official form of the only file, taken where it lies but not from the mirrors.
-    `mirrors` are base addresses tried in turn; `embedded` is a folder inside an installed package instead.
-    `hint` says where files come from that no mirror may give. A set without `files` is read where it lies.
+    A data set without `files` is read from the folder, archive or URL that the user names as data.source.
+
+    Attributes:
+        reader: name of the module in `nnlo_lib.data.readers` that reads the files.
+        shape: required shape of a sample, for images (channels, height, width); None accepts any shape.
+        classes: required number of classes; None accepts any number.
+        scale: factor that maps a stored byte to 0..1.
+        instead: another official form of the only file, used if it is found in the target folder or at
+            data.source; the mirrors are not searched for it.
+        mirrors: base URLs, tried in turn.
+        embedded: folder inside an installed package that holds the files, used in place of mirrors.
+        hint: tells the user where to get files that no mirror may distribute.
     """
 
     name: str
@@ -156,7 +166,7 @@ CATALOG = {each.name: each for each in (DIGITS, DIABETES, MNIST, FASHION_MNIST, 
 
 
 def user_dataset(name: str, reader: str) -> DatasetSpec:
-    """Describe the user's own data set, read by `reader`."""
+    """Return the specification of the user's own data set, read by `reader`."""
     return DatasetSpec(name=name, reader=reader)
 
 

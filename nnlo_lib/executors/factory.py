@@ -1,4 +1,4 @@
-"""Who trains the leaves of a search, by name."""
+"""Executors of fold tasks, by name."""
 
 from collections.abc import Callable
 from pathlib import Path

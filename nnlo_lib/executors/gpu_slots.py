@@ -1,4 +1,4 @@
-"""Seats on the GPUs of a machine: trainings at the same time take different GPUs, or wait for one."""
+"""Slots on the GPUs of a machine: simultaneous trainings reserve different GPUs, or wait for a free one."""
 
 import fcntl
 import hashlib
@@ -20,11 +20,11 @@ from nnlo_lib.launch.signals import LAUNCHER_STOP_SIGNALS, SignalRecorder, Signa
 
 logger = get_logger(__name__)
 
-LOCK_POLL_INTERVAL_S = 0.1  # seconds between two looks
+LOCK_POLL_INTERVAL_S = 0.1  # between two attempts to lock a slot
 
 
 def warn_if_gpus_are_few(experiment: Experiment) -> None:
-    """Tell a person if the GPUs of this machine are too few for all trainings at a time."""
+    """Log a message if this machine has too few GPUs for `search.parallel` trainings at a time."""
     resources, search = RunResources(experiment), experiment.search
     if not resources.gpus or search is None:
         return
@@ -40,17 +40,27 @@ def warn_if_gpus_are_few(experiment: Experiment) -> None:
 
 
 def choose_gpus(taken: Mapping[int, int], shown: Sequence[int], wanted: int, seats: int) -> list[int] | None:
-    """Return so many GPUs that have a seat left, the emptiest first taken; None if there are too few."""
+    """Return `wanted` GPUs with a free slot, least used GPUs first; None if there are too few.
+
+    Args:
+        taken: number of used slots of each GPU.
+        shown: visible GPUs.
+        wanted: number of GPUs.
+        seats: number of slots of a GPU.
+    """
     free = sorted((gpu for gpu in shown if taken[gpu] < seats), key=lambda gpu: taken[gpu])
     return sorted(free[:wanted]) if len(free) >= wanted else None
 
 
 @contextmanager
 def reserve_gpus(run: Run) -> Iterator[bool]:
-    """Leave a training that this process starts GPUs that no other has; wait until there are. Yield False if signalled.
+    """Reserve GPUs for one training; wait until enough are free. Yield False if a stop signal arrives first.
 
-    Who wants as many as are visible, or more, takes all; its ranks say what they miss, or are on other hosts, too.
-    Raises UserError if there is no place for locks.
+    A training that needs at least as many GPUs as are visible reserves all of them: its ranks report a
+    shortage themselves and may also run on other hosts.
+
+    Raises:
+        UserError: if the lock files cannot be created.
     """
     resources = RunResources(run)
     if not resources.gpus:
@@ -71,7 +81,11 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
 def _wait(
     stack: ExitStack, names: Mapping[int, str], wanted: int, seats: int, signals: SignalSource
 ) -> list[int] | None:
-    """Take seats, all at once; one process at a time waits for them, so that no large training waits for ever."""
+    """Reserve all slots at once; return None after a stop signal.
+
+    Only one process at a time tries; the others wait for it, so that smaller trainings cannot overtake a
+    large one for ever.
+    """
     line, told = hashlib.sha256("-".join(names.values()).encode()).hexdigest(), False
     with ExitStack() as turn:
         is_first = False
@@ -92,7 +106,7 @@ def _tell(wanted: int, shown: int) -> bool:
 
 
 def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, seats: int) -> list[int] | None:
-    """Hold a seat on each of so many GPUs, or none."""
+    """Lock one slot on each of `wanted` GPUs; return None, without any lock, if too few GPUs are free."""
     with ExitStack() as tried:
         free = {gpu: [seat for seat in range(seats) if _lock(tried, f"{names[gpu]}.{seat}")] for gpu in names}
     taken = Counter({gpu: seats - len(left) for gpu, left in free.items()})
@@ -105,13 +119,13 @@ def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, seats: int) -
 
 
 def _names(shown: Sequence[int]) -> dict[int, str]:
-    """Name GPUs as all processes of this machine do, for CUDA_VISIBLE_DEVICES numbers them anew."""
+    """Return machine-wide names of the GPUs, because CUDA_VISIBLE_DEVICES renumbers them per process."""
     words = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace("/", "_").replace(" ", "").split(",")
     return {gpu: words[gpu] if gpu < len(words) and words[gpu] else str(gpu) for gpu in shown}
 
 
 def _lock(stack: ExitStack, name: str) -> bool:
-    """Hold a lock as long as the stack, or this process, lives, if nobody does."""
+    """Acquire a lock until the stack is closed or this process ends; return False if it is already held."""
     path = _folder() / name
     try:
         path.parent.mkdir(exist_ok=True)
@@ -128,14 +142,14 @@ def _lock(stack: ExitStack, name: str) -> bool:
 
 
 def _folder() -> Path:
-    """Return the folder of locks: a job of a scheduler has its own, as it has GPUs of its own."""
+    """Return the folder of the lock files; each batch job has its own, because it has its own GPUs."""
     job = BatchJob.current()
     return Path(tempfile.gettempdir(), f"nnlo-gpus-{os.getuid()}{f'-{job.job_id}' if job else ''}")
 
 
 @contextmanager
 def _recorded_signals() -> Iterator[SignalRecorder]:
-    """Remember signals for as long as somebody looks; later ones do what they did before."""
+    """Record stop signals inside the context; restore the previous handlers at its end."""
     before = {number: signal.getsignal(number) for number in LAUNCHER_STOP_SIGNALS}
     try:
         yield SignalRecorder()

@@ -1,4 +1,4 @@
-"""Leaves as processes of this machine."""
+"""Executor that trains fold tasks in processes of this machine."""
 
 import os
 import subprocess
@@ -17,12 +17,15 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 logger = get_logger(__name__)
 
-PROCESS_POLL_INTERVAL_S = 0.05  # seconds between two looks
-SAVE_TIMEOUT_S = 900.0  # seconds for all to save and stop
+PROCESS_POLL_INTERVAL_S = 0.05  # between two checks of the processes
+SAVE_TIMEOUT_S = 900.0  # for all processes to save and exit
 
 
 class LocalExecutor:
-    """Train leaves in processes of this machine; a signal stops them, saved, and so does the end of this one."""
+    """Trains fold tasks in processes of this machine.
+
+    The processes save and exit after a stop signal, and also when this process ends.
+    """
 
     def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
         self._folder, self._launcher, self._signals = folder, launcher, signals
@@ -30,7 +33,7 @@ class LocalExecutor:
         self._tries = RestartPolicy(folder)
 
     def start(self, leaf: FoldTask) -> None:
-        """Start a process, its words going to `leaf.log` beside the results."""
+        """Start a process; append its output to `leaf.log` in the run folder of the fold."""
         log = self._log(leaf)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -40,7 +43,10 @@ class LocalExecutor:
             )  # fmt: skip
 
     def wait(self) -> bool:
-        """Return when a process has ended; False when all have, after a signal to this one or to one of them."""
+        """Wait until a process has ended; return False if this process or one of them was asked to stop.
+
+        All processes have ended when it returns False.
+        """
         while not self._signals.first:
             if ended := [leaf for leaf, process in self._running.items() if process.poll() is not None]:
                 goes_on = [self._handle_exit(leaf) for leaf in ended]
@@ -49,7 +55,7 @@ class LocalExecutor:
         return self.stop()
 
     def stop(self) -> bool:
-        """Ask all to save and stop, and wait for them; who does not is ended."""
+        """Ask all processes to save and exit; kill processes that exceed the timeout. Return False."""
         if self._running:
             logger.info(f"waiting until {len(self._running)} trainings are saved")
         for process in self._running.values():
@@ -66,11 +72,15 @@ class LocalExecutor:
     def _command(self, leaf: FoldTask) -> list[str]:
         numbers = [str(number) for number in (leaf.trial, leaf.fold, leaf.epochs)]
         command = [sys.executable, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
-        attempt = self._tries.record_start(leaf)  # the first forgives what was before, as a person started it
+        attempt = self._tries.record_start(leaf)  # the first start ignores earlier failures
         return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
 
     def _handle_exit(self, leaf: FoldTask) -> bool:
-        """Start again what was killed; False if it was asked to stop. Raises UserError if there is no hope."""
+        """Restart a failed process; return False if it was asked to stop.
+
+        Raises:
+            UserError: if it would fail again.
+        """
         status = self._running.pop(leaf).returncode
         if status in (0, EXIT_PREEMPTED):
             return status == 0

@@ -1,4 +1,4 @@
-"""How large a model is, before it is trained."""
+"""Number of parameters of a model before training."""
 
 import torch
 from torch import nn
@@ -12,10 +12,10 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 
 
 def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
-    """Return the number of trained parameters of a run's model. Raises UserError if it cannot be built."""
+    """Return the number of trainable parameters of a run's model. Raises UserError if it cannot be built."""
     try:
         model = _built("meta", run, manifest, seed)
-    except UserError:  # perhaps only for it reads a number of a tensor, which none has there
+    except UserError:  # maybe because the model reads tensor values, which do not exist on "meta"
         model = _built("cpu", run, manifest, seed)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 

@@ -1,4 +1,4 @@
-"""A line for each trial that has ended, while a search goes on."""
+"""Progress of a search: one log line for each trial that has ended."""
 
 import math
 import textwrap
@@ -16,22 +16,27 @@ from nnlo_lib.search.study.trial_summary import summarize_trial
 
 logger = get_logger(__name__)
 
-MAX_REASON_LENGTH = 100  # letters of a reason
+MAX_REASON_LENGTH = 100  # characters
 
 
 class ProgressLogger:
-    """An executor that tells what the one inside it has done. record: reads the search as it is on disk."""
+    """Executor that wraps another executor and logs each trial that has ended.
+
+    Args:
+        inner: executor that trains.
+        record: study, read again from the disk after each wait.
+    """
 
     def __init__(self, inner: Executor, record: StoredStudy) -> None:
         self._inner, self._record, self._begun = inner, record, time.monotonic()
         self._told = set(finished_rungs(record.snapshot))
 
     def start(self, leaf: FoldTask) -> None:
-        """Pass it on."""
+        """Start the fold task with the inner executor."""
         self._inner.start(leaf)
 
     def wait(self) -> bool:
-        """Wait as the executor does, and tell what has ended."""
+        """Wait as the inner executor does, and log the trials that have ended."""
         goes_on = self._inner.wait()
         self._record = self._record.refreshed()
         for rung in finished_rungs(self._record.snapshot):
@@ -42,7 +47,7 @@ class ProgressLogger:
 
 
 def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
-    """Return trials and the epochs at which they have ended, or wait for what comes of others."""
+    """Return (trial, epochs) of the rungs at which a trial has ended or waits for other trials' results."""
     return [
         (trial.number, epochs)
         for trial in known.trials
@@ -53,7 +58,7 @@ def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
 
 
 def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: float) -> str:
-    """Say what came of a trial after so many epochs, and how far the search is."""
+    """Return the result of a trial at a rung and the progress of the search after `seconds`, as text."""
     best = known.best_trial()
     leader = (
         f"best {summarize_trial(known, best).objective:.5g}, trial {best}" if best is not None else "none yet"

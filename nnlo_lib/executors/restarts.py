@@ -1,4 +1,8 @@
-"""How often a leaf is started again: for ever, as long as each start leads to an attempt, which judges for itself."""
+"""Restart policy of fold tasks.
+
+A fold task is restarted as long as each start leads to an attempt, which applies the retry policy itself.
+After MAX_FAILED_STARTS consecutive starts without an attempt, the search fails.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -9,11 +13,11 @@ from nnlo_lib.launch.crash_recovery import all_attempts
 from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.state.attempts import Attempt
 
-MAX_FAILED_STARTS = 3  # starts one after another that led to no attempt
+MAX_FAILED_STARTS = 3  # consecutive starts that led to no attempt
 
 
 class RestartPolicy:
-    """Counts starts of leaves. folder: of the search."""
+    """Counts the starts of fold tasks; `folder` is the folder of the search."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,17 +26,20 @@ class RestartPolicy:
         self._before: dict[FoldTask, int] = {}
 
     def record_start(self, leaf: FoldTask, lives: bool = False) -> int:
-        """Return which start this is; lives: an attempt of before is still at it."""
+        """Return the number of this start, from 1; `lives`: an earlier driver's attempt is still running."""
         self._before[leaf] = len(self.attempts(leaf, ended=not lives))
         self._starts[leaf] += 1
         return self._starts[leaf]
 
     def attempts(self, leaf: FoldTask, ended: bool = True) -> list[Attempt]:
-        """Return the attempts at a leaf's fold; ended: even one that left no record has."""
+        """Return the attempts at the fold of a task.
+
+        If `ended`, no attempt is running: an attempt that left a lease but no record is included.
+        """
         return all_attempts(RunPaths(leaf.run_folder(self._folder)).state.folder, 0, ended)
 
     def record_exit(self, leaf: FoldTask, log: Path) -> None:
-        """Take note that a start has ended without a result. Raises UserError if one more would be in vain, too."""
+        """Count a start that ended without a result. Raises UserError if a restart would be useless."""
         began = len(self.attempts(leaf)) > self._before[leaf]
         self._vain[leaf] = 0 if began else self._vain[leaf] + 1
         if self._vain[leaf] == MAX_FAILED_STARTS:
@@ -42,6 +49,6 @@ class RestartPolicy:
 
 
 def last_log_line(log: Path) -> str:
-    """Return the last line of a log."""
+    """Return the last line of a log, without the prefix of an error message."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1].removeprefix("nnlo: error: ") if lines else "it said nothing"

@@ -1,4 +1,4 @@
-"""A whole search in one process, without Snakemake: decide, train, report."""
+"""A whole search with one driver process, without Snakemake: decide, train, report."""
 
 from pathlib import Path
 from threading import Event
@@ -28,9 +28,17 @@ logger = get_logger(__name__)
 def run_search(
     experiment: Experiment, launcher: str, executor: str = "local", ranks: int | None = None
 ) -> int:
-    """Search to the end; return 0, or 75 if it was asked to stop: the same command goes on. Raises UserError.
+    """Run a search to its end; return 0, or 75 if it was asked to stop (the same command resumes it).
 
-    ranks: of the allocation of the executor `mpi`.
+    With the executor `mpi`, return 1 if the coordinator failed.
+
+    Args:
+        launcher: command that starts MPI ranks.
+        executor: local, submitit or mpi.
+        ranks: number of ranks of the allocation, for the executor `mpi`.
+
+    Raises:
+        UserError: if the experiment has no search, or if the search cannot continue.
     """
     if experiment.search is None:
         raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
@@ -51,7 +59,7 @@ def run_search(
 
 
 def replay_search(experiment: Experiment) -> int:
-    """Make each decision of a search again from what it knew; return 1 and say so if one comes out otherwise."""
+    """Recompute each decision of a search; print the decisions that differ, and return 1 if there are any."""
     if experiment.search is None:
         raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
     folder = search_folder(experiment)

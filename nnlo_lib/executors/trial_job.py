@@ -1,4 +1,4 @@
-"""Train one leaf of a search: whatever comes of it is a result, unless it was asked to stop."""
+"""Train one fold task: its outcome becomes a result, unless it was stopped or can be tried again."""
 
 import json
 import time
@@ -20,7 +20,7 @@ from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.state.retry_policy import MAX_MEMORY_INCREASES
 from nnlo_lib.train.task import Task
 
-MAX_ATTEMPTS = 3  # of a leaf that chance ended
+MAX_ATTEMPTS = 3  # at a fold task that fails for transient reasons
 Attempted = Callable[[Task, LaunchOptions], AttemptOutcome]
 
 
@@ -31,14 +31,23 @@ def train_fold_task(
     wishes: LaunchOptions,
     attempted: Attempted = train_task,
 ) -> int:
-    """Train until the leaf is done; return 0 with its result on disk, 75 saved and stopped, 1 try again, 2 the disk.
+    """Train a fold task; return 0 if its result is on disk, otherwise the exit status of the attempt.
 
-    folder: of the search. A failure that would come again is a result. Raises UserError if somebody else trains it.
+    The status is 75 if the training was saved and stopped, 1 if it can be tried again, 2 if the disk is full.
+    A failure that would happen again is written as a result.
+
+    Args:
+        folder: folder of the search.
+        wishes: launch options.
+        attempted: makes one attempt at a task.
+
+    Raises:
+        UserError: if another process trains the fold task.
     """
     if read_result(folder, leaf):
         return 0
     point = read_trial(folder, leaf.trial).point
-    manifest = DataManifest.load(Path(manifest_of(experiment)))  # a fault of which is no point's
+    manifest = DataManifest.load(Path(manifest_of(experiment)))  # its errors are not the point's
     try:
         too_large = _too_large(experiment, trial_run(experiment, point), manifest)
     except UserError as error:
@@ -47,7 +56,7 @@ def train_fold_task(
         return _publish(folder, Result(leaf, "unwanted", error=too_large))
     task, started = task_of(experiment, folder, leaf, point), time.time()
     outcome = _tried(task, wishes, attempted)
-    if read_result(folder, leaf):  # of another job, that was waited for
+    if read_result(folder, leaf):  # written by another job, for which the attempt waited
         return 0
     if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(task, outcome, wishes):
         return outcome.exit_status
@@ -57,7 +66,7 @@ def train_fold_task(
 
 
 def _tried(task: Task, wishes: LaunchOptions, attempted: Attempted) -> AttemptOutcome:
-    """Try again what chance ended."""
+    """Attempt the task, again after transient failures."""
     outcome = attempted(task, wishes)
     for _ in range(MAX_ATTEMPTS - 1):
         if outcome.reason not in TRANSIENT_REASONS:
@@ -67,7 +76,7 @@ def _tried(task: Task, wishes: LaunchOptions, attempted: Attempted) -> AttemptOu
 
 
 def _may_get_more_memory(task: Task, outcome: AttemptOutcome, wishes: LaunchOptions) -> bool:
-    """Tell whether the scheduler can be asked again, for more."""
+    """Return True if the scheduler can start the task again with more memory."""
     asks = outcome.reason == "out of memory" and wishes.attempt_number is not None
     return asks and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
 
@@ -91,7 +100,11 @@ def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
 
 
 def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
-    """Say so if the model has more parameters than the objective allows. Raises UserError if it cannot be built."""
+    """Return a message if the model has more parameters than the objective allows, or else an empty string.
+
+    Raises:
+        UserError: if the model cannot be built.
+    """
     search = experiment.search
     most = search.objective.max_parameters if search else None
     if most is None:
@@ -108,7 +121,7 @@ def _publish(folder: Path, result: Result) -> int:
 
 
 def task_of(experiment: Experiment, folder: Path, leaf: FoldTask, point: SearchPoint) -> Task:
-    """Return the training of a leaf; folder: of the search."""
+    """Return the task of a fold task's job; `folder` is the folder of the search."""
     assert experiment.search is not None, "only a search has leaves"
     folds = experiment.search.folds.k
     run = trial_run(experiment, point)

@@ -1,4 +1,4 @@
-"""Train a fold of a trial in a process of its own, on GPUs that no other trial of this machine uses."""
+"""Train a fold task in its own process, on GPU slots that no other training of this machine uses."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 
 def train_trial(folder: Path, leaf: FoldTask, wishes: LaunchOptions) -> int:
-    """Train it once GPUs are free, and return the exit status; 75 if it was asked to stop before there were any."""
+    """Train a fold task once GPUs are free; return the exit status, 75 if a stop signal arrived before."""
     experiment = read_config(folder)
     with reserve_gpus(fold_task_run(experiment, folder, leaf)) as has_gpus:
         return train_fold_task(experiment, folder, leaf, wishes) if has_gpus else EXIT_PREEMPTED

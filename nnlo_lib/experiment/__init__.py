@@ -1,1 +1,1 @@
-"""Read an experiment file into a checked Experiment."""
+"""Reading and checking of experiment files."""

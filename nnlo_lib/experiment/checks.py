@@ -1,4 +1,4 @@
-"""Check an experiment whose keys and values are valid one by one: do they fit together?"""
+"""Checks that the settings of an experiment, each valid by itself, fit together."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -9,18 +9,18 @@ from nnlo_lib.config.rules.watched_metrics import unvalidated_metrics
 from nnlo_lib.experiment.validation_messages import Mistake, shown, validation_mistakes
 from nnlo_lib.experiment.yaml_source import KeyPath
 
-Settings = Mapping[str, Any]  # the experiment as it was written
+Settings = Mapping[str, Any]  # the experiment as written in the file
 Check = Callable[[Experiment, Settings], Iterator[Mistake]]
 
 
 def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
-    """Return what the first failing check finds: later checks rely on those before."""
+    """Return the mistakes that the first failing check finds; later checks rely on the earlier ones."""
     found = (list(check(experiment, settings)) for check in CHECKS)
     return next(filter(None, found), [])
 
 
 def _run_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Check each run with its overrides merged in."""
+    """Yield the mistakes of each run after merging its overrides."""
     base = experiment.settings
     for name, changes in experiment.runs.items():
         for key, message in validation_mistakes(Run, merge_settings(base, changes)):
@@ -28,7 +28,7 @@ def _run_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
 
 
 def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mistake]:
-    """Find what is written for one run and not used by its algorithm, or written for all and used by none."""
+    """Yield settings of one run that its algorithm ignores, and shared settings that all runs ignore."""
     runs = {name: _unused(run) for name, run in experiment.variants.items()}
     for name, faults in runs.items():
         own = (key for key in faults if _is_set(settings, "runs", name, *key))
@@ -51,14 +51,17 @@ def _unused(run: Run) -> dict[KeyPath, str]:
 
 
 def _is_set(settings: Any, *key: str) -> bool:
-    """Tell whether something is written below nested keys."""
+    """Return True if the nested key has a value."""
     for part in key:
         settings = settings.get(part) if isinstance(settings, Mapping) else None
     return settings is not None
 
 
 def _data_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Find runs that want other originals of one data set, or other shards of one store: all share one copy."""
+    """Yield conflicts between runs about the same data, because all runs share one copy.
+
+    Runs conflict if they have another source or reader for one data set, or another shard size for one store.
+    """
     first: dict[KeyPath, Any] = {}
     for name, run in experiment.variants.items():
         data = run.data.model_dump(mode="json")
@@ -71,7 +74,7 @@ def _data_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
 
 
 def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Find runs in which something that is never measured is to decide."""
+    """Yield runs that watch a validation metric but have no validation samples."""
     for name, run in experiment.variants.items():
         for key, metric in unvalidated_metrics(run) if experiment.folds == 1 else ():
             at = ("runs", name) if experiment.runs else ()
@@ -79,14 +82,14 @@ def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterato
 
 
 def _missing_extras(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Find runs that want to be observed by what is not installed."""
+    """Yield runs with `observe` settings that need a package that is not installed."""
     for name, run in experiment.variants.items():
         if lacking := run.observe.missing_package:
             yield ("runs", name, "observe", "tensorboard"), lacking
 
 
 def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Find runs whose graph cannot be made, or is not what their algorithm needs, for some seed."""
+    """Yield runs whose graph cannot be built or does not suit their algorithm, for at least one seed."""
     runs = {
         name: run for name, run in experiment.variants.items() if run.algorithm.capabilities.graph_properties
     }
@@ -101,7 +104,7 @@ def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
 
 
 def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Find what a search may try that no training can be."""
+    """Return the mistakes of the search, for example values that no run accepts."""
     if experiment.search is None:
         return iter(())
     from nnlo_lib.search.space.validate import find_search_mistakes
@@ -112,7 +115,10 @@ def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
 
 
 def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
-    """Add to the space what the model's function says of its arguments."""
+    """Return the experiment with the ranges that the model's function defines added to its search space.
+
+    Ranges written in the experiment take precedence.
+    """
     if experiment.search is None:
         return experiment
     from nnlo_lib.search.space.skopt_dimensions import read_model_space

@@ -1,4 +1,4 @@
-"""Read an experiment file; every mistake is shown with file, line and what to write instead."""
+"""Loading of an experiment file; the error lists every mistake with its file, line and remedy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +14,9 @@ from nnlo_lib.experiment.yaml_source import KeyPath, read_yaml
 
 
 def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
-    """Read and check the experiment in `path`, with `key.subkey=value` changes applied.
+    """Return the checked experiment in `path`, with `key.subkey=value` changes applied.
 
-    Raises UserError that lists every mistake as `file:line: key: what is wrong`.
+    Raises UserError that lists every mistake as `file:line: key: message`.
     """
     settings, origins = read_yaml(Path(path))
     origins = apply_overrides(settings, origins, changes)
@@ -30,7 +30,7 @@ def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
 
 
 def _refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> UserError:
-    """Return the error that lists these mistakes, in the order in which the keys are written."""
+    """Return the error that lists these mistakes in the order of the written keys."""
     order = list(origins)
     located = [(_nearest_written_key(key, origins), key, what) for key, what in mistakes]
     located.sort(key=lambda mistake: order.index(mistake[0]))
@@ -39,7 +39,7 @@ def _refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> Use
 
 
 def _nearest_written_key(key: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
-    """Find what was written of `key`: in a run's overrides, else in the base, else the block around it."""
+    """Return the written key nearest to `key`: in the run's overrides, the base, or an enclosing block."""
     written = next(key[:depth] for depth in range(len(key), -1, -1) if key[:depth] in origins)
     in_base = key[2:] if key[:1] == ("runs",) else ()
     if in_base and len(written) < 3 and in_base[:1] in origins:

@@ -1,4 +1,4 @@
-"""Changes of an experiment on the command line: `--set key.subkey=value`."""
+"""Overrides of experiment settings on the command line: `--set key.subkey=value`."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from nnlo_lib.experiment.yaml_source import KeyPath, parse_yaml
 def apply_overrides(
     settings: dict[str, Any], origins: dict[KeyPath, str], changes: Sequence[str]
 ) -> dict[KeyPath, str]:
-    """Set each `key.subkey=value` in the settings; return where every key was written, these included."""
+    """Apply each `key.subkey=value` to the settings; return the updated origin of every key."""
     for change in changes:
         key = _apply(settings, change)
         origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
@@ -23,7 +23,7 @@ def apply_overrides(
 
 
 def _apply(settings: dict[str, Any], change: str) -> KeyPath:
-    """Set one `key.subkey=value` and return its key; a new `name` starts its block afresh, as in `runs`."""
+    """Apply one `key.subkey=value` and return its key; a new `name` clears its block, as in `runs`."""
     key, given = parse_override(change)
     *path, last = key
     block = settings
@@ -39,7 +39,7 @@ def _apply(settings: dict[str, Any], change: str) -> KeyPath:
 
 
 def parse_override(change: str) -> tuple[KeyPath, Any]:
-    """Return the key and the value of a `key.subkey=value`. Raises UserError if it is none."""
+    """Return the key and the value of a `key.subkey=value`. Raises UserError if it has another form."""
     name, equals, value = change.partition("=")
     key = _key(name)
     if not (equals and all(key)):
@@ -48,7 +48,7 @@ def parse_override(change: str) -> tuple[KeyPath, Any]:
 
 
 def _key(name: str) -> KeyPath:
-    """Split a dotted name; a key of `search.space` has dots of its own."""
+    """Split a dotted name; the part after `search.space.` is one key that contains dots."""
     inside = name.removeprefix("search.space.")
     return ("search", "space", inside) if inside != name else tuple(name.split("."))
 
@@ -56,7 +56,7 @@ def _key(name: str) -> KeyPath:
 def reject_ineffective_overrides(
     experiment: Experiment, names: Sequence[str], changes: Sequence[str]
 ) -> None:
-    """Raise UserError for a `--set` that none of these runs takes over from the base."""
+    """Raise UserError if a `--set` has no effect because each of these runs overrides its key."""
     base = experiment.settings
     merged = {name: merge_settings(base, experiment.runs.get(name, {})) for name in names}
     for change in changes:
@@ -83,7 +83,7 @@ def _value_text(value: Any) -> str:
 
 
 def _at(settings: Any, key: KeyPath) -> Any:
-    """Return what is at a key, None where nothing is."""
+    """Return the value at a key, or None if there is no value."""
     for part in key:
         settings = settings.get(part) if isinstance(settings, dict) else None
     return settings

@@ -1,4 +1,4 @@
-"""Sentences about what pydantic refuses, each with the key of the experiment file to point at."""
+"""Messages for pydantic's validation errors, each with the key in the experiment file."""
 
 import json
 import textwrap
@@ -16,7 +16,7 @@ Mistake = tuple[KeyPath, str]
 
 
 def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mistake]:
-    """Yield what of these settings the model refuses."""
+    """Yield the mistakes for which the model rejects these settings."""
     try:
         model.model_validate(settings)
     except ValidationError as error:
@@ -24,7 +24,7 @@ def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mis
 
 
 def describe_validation_error(model: type[ConfigModel], error: ValidationError) -> Iterator[Mistake]:
-    """Yield a sentence for each key that is refused; what is wrong inside a block stands for the block."""
+    """Yield a message for each rejected key; errors inside a block replace the error of the block itself."""
     sentences: dict[KeyPath, list[str]] = {}
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
@@ -35,9 +35,10 @@ def describe_validation_error(model: type[ConfigModel], error: ValidationError) 
 
 
 def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[KeyPath, set[str]]:
-    """Turn pydantic's location into the key in the file, and list the names known where it is.
+    """Return the key in the file for pydantic's location, and the known names of its block.
 
-    Below a union pydantic names the member, which is not written there; likewise `[key]`.
+    Pydantic's location also contains the name of a union's member, and `[key]`, which the file does not
+    contain.
     """
     key: KeyPath = ()
     inside, known, untagged, keyed = [model], set[str](), False, False
@@ -58,7 +59,7 @@ def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[Ke
 
 
 def _is_untagged(annotation: Any) -> bool:
-    """Tell a union of several kinds of value, at most one of them a block."""
+    """Return True for a union of several types of which at most one is a block."""
     members = [member for member in get_args(annotation) if member is not NoneType]
     return (
         get_origin(annotation) in (Union, UnionType)
@@ -68,7 +69,7 @@ def _is_untagged(annotation: Any) -> bool:
 
 
 def _below(detail: ErrorDetails) -> KeyPath:
-    """Name the key below pydantic's location that is to blame."""
+    """Return the key of the error relative to pydantic's location (usually empty)."""
     return ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
 
 

@@ -1,4 +1,4 @@
-"""Read YAML so that every key can be found again in its file."""
+"""YAML reader that records the file and line of every key."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ KeyPath = tuple[str, ...]
 
 
 class ExperimentYamlLoader(yaml.SafeLoader):
-    """YAML 1.1 in which a key is the word that is written, 1e-3 is a number and a date is text."""
+    """YAML 1.1 loader that keeps keys as written text, reads 1e-3 as a number and dates as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Take each key as it is written."""
+        """Return the mapping with each key as written."""
         self.flatten_mapping(node)
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -31,9 +31,9 @@ ExperimentYamlLoader.add_implicit_resolver(
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-    """Return what is in a file of keys and values, and for each key the `file:line` where it is.
+    """Return the settings in an experiment file and the `file:line` of each key.
 
-    Raises UserError if the file cannot be read, is not YAML, holds no keys or one key twice.
+    Raises UserError if the file cannot be read, is not YAML, is not a mapping, or has a key twice.
     """
     try:
         text = path.read_bytes()
@@ -51,10 +51,10 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
 
 
 def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, yaml.Node | None]:
-    """Return the values in a YAML text, and the tree that knows their lines; `place` names a line."""
+    """Return the values of a YAML text and its node tree, which has the lines; `place(line)` names a line."""
     try:
         return yaml.load(text, ExperimentYamlLoader), yaml.compose(text, ExperimentYamlLoader)
-    except Exception as error:  # PyYAML lets KeyError, ValueError, RecursionError ... of odd values through
+    except Exception as error:  # PyYAML does not catch KeyError, ValueError, RecursionError ... of odd values
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
         raise UserError(f"{place(mark.line + 1 if mark else 1)}: this is not YAML: {problem}") from error

@@ -1,4 +1,4 @@
-"""One attempt at a training, from start to end: lease, retry policy, ranks, record, requeue.
+"""One attempt at a task, from start to end: lease, retry policy, ranks, record, requeue.
 
 train_task -> run_attempt -> launcher.launch_ranks, which starts the ranks.
 """
@@ -34,11 +34,15 @@ LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOu
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How to train.
+    """Options of an attempt.
 
-    time_limit_minutes: of the scheduler's job; attempt_number: which one Snakemake makes, if it does; requeue: puts the
-    job back into its queue, or returns why not; wait_for_lease: waits for another launcher in the folder, as what
-    Snakemake starts does.
+    Attributes:
+        launcher: command that starts the ranks.
+        time_limit_minutes: time limit of the scheduler's job; None asks the scheduler.
+        attempt_number: number of Snakemake's attempt, from 1; None if Snakemake did not start this process.
+        on_preemption: what the job does after its ranks have saved and stopped.
+        requeue: requeues a job; returns the reason if that was refused, else an empty string.
+        wait_for_lease: wait for another launcher in the folder, as processes started by Snakemake always do.
     """
 
     launcher: str = "mpiexec"
@@ -51,7 +55,7 @@ class LaunchOptions:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The batch job in which an attempt is made, its end, and the signals that this process gets."""
+    """The batch job of an attempt (or None), its time limit, and the signals sent to this process."""
 
     job: BatchJob | None
     time_limit: TimeLimit
@@ -59,7 +63,10 @@ class JobContext:
 
 
 def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
-    """Run the task, log how it ended, and have the batch system start it again if it can go on. Raises UserError."""
+    """Run the task, log its outcome, and apply the preemption policy if a batch job can be resumed.
+
+    Raises UserError as `run_attempt` does.
+    """
     signals, job = SignalRecorder(), BatchJob.current()
     outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))
     resumable = outcome.reason in RESUMABLE_REASONS
@@ -73,9 +80,13 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
 def run_attempt(
     task: Task, options: LaunchOptions, context: JobContext, launch: LaunchFunction = launch_ranks
 ) -> AttemptOutcome:
-    """Train as the only one in the task's folder; its record is on disk, and the folder free, when this returns.
+    """Make one attempt while holding the lease of the task's folder, and return its outcome.
 
-    Raises UserError if somebody else is in the folder or it cannot be written.
+    On return the lease is released. The attempt is recorded unless it was not started or the lease was lost.
+    The outcome is `preempted` if a signal or the time limit ends the wait for the lease.
+
+    Raises UserError if another launcher holds the lease (unless this one waits for it), or the folder is not
+    writable.
     """
     lease, signals = Lease(task.state), context.signals
     try:
@@ -95,7 +106,10 @@ def run_attempt(
 
 
 def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
-    """Tell whether nobody watches who could end the other launcher in the folder."""
+    """Return True if the launcher waits for the lease: by option, under Snakemake, or in a batch job.
+
+    In these cases no user is present to stop the other launcher; a batch job with a terminal does not wait.
+    """
     unwatched_job = context.job is not None and not sys.stderr.isatty()
     return options.wait_for_lease or options.attempt_number is not None or unwatched_job
 
@@ -103,7 +117,10 @@ def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
 def _predicted_outcome(
     task: Task, before: Sequence[Attempt], options: LaunchOptions, job: BatchJob | None
 ) -> AttemptOutcome | None:
-    """Return how this would end if it is the same again: Snakemake's next attempt, or a requeued job."""
+    """Return the outcome if another attempt is pointless, or None if it is to be made.
+
+    Only retries by Snakemake are checked: its attempts after the first, and its requeued jobs.
+    """
     if not before or options.attempt_number is None:
         return None
     requeued = job is not None and job.job_id == before[-1].job
@@ -115,7 +132,7 @@ def _predicted_outcome(
 
 
 def _outcome_if_cancelled(last: Attempt, job: BatchJob | None) -> AttemptOutcome | None:
-    """Respect that a person ended the job of the last attempt."""
+    """Return the outcome `killed` if a person canceled the job of the last attempt, else None."""
     before = BatchJob.from_id(job.scheduler, last.job) if job else None
     if before is None or not before.was_cancelled():
         return None

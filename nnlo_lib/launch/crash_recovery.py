@@ -1,4 +1,4 @@
-"""The record of an attempt whose launcher died and could not write it."""
+"""Reconstruction of the record of an attempt if its launcher died before writing it."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from nnlo_lib.state.step_marker import read_step_marker
 
 
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
-    """Return all attempts, with the one whose lease is left behind if it is known to have `ended`."""
+    """Return the recorded attempts and, if known to have `ended`, the one that left its lease behind."""
     attempts = read_attempts(state)
     if ended:
         with suppress(OSError):
@@ -24,7 +24,14 @@ def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
 
 
 def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) -> Attempt:
-    """Tell of the attempt of a dead launcher; why it ended is asked from the scheduler."""
+    """Return the record of a dead launcher's attempt; the scheduler is asked for the reason of its end.
+
+    Args:
+        state: `state/` folder of the run.
+        dead: owner of the lease that was left behind.
+        ranks: number of ranks of the run.
+        number: number of the attempt, from 1.
+    """
     claim, ended = dead.lease_owner, datetime.fromtimestamp(dead.last_heartbeat, UTC)
     job = BatchJob.from_id(claim.scheduler, claim.job)
     reason = job.exit_reason() if job else "killed"
@@ -46,7 +53,11 @@ def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) ->
 
 
 def read_progress(state: Path) -> tuple[int, int, int]:
-    """Return the step that the last attempt began at, the last one that it did, and that of the newest checkpoint."""
+    """Return first step and last completed step of the last attempt, and the newest checkpoint's step.
+
+    The checkpoint's step is 0 if no checkpoint is readable. If the last attempt did not start training, all
+    three are the checkpoint's step.
+    """
     paths = StatePaths(state)
     saved = _newest_checkpoint_step(paths.checkpoints)
     start, reached = read_step_marker(state) if paths.step.exists() else (saved, saved)

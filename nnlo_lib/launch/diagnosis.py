@@ -1,4 +1,4 @@
-"""Why the ranks ended, from what they left in `state/`, their launcher's words and the kernel's count."""
+"""Diagnosis of a launch from the ranks' files in `state/`, the launcher's output and the OOM count."""
 
 import json
 from dataclasses import dataclass
@@ -15,14 +15,23 @@ WARNING_SIGNALS = (
     "SIGUSR1",
     "SIGUSR2",
     "SIGURG",
-)  # what schedulers send when time runs out, and some when they preempt
+)  # sent by schedulers shortly before the time limit, and by some at preemption
 
-TERMINATED_STATUSES = (15, 128 + 15)  # by TERM, which came before a rank could hear it
+TERMINATED_STATUSES = (15, 128 + 15)  # by SIGTERM, if it came before a rank had installed its handler
 
 
 @dataclass(frozen=True)
 class ExitFacts:
-    """status: of the launcher; told: by it; first: ranks that ended first; signal: that it was sent, if any."""
+    """Facts about the end of a launch.
+
+    Attributes:
+        launcher_status: exit status of the launcher process (mpiexec, srun).
+        launcher_facts: facts parsed from the launcher's output, see LauncherOutput.
+        first_exits: ranks that exited first.
+        forwarded_signal: name of the first stop signal that this process received, or an empty string.
+        oom_killed: whether the kernel's OOM killer was active during the launch.
+        time_limit: time limit of the batch job.
+    """
 
     launcher_status: int
     launcher_facts: dict[str, str]
@@ -33,7 +42,7 @@ class ExitFacts:
 
 
 def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
-    """Say how an attempt ended, and which rank was to blame."""
+    """Return the outcome of an attempt; its error names the rank that caused a failure, if known."""
     notes = _read_rank_files(task.paths.state.stopped)
     if notes:
         return _stop_outcome(task, end, notes)
@@ -63,7 +72,10 @@ def _failure_outcome(first: dict[str, Any], end: ExitFacts) -> AttemptOutcome:
 
 
 def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
-    """A signal that came when time was running out anyway was the warning of that."""
+    """Return the outcome of stopped ranks: `time limit` or `preempted`.
+
+    It is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
+    """
     heard = [note["signal"] for note in notes.values() if note["signal"]]
     signal = (
         end.forwarded_signal
@@ -108,5 +120,5 @@ def _address(where: dict[str, Any] | None) -> str:
 
 
 def _read_rank_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what ranks have left in a folder, by rank."""
+    """Return the JSON files that ranks wrote to a folder, by rank."""
     return {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*"))}

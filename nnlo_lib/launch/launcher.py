@@ -1,4 +1,4 @@
-"""Start the ranks of one training, relay their output, wait for their end and diagnose it; nothing of them is left then."""
+"""Start the ranks of one task, relay their output, wait for their end, clean up and diagnose the end."""
 
 import ctypes
 import io
@@ -28,18 +28,27 @@ from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
 
-MAX_START_ATTEMPTS = 3  # tries to bring ranks up: MPI may fail to connect them on a busy machine
+MAX_START_ATTEMPTS = 3  # launches until a rank starts: MPI may fail to connect ranks on a busy machine
 FABRIC_DEVICE_FOLDERS = Path("/sys/class/infiniband"), Path("/sys/class/cxi")
-# MPICH's UCX gives Slurm 4 KiB of whatever lies behind its address, which Slurm cannot always read; libfabric does not
+# With UCX, MPICH passes Slurm 4 KiB of memory that start at its address; Slurm cannot always read the bytes
+# behind the address. With libfabric, MPICH does not do this.
 TCP_ENVIRONMENT = {"UCX_TLS": "self,sm,tcp", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 
 def launch_ranks(
     task: Task, launcher: str, limit: TimeLimit, signals: SignalSource, lost: Event
 ) -> AttemptOutcome:
-    """Run the task to its end, or until a signal or the limit makes the ranks save and stop; say how it ended.
+    """Run the task until it ends, or until a signal or the time limit makes the ranks save and stop.
 
-    No rank of this host is left then, nor what it had in shared memory. lost: ends all at once.
+    On return the ranks on this host have ended and the shared memory that they left behind is removed. If no
+    rank starts, the launch is repeated, up to MAX_START_ATTEMPTS launches.
+
+    Args:
+        task: the task to run.
+        launcher: command that starts the ranks, for example `mpiexec`.
+        limit: time limit of the batch job.
+        signals: stop signals sent to this process.
+        lost: set when the lease of the run folder is lost; all ranks are then killed.
     """
     for start in range(MAX_START_ATTEMPTS):
         if start:
@@ -53,7 +62,10 @@ def launch_ranks(
 
 
 def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
-    """Tell whether all ranks ended, or hung, before MPI had connected them; MPICH's status is then that of a TERM, 15."""
+    """Return True if no rank registered: all ranks exited, or hung, before MPI had connected them.
+
+    `preempted` is included because MPICH then exits with status 15, as after SIGTERM.
+    """
     return outcome.reason in ("killed", "preempted") and not any(task.paths.state.ranks.glob("[0-9]*"))
 
 
@@ -93,7 +105,7 @@ def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "sub
 
 
 def clear_previous_attempt(state: Path) -> None:
-    """Forget the attempt before; ranks of it that its launcher left behind on this host are waited for, and ended."""
+    """Wait for the previous attempt's ranks on this host, then kill them; delete its status files."""
     paths = StatePaths(state)
     RankProcesses(paths.ranks).wait_then_kill(EXIT_GRACE_S)
     for folder in paths.rank_status:
@@ -105,13 +117,17 @@ def _command(task: Task, launcher: str, limit: TimeLimit) -> list[str]:
     rank = [sys.executable, "-m", "nnlo_lib.train.rank", task.text]
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
     processes, slurm = RunResources(task.run).processes, "srun" in launcher
-    if slurm:  # srun inside a job forgets the cores that the job asked for
+    if slurm:  # srun inside a job does not inherit the number of cores per task that the job requested
         launcher = f"{launcher} --cpus-per-task={task.run.parallel.threads_per_rank}"
     return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
 
 
 def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
-    """Bound the threads; find the mpiexec beside this python; name the network if there is but one."""
+    """Return the environment of the ranks: thread limits, PATH, MPI network.
+
+    This Python's folder comes first in PATH, so that its mpiexec is found. On hosts without a fabric device,
+    MPI is restricted to TCP; variables that are set already are kept.
+    """
     threads = str(parallel.threads_per_rank)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
@@ -123,16 +139,17 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
 
 
 def die_with_parent(by: int = signal.SIGTERM) -> None:
-    """Let the kernel end a child, politely, when the process that started it is killed (Linux)."""
+    """Make the kernel send signal `by` to this process when its parent dies (Linux)."""
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, by)
 
 
 def relay_output(process: "subprocess.Popen[bytes]") -> dict[str, str]:
-    """Write the ranks' output to stderr as it comes; keep back the launcher's, and return the facts in it."""
+    """Write output to stderr as it arrives, except launcher boilerplate; return the facts parsed from it."""
     hints = LauncherOutput()
     assert process.stdout is not None
-    for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):  # a progress bar ends in \r
+    # newline="" also splits at \r, which ends a progress bar, and keeps it.
+    for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
         if hints.parse_line(line):
             write_stderr(line)
     return hints.facts

@@ -1,4 +1,4 @@
-"""What launchers say of the ranks they lose, among the ranks' own words."""
+"""Parser for launchers' messages about lost ranks, in the combined output of launcher and ranks."""
 
 import re
 
@@ -16,13 +16,19 @@ NODE_FAILURE_PATTERN = re.compile(r"^srun: error: Node failure on (?P<failed>\S+
 
 
 class LauncherOutput:
-    """told: pid, host, node, task, code (signal) of who was lost, memory if there was too little of it, failed nodes."""
+    """Facts about lost ranks, parsed from the output line by line.
+
+    Attributes:
+        facts: facts by key; the first value found is kept. Keys: `pid` and `host`, or `node` and `task`
+            (rank), of a lost rank; `code`, the signal that killed it; `memory` if Slurm reported an
+            out-of-memory kill; `failed`, the name of a failed node.
+    """
 
     def __init__(self) -> None:
         self.facts: dict[str, str] = {}
 
     def parse_line(self, line: str) -> bool:
-        """Take in what a line tells; say whether it is of interest to people."""
+        """Parse one line; return False if it is launcher boilerplate that users need not see."""
         for pattern in (KILLED_RANK_PATTERN, EXIT_CODE_PATTERN, OUT_OF_MEMORY_PATTERN, NODE_FAILURE_PATTERN):
             if found := pattern.search(line):
                 self.facts = {key: value for key, value in found.groupdict().items() if value} | self.facts

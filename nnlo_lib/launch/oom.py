@@ -1,4 +1,4 @@
-"""How often the kernel has killed a process for want of memory."""
+"""Number of processes killed by the kernel's OOM killer."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ HOST_VMSTAT_FILE = Path("/proc/vmstat")
 
 
 def kernel_oom_kills() -> int:
-    """Count such kills in this process's control group, or on this host where there is no telling."""
+    """Return the OOM kills in this process's control group, or on this host if the group has no count."""
     for path in (_own_group() / "memory.events", HOST_VMSTAT_FILE):
         if path.exists() and (found := re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)):
             return int(found[1])

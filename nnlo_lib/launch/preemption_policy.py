@@ -1,4 +1,4 @@
-"""What a job does after its ranks have saved because the scheduler stops it. Imports nothing: parsers need it."""
+"""Policies for a job preempted by the scheduler, after its ranks have saved; light to import for parsers."""
 
 from typing import Literal, get_args
 

@@ -1,4 +1,4 @@
-"""The ranks of this host, as processes: known by what they announce in a folder, ended through handles."""
+"""The rank processes of this host: discovered by the files they write to a folder, killed through pidfds."""
 
 import json
 import os
@@ -10,11 +10,15 @@ from pathlib import Path
 
 from nnlo_lib.core.process_identity import ProcessIdentity
 
-KILL_TIMEOUT_S = 2  # seconds until a killed process is gone
+KILL_TIMEOUT_S = 2  # seconds to wait for killed processes to exit
 
 
 class RankProcesses:
-    """Handles on ranks; the number of one that has ended cannot become another process's while a handle is held."""
+    """Handles (pidfds) on the ranks of this host; a pidfd refers to its rank even if the pid is reused.
+
+    Attributes:
+        registered: names of all ranks found in the folder, on other hosts too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -23,14 +27,14 @@ class RankProcesses:
         self.registered: set[str] = set()
 
     def discover(self) -> None:
-        """Open a handle on each rank that is new."""
+        """Open a handle on each rank that registered since the last call."""
         for path in self._folder.glob("[0-9]*"):
             if path.name not in self.registered:
-                with suppress(OSError, ValueError, TypeError):  # half written, or ended already
+                with suppress(OSError, ValueError, TypeError):  # half-written file, or exited rank
                     self._open(path.name, ProcessIdentity(**json.loads(path.read_text())))
 
     def wait_for_exits(self, patience: float) -> list[str]:
-        """Wait for so many seconds until a rank ends; return those that have."""
+        """Wait up to `patience` seconds for a rank to exit; return the ranks that have exited."""
         handles = [handle for handle, _ in self._poll.poll(1000 * patience)]
         for handle in handles:
             self._poll.unregister(handle)
@@ -38,25 +42,25 @@ class RankProcesses:
         return [self._handles.pop(handle) for handle in handles]
 
     def kill(self) -> None:
-        """End all that live, at once."""
+        """Send SIGKILL to all live ranks."""
         for handle in self._handles:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
 
     def wait_then_kill(self, patience: float) -> None:
-        """Wait for so many seconds until all have ended, then end those that are left."""
+        """Wait up to `patience` seconds for all ranks to exit, then kill the remaining ones."""
         self.discover()
         self._wait(patience)
         self.kill_and_wait()
 
     def kill_and_wait(self) -> None:
-        """End all that live, and wait until they are gone."""
+        """Send SIGKILL to all live ranks, and wait up to KILL_TIMEOUT_S until they have exited."""
         self.kill()
         self._wait(KILL_TIMEOUT_S)
 
     @property
     def has_live_ranks(self) -> bool:
-        """Whether any of this host has not ended, as far as was looked."""
+        """Whether a discovered rank of this host has not been seen to exit."""
         return bool(self._handles)
 
     def _wait(self, patience: float) -> None:

@@ -1,4 +1,4 @@
-"""What a launcher does after its ranks have saved and stopped, so that the scheduler starts the job again."""
+"""Requeueing of a job by the scheduler after its ranks have saved and stopped."""
 
 import time
 from collections.abc import Callable
@@ -10,15 +10,23 @@ from nnlo_lib.state.outcome import AttemptOutcome
 
 logger = get_logger(__name__)
 
-REQUEUE_TIMEOUT_S = 600  # seconds
+REQUEUE_TIMEOUT_S = 600  # seconds; schedulers requeue within minutes
 
 
 def requeue_or_wait(
     policy: PreemptionPolicy, requeue: Callable[[BatchJob], str], job: BatchJob, outcome: AttemptOutcome
 ) -> None:
-    """Wait to be requeued, for a while, as a job that exits in its grace time has failed; or ask for it first.
+    """Wait up to REQUEUE_TIMEOUT_S to be requeued; with policy `requeue`, request it first.
 
-    Who was sent TERM needs not ask: the scheduler requeues the job, or a person has cancelled it.
+    The process waits because the scheduler counts a job that exits in its grace time as failed. It returns at
+    once with policy `exit`, or if the request is refused. After SIGTERM no request is made: either the
+    scheduler requeues the job by itself, or a person has canceled it.
+
+    Args:
+        policy: preemption policy of the job.
+        requeue: requests the requeue; returns the reason if that was refused, else an empty string.
+        job: this process's batch job.
+        outcome: outcome of the attempt, with the signal that stopped it.
     """
     if policy == "requeue" and outcome.signal != "SIGTERM" and (refused := requeue(job)):
         logger.warning(f"job {job.job_id} could not be requeued: {refused}")

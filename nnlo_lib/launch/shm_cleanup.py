@@ -1,21 +1,21 @@
-"""Shared memory that killed MPI processes leave behind: nobody but their launcher would ever remove it."""
+"""Removal of the shared memory that killed MPI processes leave behind; only their launcher removes it."""
 
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 
-MIN_SEGMENT_AGE_S = 1.0  # seconds in which another launch may have made a segment and not mapped it yet
+MIN_SEGMENT_AGE_S = 1.0  # seconds; a younger segment may belong to another launch that has not mapped it yet
 
 
 class SharedMemoryCleanup:
-    """MPICH's segments of this user that appear from now on."""
+    """MPICH's shared memory segments of this user that appear after the construction of this object."""
 
     def __init__(self) -> None:
         self._before = set(_segments())
 
     def remove_unused(self) -> None:
-        """Remove those of them that no process uses."""
+        """Remove the segments that no process has mapped."""
         left = [path for path in _segments() if path not in self._before and _is_removable(path)]
         used = _mapped() if left else ""
         for path in left:

@@ -1,4 +1,4 @@
-"""The signals that ask a launcher to stop, remembered until its ranks can hear of them."""
+"""The signals that ask a launcher to stop, recorded until they can be forwarded to its ranks."""
 
 import signal
 from types import FrameType
@@ -8,14 +8,14 @@ LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.S
 
 
 class SignalSource(Protocol):
-    """first: the name of the first signal that came, empty if none did."""
+    """Source of stop signals; `first` is the name of the first one received, or an empty string."""
 
     @property
     def first(self) -> str: ...
 
 
 class SignalRecorder:
-    """first: the name of the first one that came, empty if none did."""
+    """Recorder of stop signals to this process; `first` is the name of the first one, or an empty string."""
 
     def __init__(self) -> None:
         self.first = ""

@@ -1,15 +1,20 @@
-"""The time that the scheduler gives an attempt."""
+"""Time limit of an attempt in a batch job."""
 
 import time
 
 from nnlo_lib.core.batch_system import BatchJob
 
-NEAR_LIMIT_S = 120.0  # seconds, or half of a shorter limit
-SCHEDULER_WARNING_S = 180.0  # seconds: Slurm warns up to half a minute too early, and counts from when the job began, not from now
+NEAR_LIMIT_S = 120.0  # seconds; half of the limit if that is shorter
+SCHEDULER_WARNING_S = 180.0  # seconds; Slurm warns up to 30 s early, and counts from the start of the job
 
 
 class TimeLimit:
-    """So many minutes from now; asked from the scheduler of a job if not told. Without a job nothing limits."""
+    """Time limit, counted from the construction of this object.
+
+    Args:
+        minutes: the limit; None asks the scheduler.
+        job: the batch job; without one there is no limit.
+    """
 
     def __init__(self, minutes: float | None, job: BatchJob | None) -> None:
         told = (minutes or job.minutes_left()) if job else None
@@ -18,12 +23,12 @@ class TimeLimit:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left."""
+        """Seconds until the limit (infinite without a limit)."""
         return self._end - time.monotonic()
 
     @property
     def is_near(self) -> bool:
-        """Whether it is time to stop."""
+        """Whether so little time is left that the attempt must stop."""
         return self.seconds_left < min(NEAR_LIMIT_S, self.total_seconds / 2)
 
     @property

@@ -1,4 +1,4 @@
-"""The launcher's second pair of eyes: who ends first, who must be told to stop, and that nobody is left."""
+"""Watchdog of a launch: records first exits, forwards stop signals, kills ranks that outlive the launcher."""
 
 import signal
 import subprocess
@@ -8,22 +8,28 @@ from threading import Event, Thread
 from nnlo_lib.launch.rank_processes import RankProcesses
 from nnlo_lib.launch.signals import SignalSource
 
-RANK_POLL_INTERVAL_S = 0.1  # seconds between two looks
-EXIT_GRACE_S = 10.0  # seconds that ranks may outlive their launcher
+RANK_POLL_INTERVAL_S = 0.1  # seconds between two checks
+EXIT_GRACE_S = 10.0  # seconds for which ranks may outlive their launcher
 MIN_START_TIMEOUT_S = (
-    60.0  # seconds in which ranks may come up; after them they are told to stop even if not all have
+    60.0  # seconds for all ranks to register; then a stop signal is forwarded even if some are missing
 )
-MAX_START_TIMEOUT_S = (
-    180.0  # seconds after which none will, whatever the file system: a start is then tried again
-)
+MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is given up, even with a slow file system
 
 
 class Watchdog(Thread):
-    """Watch `expected` ranks of a launcher (`child`) until it and they have ended.
+    """Watches the launcher process and its ranks until all have exited.
 
-    first: those that ended first; a launcher that then kills the others may name the wrong one. signals: are passed
-    on to the ranks, once all can hear them. lost: once set, all must end at once. timeout: seconds, one to
-    three minutes, in which ranks must come up; given_up: they had not.
+    Args:
+        ranks: handles on the ranks of this host.
+        expected: number of rank processes; signals are forwarded when all of them have registered.
+        child: the launcher process (mpiexec, srun).
+        signals: stop signals sent to this process.
+        lost: set when the lease is lost; launcher and ranks are then killed.
+        timeout: seconds in which a rank must start, clipped to MIN_START_TIMEOUT_S ... MAX_START_TIMEOUT_S.
+
+    Attributes:
+        first_exits: ranks that exited first; a launcher that then kills the others may report a wrong rank.
+        start_timed_out: whether no rank started in time.
     """
 
     def __init__(
@@ -42,7 +48,7 @@ class Watchdog(Thread):
         self.start_timed_out = False
 
     def run(self) -> None:
-        """Look until all is over, then end who is left."""
+        """Watch until launcher and ranks have exited, then kill ranks that are left."""
         while not self._is_over():
             self._forward_signal()
             self._kill_if_lease_lost()
@@ -52,7 +58,7 @@ class Watchdog(Thread):
         self._ranks.kill_and_wait()
 
     def _is_over(self) -> bool:
-        if not self._lease_lost.is_set():  # else those that are new are another launcher's
+        if not self._lease_lost.is_set():  # after a loss, new rank files belong to another launcher
             self._ranks.discover()
         if self._child.poll() is None:
             return False
@@ -60,23 +66,30 @@ class Watchdog(Thread):
         return not self._ranks.has_live_ranks or time.monotonic() - self._launcher_ended_at > EXIT_GRACE_S
 
     def _forward_signal(self) -> None:
-        """Pass on a wish to stop, as USR1: TERM ends Open MPI's ranks before they can save, USR2 MPICH's launcher."""
+        """Forward the first stop signal to the launcher process, as SIGUSR1, when the ranks are ready.
+
+        SIGTERM would end Open MPI's ranks before they can save, and SIGUSR2 would end MPICH's launcher.
+        """
         ready = len(self._ranks.registered) >= self._expected or self._elapsed_s > MIN_START_TIMEOUT_S
         if self._signals.first and ready and not self._signal_forwarded:
             self._child.send_signal(signal.SIGUSR1)
             self._signal_forwarded = True
 
     def _kill_if_lease_lost(self) -> None:
-        """End ranks that may not write any more, after their launcher.
+        """Kill the launcher, then the ranks, if they have lost the right to write to the run folder.
 
-        A srun that sees them end would end the step of its number, which is the next attempt's if the job was requeued.
+        The launcher is killed first: an srun that sees its ranks exit would end the Slurm step with its
+        number. If the job was requeued, that step belongs to the next attempt.
         """
         if self._lease_lost.is_set():
             self._child.kill()
             self._ranks.kill()
 
     def _abort_stalled_start(self) -> None:
-        """End a start that hangs: MPI waits for ever for a rank that has ended before it could be connected."""
+        """Terminate the launcher, and later kill it, if no rank has registered in time.
+
+        MPI waits forever for a rank that exited before it was connected.
+        """
         if self._ranks.registered or self._elapsed_s < self._timeout:
             return
         if not self.start_timed_out:

@@ -1,4 +1,4 @@
-"""Activations by the names that users give them."""
+"""Activation functions by their names in experiments."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh,
 
 
 def activation_named(name: str) -> type[nn.Module]:
-    """Return the class of an activation. Raises ValueError."""
+    """Return the activation class called `name`. Raises ValueError if there is no activation of that name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"there is no activation '{name}'; there are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

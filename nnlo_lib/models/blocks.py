@@ -1,4 +1,4 @@
-"""What networks for images share: the shapes they are given, blocks of layers, initial weights."""
+"""Building blocks of the image networks: checks of input shapes, groups of layers, initial weights."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -10,12 +10,12 @@ Shape = tuple[int, int, int]  # channels, height, width
 Side = int | tuple[int, int]
 Network = TypeVar("Network", bound=nn.Module)
 SMALL_IMAGE_SIDE_PX = (
-    64  # pixels; below, networks begin with a 3 x 3 convolution instead of the stem that ImageNet asks for
+    64  # below this side in pixels, networks begin with a 3 x 3 convolution instead of ImageNet's stem
 )
 
 
 def image_shape(shape: tuple[int, ...], least: int, name: str) -> Shape:
-    """Return the shape of images that are large enough. Raises ValueError."""
+    """Return the shape of images with sides of at least `least` pixels. Raises ValueError otherwise."""
     match shape:
         case (channels, height, width) if min(height, width) >= least:
             return channels, height, width
@@ -25,14 +25,17 @@ def image_shape(shape: tuple[int, ...], least: int, name: str) -> Shape:
 
 
 def is_small(shape: Shape) -> bool:
-    """Say whether images are of CIFAR's size rather than of ImageNet's."""
+    """Return True if the images are small, like CIFAR's rather than ImageNet's (`SMALL_IMAGE_SIDE_PX`)."""
     return min(shape[1:]) < SMALL_IMAGE_SIDE_PX
 
 
 def conv_bn(
     inputs: int, outputs: int, kernel: Side, stride: int = 1, padding: Side | None = None
 ) -> nn.Module:
-    """Build convolution, batch normalization, ReLU; without `padding` the sides stay (odd kernels, stride 1)."""
+    """Build a convolution, batch normalization and ReLU.
+
+    Without `padding`, odd kernels with stride 1 keep height and width.
+    """
     if padding is None:
         padding = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
@@ -40,20 +43,20 @@ def conv_bn(
 
 
 def chain(inputs: int, *layers: tuple[int, Side]) -> nn.Sequential:
-    """Build `conv_bn` layers, each (outputs, kernel), the sides kept."""
+    """Build `conv_bn` layers from pairs (outputs, kernel); height and width stay the same."""
     widths = [inputs, *(outputs for outputs, _ in layers)]
     return nn.Sequential(*(conv_bn(a, b, kernel) for a, (b, kernel) in zip(widths, layers, strict=False)))
 
 
 def classifier(inputs: int, classes: int, dropout: float = 0.0) -> nn.Sequential:
-    """Build what turns (samples, inputs, height, width) into scores: global average, dropout, a dense layer."""
+    """Build a classifier of (samples, inputs, height, width): global average, dropout, a dense layer."""
     return nn.Sequential(
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(inputs, classes)
     )
 
 
 def dense_relu(inputs: int, outputs: int) -> list[nn.Module]:
-    """Build a dense layer, drawn from N(0, 2 / inputs), and ReLU."""
+    """Build a dense layer with weights drawn from N(0, 2 / inputs), and ReLU."""
     linear = nn.Linear(inputs, outputs)
     nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
     nn.init.zeros_(linear.bias)
@@ -61,7 +64,7 @@ def dense_relu(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 class Branches(nn.ModuleList):
-    """Branches that take the same images; their channels follow each other."""
+    """Parallel branches with the same input images; their output channels are concatenated."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return (samples, sum of the branches' channels, height, width)."""
@@ -69,9 +72,9 @@ class Branches(nn.ModuleList):
 
 
 class Auxiliary(nn.Module):
-    """A classifier with more classifiers on the way (Szegedy et al. 2015, arXiv 1409.4842, section 5).
+    """A classifier with auxiliary classifiers (Szegedy et al. 2015, arXiv 1409.4842, section 5).
 
-    While training the result is a tuple: the scores, then those of each auxiliary classifier.
+    In training mode the result is a tuple: the final scores, then the scores of each auxiliary classifier.
     """
 
     def __init__(self, parts: Sequence[nn.Module], heads: Sequence[nn.Module], last: nn.Module) -> None:
@@ -79,7 +82,7 @@ class Auxiliary(nn.Module):
         self.parts, self.heads, self.last = nn.ModuleList(parts), nn.ModuleList(heads), last
 
     def forward(self, inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return (samples, classes), while training a tuple of them."""
+        """Return scores (samples, classes); in training mode, a tuple of scores of that shape."""
         scores = []
         for part, head in zip(self.parts, self.heads, strict=True):
             inputs = part(inputs)
@@ -89,7 +92,7 @@ class Auxiliary(nn.Module):
 
 
 def he_normal(network: Network) -> Network:
-    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers stay."""
+    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers are kept."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

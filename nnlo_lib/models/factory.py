@@ -16,11 +16,11 @@ from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function, split_function_reference
 from nnlo_lib.models.zoo_registry import MODELS
 
-Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # of a sample; of several inputs the shape of each
+Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
 KERAS_ENVIRONMENT = {
     "KERAS_BACKEND": "torch",
     "KERAS_TORCH_DEVICE": "cpu",
-}  # where models are built; a rank moves its own
+}  # models are built on the CPU; each rank moves its model to its own device
 OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
 
 
@@ -29,11 +29,20 @@ def build_model(
 ) -> nn.Module:
     """Return the model `name` for samples of `shape`, its initial weights drawn from `seed`.
 
-    With several inputs `shape` is a tuple of shapes, and the model is called with as many tensors. A user's function
-    `path.py:function` is called with (shape, classes, **args), get_model of NNLO's modules with (**args). undone: of a
-    Keras model, the activation that is left out at its end, for the loss applies it.
+    Args:
+        name: a model of the zoo; `path.py:function`, called with (shape, classes, **args); `path.py`, a
+            module in NNLO's form, its get_model called with (**args); or a network file (Keras JSON,
+            TorchScript, exported program).
+        args: keyword arguments of the zoo's or the user's function.
+        shape: shape of a sample; with several inputs, a tuple of shapes, and the model takes one tensor per
+            input.
+        classes: number of outputs.
+        undone: final activation to leave out of a Keras model, because the loss applies it.
+
+    Raises:
+        UserError: if the model cannot be built, or is no torch Module.
     """
-    os.environ |= KERAS_ENVIRONMENT  # should the user's file import it
+    os.environ |= KERAS_ENVIRONMENT  # in case the user's file imports Keras
     _draw_from(derive_seed(seed, "initial weights"))
     try:
         if Path(name).suffix in NETWORK_FILE_LOADERS:
@@ -55,7 +64,11 @@ def build_model(
 def module_from_function(
     make: Callable[[], Any], shape: Shape, seed: int, undone: str | None = None
 ) -> nn.Module:
-    """Return what `make` returns, a torch Module or a Keras model for samples of `shape`; see `build`. Raises UserError."""
+    """Return the network that `make` builds for samples of `shape` as a torch Module; see `build_model`.
+
+    `make` returns a torch Module or a Keras model. Raises UserError if it is neither, or if a Keras model
+    cannot be trained.
+    """
     _draw_from(derive_seed(seed, "initial weights"))
     model = make()
     try:
@@ -70,19 +83,19 @@ def module_from_function(
 
 
 def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:
-    """Return the shape of a sample of each input."""
+    """Return the sample shape of each input."""
     several = bool(shape) and isinstance(shape[0], tuple)
     return shape if several else (shape,)  # type: ignore[return-value]
 
 
 def _draw_from(seed: int) -> None:
-    """Seed what initial weights are drawn from: torch's generator, and Python's, which Keras asks."""
+    """Seed the generators of the initial weights: torch's, and Python's, which Keras uses."""
     torch.manual_seed(seed)
     random.seed(seed)
     if "keras" in sys.modules:
         from keras.src.utils.naming import reset_uids
 
-        reset_uids()  # so that layers without a name are called alike in every process and rank
+        reset_uids()  # unnamed layers get the same names in every process and rank
 
 
 def _made(name: str, args: dict[str, Any], shape: Shape, classes: int) -> Any:
@@ -122,8 +135,8 @@ NETWORK_FILE_LOADERS: dict[str, Callable[[str], Any]] = {
 
 
 def _finished(name: str, shape: Shape, classes: int, undone: str | None) -> nn.Module:
-    """Return the network in a file, tried with zeros."""
-    with torch.device("cpu"):  # whatever others are built on
+    """Load the network in a file and check it with batches of zeros."""
+    with torch.device("cpu"):  # even if the caller has set another default device
         model = NETWORK_FILE_LOADERS[Path(name).suffix](name)
         module: nn.Module = _from_keras(model, shape, undone) if _is_keras(model) else model
         _try(module, input_shapes(shape), classes)
@@ -143,7 +156,10 @@ def _from_keras(model: Any, shape: Shape, undone: OmittedActivation) -> nn.Modul
 
 @torch.no_grad()
 def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) -> None:
-    """Raise ValueError if a network from a file cannot take the samples, in batches of any size, or tell the classes."""
+    """Call a network from a file with batches of 2 and 3 samples, which fails if it does not accept them.
+
+    Raises ValueError if the network has too few outputs for the classes.
+    """
     was_training = model.training
     model.eval()
     for samples in (2, 3):

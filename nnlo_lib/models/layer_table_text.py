@@ -11,7 +11,10 @@ GAP = "  "
 
 
 def layer_table_text(rows: Sequence[LayerRecord], flops: Flops = (None, None)) -> str:
-    """Format the layer table for a terminal. flops: of the model's forward and backward pass, if known."""
+    """Format the layer table for a terminal.
+
+    `flops`: floating-point operations of the model's forward and backward pass, None if unknown.
+    """
     table = [HEADINGS, *(_cells(number, row) for number, row in enumerate(rows))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [_line(cells, widths) for cells in table]
@@ -45,7 +48,7 @@ def _totals(rows: Sequence[LayerRecord], flops: Flops) -> list[str]:
 
 
 def shape_text(shape: Sequence[Any] | None) -> str:
-    """Write [3, 32, 32] as 3x32x32, and several shapes one after the other."""
+    """Write [3, 32, 32] as 3x32x32; separate several shapes by commas."""
     if not shape:
         return "" if shape is None or shape == [] else str(shape)
     if isinstance(shape[0], list | tuple):

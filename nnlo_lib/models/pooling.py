@@ -1,4 +1,4 @@
-"""Max-pooling of pairs of pixels on CPUs, faster than torch's where channels are few."""
+"""Max-pooling of 2 x 2 pixels on CPUs, faster than torch's if there are few channels."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 class _Largest(torch.autograd.Function):
-    """The largest of each 2 x 2 pixels; of equal ones the first takes the gradient, as in torch."""
+    """Maximum of each 2 x 2 pixels; if pixels are equal, the first takes the gradient, as in torch."""
 
     @staticmethod
     def forward(context: Any, images: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ class _Largest(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """Give each gradient to the pixel that was the largest."""
+        """Route each gradient to the pixel that was the largest."""
         (left,), (images, largest) = gradients, context.saved_tensors
         spread = torch.zeros_like(images)
         for corner in CORNERS[:-1]:
@@ -38,16 +38,16 @@ def _corner(images: Tensor, row: int, column: int) -> Tensor:
 
 
 class PairPool(nn.Module):
-    """`MaxPool2d(2)`."""
+    """Equivalent of `MaxPool2d(2)`."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (..., height / 2, width / 2), a last odd row or column left out."""
+        """Return (..., height / 2, width / 2), without a last odd row or column."""
         largest: Tensor = _Largest.apply(images)  # type: ignore[no-untyped-call]
         return largest
 
 
 def is_pair_pool(layer: nn.Module) -> bool:
-    """Say whether a layer is a plain `MaxPool2d(2)`."""
+    """Return True if a layer is a plain `MaxPool2d(2)`."""
     if type(layer) is not nn.MaxPool2d:
         return False
     rule = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)

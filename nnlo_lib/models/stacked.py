@@ -1,7 +1,8 @@
 """Many replicas of one network as a single network: n sets of parameters, n mini-batches, one pass.
 
-The samples of the n nodes follow each other in n equal parts. Layers without parameters take them all as one batch,
-dense layers as one batched product; every other layer takes one part after another with its node's parameters.
+The batch consists of n equal parts, one for each node. Layers without parameters process it as a single
+batch, dense layers as one batched product. Every other layer processes the parts one after another, with its
+node's parameters.
 """
 
 import copy
@@ -17,15 +18,18 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.pooling import PairPool, is_pair_pool
 
 DropoutLayer = nn.modules.dropout._DropoutNd
-CHANNELS_LAST_MIN_CHANNELS = 4  # channels below which convolutions are faster channels first
+CHANNELS_LAST_MIN_CHANNELS = 4  # with fewer channels, convolutions are faster channels first
 
 
 @dataclass
 class StackContext:
-    """What the layers share in a pass.
+    """State that the stacked layers share in one pass.
 
-    counts: real samples in each part; tensors: the parameters (n, *shape) by name; buffers: those of each node by
-    name; streams: each node's state of torch's generator, needed where a layer draws.
+    Attributes:
+        counts: number of real samples in each part; the rest of a part is padding.
+        tensors: stacked parameters (n, *shape) by name.
+        buffers: buffers by name, for each node.
+        streams: state of torch's generator for each node; needed if a layer draws random numbers.
     """
 
     counts: Sequence[int] = ()
@@ -35,12 +39,12 @@ class StackContext:
 
 
 class StackedLayer(nn.Module):
-    """A layer called `path` in the original network, for n nodes."""
+    """Base of the stacked layers: n nodes' copies of the layer at `path` in the original network."""
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__()
         self.prefix = f"{path}." if path else ""
-        self.original = (layer,)  # in a tuple: its parameters are not this module's
+        self.original = (layer,)  # a tuple keeps its parameters out of this module's
         self.nodes = nodes
 
 
@@ -60,7 +64,7 @@ class StackedLinear(StackedLayer):
 
 
 class StackedConvolution(StackedLayer):
-    """n convolutions, one after another: what convolves them as groups is slower."""
+    """n convolutions, one after another, which is faster than one grouped convolution."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply layer i to part i of (n * samples, channels, ...)."""
@@ -76,21 +80,21 @@ class StackedConvolution(StackedLayer):
 
 
 class PerNodeLayer(StackedLayer):
-    """n copies of any layer, one after another, each on its node's real samples and with its node's random numbers."""
+    """n copies of any layer, applied one after another to each node's real samples and random numbers."""
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__(layer, path, nodes)
         self.draws_random_numbers = any(isinstance(inner, DropoutLayer) for inner in layer.modules())
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Apply layer i to the real samples of part i of each input; what fills a part up comes out as zeros."""
+        """Apply layer i to the real samples of part i of each input; padding samples yield zeros."""
         counts = self.nodes.counts
         parts = zip(*(tensor.chunk(len(counts)) for tensor in inputs), strict=True)
         width = len(inputs[0]) // len(counts)
         outputs = []
         for node, part in enumerate(parts):
             output = self._drawing(node, tuple(tensor[: counts[node]] for tensor in part))
-            outputs += [output, *[torch.zeros_like(output[:1])] * (width - counts[node])]  # laid out alike
+            outputs += [output, *[torch.zeros_like(output[:1])] * (width - counts[node])]  # same layout
         return torch.cat(outputs)
 
     def _drawing(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
@@ -109,12 +113,16 @@ class PerNodeLayer(StackedLayer):
 
 
 def _as_in_a_replica(tensor: Tensor) -> Tensor:
-    """Lay images out channels last: numbers are drawn in the order of the memory."""
+    """Lay images out channels last, as in a replica: random numbers are drawn in the order of the memory."""
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 class StackedNetwork:
-    """A network for n nodes at once, made of one node's `module`; `random` says whether it draws while training."""
+    """A network for n nodes at once, built from one node's `module`.
+
+    With `whole`, the network is a single per-node layer. `draws_random_numbers` is True if it draws in
+    training.
+    """
 
     def __init__(self, module: nn.Module, whole: bool = False) -> None:
         self.nodes = StackContext()
@@ -125,15 +133,16 @@ class StackedNetwork:
         self.draws_random_numbers = any(isinstance(layer, DropoutLayer) for layer in module.modules())
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the scores of the samples, n equal parts, with what `nodes` holds."""
+        """Return the scores of n equal parts of samples, with the parameters and buffers in `nodes`."""
         output: Tensor = self.module(*inputs)
         return output
 
 
 def stack_network(module: nn.Module, example: tuple[Tensor, ...]) -> StackedNetwork:
-    """Return the network for n nodes; `example` are inputs of at least two samples that try it.
+    """Return the network for n nodes, checked with `example`: inputs of at least two samples.
 
-    Where parts of the network turn out not to treat samples one by one, the whole is one layer of its own.
+    If its outputs differ from the original's because parts of the network mix samples, the whole network
+    becomes a single per-node layer.
     """
     twin = StackedNetwork(module)
     return twin if _agrees(twin, module, example) else StackedNetwork(module, whole=True)
@@ -152,7 +161,7 @@ def _agrees(twin: StackedNetwork, module: nn.Module, example: tuple[Tensor, ...]
     halves = {name: 0.5 * tensor for name, tensor in module.named_parameters()}
     try:
         found = twin(*(torch.cat([tensor, tensor.flip(0)]) for tensor in example))
-    except (KeyError, RuntimeError, IndexError):  # tied parameters, a batch size written into the network
+    except (KeyError, RuntimeError, IndexError):  # for example tied parameters or a fixed batch size
         return False
     finally:
         module.train(was_training)
@@ -165,7 +174,7 @@ def _agrees(twin: StackedNetwork, module: nn.Module, example: tuple[Tensor, ...]
 
 
 def require_single_output(output: Any) -> Tensor:
-    """Return the output of a model that has one; raises UserError for several."""
+    """Return the output of a model with one output. Raises UserError if the model has several."""
     if not isinstance(output, Tensor):
         raise UserError(
             "the model has several outputs, and parallel.simulation.compute: batched is for models with one; use exact"
@@ -174,7 +183,7 @@ def require_single_output(output: Any) -> Tensor:
 
 
 def _stacked_module(module: nn.Module, path: str, nodes: StackContext) -> nn.Module:
-    """Replace what must know of nodes; a module that owns tensors itself is one layer."""
+    """Replace the layers that differ between nodes; a module that owns tensors becomes one stacked layer."""
     if type(module) is nn.Linear:
         return StackedLinear(module, path, nodes)
     if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):

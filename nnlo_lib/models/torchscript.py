@@ -1,4 +1,4 @@
-"""Networks that torch wrote whole: TorchScript (`torch.jit.save`) and exported programs (`torch.export.save`)."""
+"""Networks that torch saved whole: TorchScript (`torch.jit.save`) exported programs (`torch.export.save`)."""
 
 import zipfile
 from typing import Any
@@ -10,11 +10,11 @@ from torch.export import ExportedProgram
 SWITCHES = {
     "batch_norm": 5,
     "dropout": 2,
-}  # which argument of the operation says whether the network is training
+}  # index of the operation's argument that switches between training and evaluation
 
 
 class Exported(nn.Module):
-    """An exported program, its dropout and batch normalization switched by `train` as those of other networks."""
+    """An exported program; `train` switches its dropout and batch normalization, as in other networks."""
 
     def __init__(self, program: ExportedProgram) -> None:
         super().__init__()
@@ -28,11 +28,14 @@ class Exported(nn.Module):
         self.train()
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """Return what the program returns."""
+        """Return the outputs of the program."""
         return self.network(*inputs)
 
     def train(self, mode: bool = True) -> "Exported":
-        """Switch every operation that differs in training; the program's own modules refuse to be asked."""
+        """Switch every operation that behaves differently in training.
+
+        The operations are edited, because `train` of an exported program's own module raises an error.
+        """
         self.training = mode
         for node in self.network.graph.nodes:
             name = getattr(node.target, "_opname", "")
@@ -52,7 +55,7 @@ def _refuse_one_batch_size(program: ExportedProgram) -> None:
 
 
 def load_torch_network(path: str) -> nn.Module:
-    """Return the network in a file with the weights that it holds. Raises ValueError if there is none to be read safely."""
+    """Return the network in a file, with its weights. Raises ValueError if no network can be read safely."""
     if path.endswith(".pt2"):
         return Exported(torch.export.load(path))
     if not zipfile.is_zipfile(path):

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from nnlo_lib.core.errors import UserError
 
 KERAS_SUFFIXES = (".h5", ".hdf5")
-SHOWN = 5  # names in a message
+SHOWN = 5  # maximum number of names in an error message
 
 
 def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> None:
-    """Overwrite parameters and buffers by those of a file; names that begin like one of `without` stay as drawn.
+    """Overwrite parameters and buffers with the tensors of a file.
 
-    Raises UserError that names what the file lacks, what it has besides and what has another shape.
+    Tensors with a name that begins with an entry of `without` keep their initial values. Raises UserError
+    with the names of the tensors that are missing in the file, unknown to the model, or of another shape.
     """
     if Path(path).suffix in KERAS_SUFFIXES:
         _load_keras(module, path, without)
@@ -41,7 +42,7 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, or of a state_dict that torch.save wrote. Raises UserError."""
+    """Return the tensors of a safetensors file or of a state_dict saved by torch.save. Raises UserError."""
     try:
         if Path(path).suffix == ".safetensors":
             return dict(load_file(path))
@@ -51,7 +52,7 @@ def read_weights(path: str) -> dict[str, Tensor]:
             f"model.weights: {path} is damaged or not only tensors: reading it would run the code in it. Save "
             "the weights alone: torch.save(model.state_dict(), path)"
         ) from error
-    except Exception as error:  # torch raises whatever comes of bytes that are something else
+    except Exception as error:  # torch raises exceptions of any type for other formats
         raise UserError(f"model.weights: {path} cannot be read: {type(error).__name__} {error}") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):

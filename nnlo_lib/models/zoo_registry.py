@@ -1,4 +1,4 @@
-"""Names of the model zoo; nothing here imports torch, so that an experiment is checked at once."""
+"""Names of the model zoo, without importing torch, so that experiments are checked quickly."""
 
 # file of nnlo_lib/models/zoo -> names of its functions, which are the models' names
 FILES = {
@@ -19,7 +19,7 @@ FILES = {
     "theano_mpi": "theanompi_cifar10",
 }
 
-GANS = {  # a generator and a critic each
+GANS = {  # each has a generator and a critic
     "wgan": "nnlo_lib.models.zoo.gan:wgan",
     "lsgan": "nnlo_lib.models.zoo.gan:lsgan",
     "lsgan_cifar": "nnlo_lib.models.zoo.gan:lsgan_cifar",

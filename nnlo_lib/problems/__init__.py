@@ -1,1 +1,1 @@
-"""Problems: what is minimized and measured, from supervised losses to adversarial ones."""
+"""Problems: the losses to minimize and the metrics to measure, supervised and adversarial."""

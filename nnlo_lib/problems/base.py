@@ -1,4 +1,4 @@
-"""What is learned, as the training loop sees it: something to differentiate, and figures that add up."""
+"""The interface between the training loop and a problem: a loss to differentiate, and sums over samples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,32 +10,44 @@ from nnlo_lib.config import Run
 
 
 class BatchLoss(NamedTuple):
-    """The loss of a mini-batch, a scalar to be differentiated, and its sums, worked out when wanted."""
+    """The loss of a mini-batch.
+
+    Attributes:
+        loss: the scalar to differentiate.
+        sums: computes the sums of the mini-batch (see Problem) on demand.
+    """
 
     loss: Tensor
     sums: Callable[[], Tensor]
 
 
 class Problem(ABC):
-    """Sums are float64 (1 + names,): samples, then the summed loss and each summed metric; they add up over batches."""
+    """A loss to minimize and metrics to measure.
+
+    Sums are float64 vectors, (1 + len(names),): number of samples, summed loss, each summed metric. They add
+    up over mini-batches.
+    """
 
     names: tuple[str, ...]  # "loss", then the metrics
 
     @classmethod
     @abstractmethod
     def from_config(cls, config: Any, run: Run) -> "Problem":
-        """Return what a run with these settings, `run.problem`, learns. Raises UserError if a user's function cannot be read."""
+        """Return the problem of a run with these settings, `run.problem`.
+
+        Raises UserError if a user's function cannot be loaded.
+        """
 
     @abstractmethod
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
     ) -> BatchLoss:
-        """Apply the model to a mini-batch to learn from, in a step of the run counted from 0."""
+        """Apply the model to a training mini-batch; `step` is the step of the run, counted from 0."""
 
     @abstractmethod
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums of samples that nothing is learned from, without a gradient."""
+        """Return the sums of samples that are only evaluated, without a gradient."""
 
     @abstractmethod
     def means(self, sums: Tensor) -> dict[str, float]:
-        """Return the mean loss and metrics by name; nothing of no samples."""
+        """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""

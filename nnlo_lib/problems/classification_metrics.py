@@ -1,4 +1,4 @@
-"""Losses and metrics of classes: (samples, classes) outputs against (samples,) labels, a number a sample."""
+"""Losses and metrics of classes: (samples, classes) outputs, (samples,) labels -> (samples,) values."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
 
 
 def cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return -log p of the class, p scaled to sum 1 and clipped, as Keras' categorical_crossentropy."""
+    """Return -log p of the class, p scaled to sum 1 and clipped, as in Keras' categorical_crossentropy."""
     return cross_entropy(
         (outputs / outputs.sum(1, keepdim=True)).clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON).log(),
         labels,
@@ -24,30 +24,30 @@ def cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor, smoothing: f
 
 
 def nll(logarithms: Tensor, labels: Tensor) -> Tensor:
-    """Return -log p of the class, where the model answers log p itself."""
+    """Return -log p of the class, for a model that outputs log p."""
     return functional.nll_loss(logarithms, classes_only(labels, "nll"), reduction="none")
 
 
 def predicted(outputs: Tensor, probabilities: bool = False) -> Tensor:
-    """Return the class of the highest output; a single output tells class 1 from 0."""
+    """Return the class of the highest output; a single output is class 1 if above 0 (probabilities: 0.5)."""
     if outputs.shape[1] == 1:
         return (outputs[:, 0] > (0.5 if probabilities else 0.0)).long()
     return outputs.argmax(1)
 
 
 def accuracy(outputs: Tensor, labels: Tensor, probabilities: bool = False) -> Tensor:
-    """Mark the samples whose predicted class is theirs."""
+    """Return True for each sample if its predicted class is its label."""
     return predicted(outputs, probabilities) == classes_only(labels, "accuracy")
 
 
 def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Mark the samples whose class is among the k highest outputs."""
+    """Return True for each sample if its class has one of the k highest outputs."""
     best = outputs.topk(min(k, outputs.shape[1]), 1).indices
     return (best == classes_only(labels, f"top{k}_accuracy")[:, None]).any(1)
 
 
 def classes_only(labels: Tensor, who: str) -> Tensor:
-    """Return labels that are classes; raises UserError for others."""
+    """Return `labels` if they are classes, int64 (samples,). Raises UserError otherwise."""
     if labels.dtype != torch.int64 or labels.dim() != 1:
         raise UserError(
             f"{who} needs one class for each sample, but the labels are {tuple(labels.shape[1:])} numbers; "

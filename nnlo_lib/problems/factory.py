@@ -1,4 +1,4 @@
-"""Build the problem that a run describes."""
+"""Build the problem of a run."""
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.lazy_import import load_implementation
@@ -6,6 +6,9 @@ from nnlo_lib.problems.base import Problem
 
 
 def build_problem(run: Run, classes: int) -> Problem:
-    """Return what a run learns; classes: outputs of its model. Raises UserError if a user's function cannot be read."""
+    """Return the problem of a run. Raises UserError if a user's function cannot be loaded.
+
+    `classes`, the number of outputs of the run's model, is not used.
+    """
     kind: type[Problem] = load_implementation(run.problem.implementation)
     return kind.from_config(run.problem, run)

@@ -1,4 +1,4 @@
-"""Learn to make samples like those given: a generator against a critic (Goodfellow et al., 2014)."""
+"""Generative adversarial problems: a generator against a critic (Goodfellow et al., 2014)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +18,12 @@ from nnlo_lib.problems.multi_output import Outputs, primary_output
 class GanProblem(Problem):
     """Losses of a module with networks `generator` and `critic` and the length `latent` of the noise.
 
-    One gradient serves both: the critic's loss sees made samples as constants, the generator's sees a critic whose
-    parameters are constants. The generator learns in every critic_steps-th step, at the same critic; in others its
-    gradient is zero. Noise comes from torch's generator, which is seeded for each step. distance: by how much the
-    critic scores real samples higher; with a critic of bounded slope the Wasserstein distance, up to a factor.
+    One backward pass serves both networks: fake (generated) samples are constants in the critic's loss, and
+    the critic's parameters are constants in the generator's loss. The generator trains in every
+    `critic_steps`-th step, against the critic before this step; in other steps its gradient is zero. Noise is
+    drawn from torch's default generator, which is seeded for each step. The metric `distance` is the critic's
+    mean score of real samples minus the mean score of generated ones; if the critic's slope is bounded, it is
+    the Wasserstein distance up to a factor.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class GanProblem(Problem):
 
     @classmethod
     def from_config(cls, config: GanConfig, run: Run) -> "GanProblem":
-        """Return what a run of a gan learns; of showers, where their energies count."""
+        """Return the problem of a GAN run: a CalorimeterGanProblem if `energy_weight` is set."""
         assert isinstance(run.loss, str), "config refuses others"
         settings = gan_losses_by_name(run.loss), run.metrics, config.critic_steps, config.gradient_penalty
         if config.energy_weight is None:
@@ -40,7 +42,7 @@ class GanProblem(Problem):
         return CalorimeterGanProblem(*settings, config.energy_weight)
 
     def compute_loss(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor, step: int) -> BatchLoss:
-        """Return the critic's loss, in steps where the generator learns plus the generator's."""
+        """Return the critic's loss; in steps in which the generator trains, plus the generator's loss."""
         real, learns = inputs[0], (step + 1) % self.critic_steps == 0
         noise = torch.randn(len(real), module.latent, device=real.device, dtype=real.dtype)
         with torch.set_grad_enabled(learns):
@@ -62,20 +64,20 @@ class GanProblem(Problem):
 
     @torch.no_grad()
     def measure(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums, without penalty, against samples made of always the same noise."""
+        """Return the sums, without gradient penalty, for samples generated from fixed noise."""
         real = inputs[0]
         noise = fixed_noise(len(real), module.latent).to(real)
         says = module.critic(real), module.critic(module.generator(self.conditioned(noise, targets)))
         return self._sums(*says, *self.critic_and_generator_losses(*says, real, targets))
 
     def conditioned(self, noise: Tensor, targets: Tensor) -> Tensor:
-        """Return what the generator makes samples of."""
+        """Return the input of the generator for this noise and these labels."""
         return noise
 
     def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of critic and generator, of all that the critic says of real and of made samples."""
+        """Return the losses of critic and generator from the critic's outputs for real and fake samples."""
         return self.losses(primary_output(of_real), primary_output(of_fake))
 
     @torch.no_grad()
@@ -99,7 +101,7 @@ class GanProblem(Problem):
 
 
 def apply_frozen(network: nn.Module, samples: Tensor) -> Outputs:
-    """Apply a network whose parameters get no gradient and whose batch-norm statistics stay as they are."""
+    """Apply a network so that its parameters get no gradient and its batch-norm statistics do not change."""
     parameters = {name: each.detach() for name, each in network.named_parameters()}
     buffers = {name: each.clone() for name, each in network.named_buffers()}
     return functional_call(network, {**parameters, **buffers}, samples)
@@ -110,16 +112,18 @@ def _detached(outputs: Outputs) -> Outputs:
 
 
 def fixed_noise(samples: int, latent: int) -> Tensor:
-    """Return the noise (samples, latent) of which samples are made for measuring and for looking at."""
+    """Return the fixed noise (samples, latent) for the samples of evaluations and pictures."""
     generator = torch.Generator().manual_seed(derive_seed(0, "noise to look at"))
     return torch.randn(samples, latent, generator=generator)
 
 
 class CalorimeterGanProblem(GanProblem):
-    """A gan whose labels are energies: they multiply the noise, and the critic tells them.
+    """A GAN with energies as labels: the energies multiply the noise, and the critic estimates them.
 
-    The critic returns (real, energy, sum of the cells). To both losses `weight` times the relative errors of energy
-    and sum are added: of real showers, and of made ones against the real shower of that energy.
+    The critic returns (real, energy, sum of the cells). `weight` times the relative errors of energy and sum
+    is added to the losses: the errors for real and generated showers to the critic's, the errors for
+    generated showers to the generator's. Generated showers are compared with the real shower of the same
+    energy.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class CalorimeterGanProblem(GanProblem):
     def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of critic and generator."""
+        """Return the losses of critic and generator, with the errors of energy and sum."""
         critic, generator = super().critic_and_generator_losses(of_real, of_fake, real, targets)
         energies, sums = targets.reshape(-1, 1).to(real), real.flatten(1).sum(1, keepdim=True)
         errors = [_relative(says[1], energies) + _relative(says[2], sums) for says in (of_real, of_fake)]
@@ -143,5 +147,5 @@ class CalorimeterGanProblem(GanProblem):
 
 
 def _relative(told: Tensor, true: Tensor) -> Tensor:
-    """Return the mean absolute relative error, as Keras's MAPE / 100."""
+    """Return the mean absolute relative error, as in Keras' MAPE / 100."""
     return ((told - true) / true.abs().clamp(min=1e-7)).abs().mean()

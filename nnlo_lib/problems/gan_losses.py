@@ -1,4 +1,4 @@
-"""Losses of a generator and a critic, and what keeps a critic from being too steep."""
+"""Losses of a generator and a critic, and the gradient penalty that bounds the critic's slope."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.user_code import load_user_function
 from nnlo_lib.problems.multi_output import primary_output
 
-GanLosses = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # scores of real and of made samples (n, 1)
+GanLosses = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # scores of real, generated samples (n, 1)
 
 
 def wasserstein(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,12 +21,12 @@ def wasserstein(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def least_squares(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-    """Return those of Mao et al., 2017, equation 9."""
+    """Return the losses of critic and generator of Mao et al., 2017, equation 9."""
     return ((real - 1).square().mean() + fake.square().mean()) / 2, (fake - 1).square().mean() / 2
 
 
 def non_saturating(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-    """Return those of Goodfellow et al., 2014, section 3, of scores that are logits."""
+    """Return the losses of critic and generator of Goodfellow et al., 2014, section 3; scores are logits."""
     softplus = functional.softplus
     return softplus(-real).mean() + softplus(fake).mean(), softplus(-fake).mean()
 
@@ -39,7 +39,7 @@ GAN_LOSSES: dict[str, GanLosses] = {
 
 
 def gan_losses_by_name(name: str) -> GanLosses:
-    """Return losses by name. Raises UserError if a user's function cannot be read."""
+    """Return GAN losses by name. Raises UserError if a user's function cannot be loaded."""
     if ".py:" not in name:
         return GAN_LOSSES[name]
     try:
@@ -57,7 +57,7 @@ def _checked(name: str, function: Callable[..., Any], real: Tensor, fake: Tensor
 
 
 def gradient_penalty(critic: Callable[[Tensor], Any], real: Tensor, fake: Tensor) -> Tensor:
-    """Return the mean of (|slope| - 1)^2 between real and made samples (Gulrajani et al., 2017, equation 3)."""
+    """Return the mean (|slope| - 1)^2 between real and fake samples (Gulrajani et al., 2017, equation 3)."""
     share = torch.rand(len(real), *(1,) * (real.dim() - 1), device=real.device, dtype=real.dtype)
     between = torch.lerp(fake, real, share).requires_grad_()
     (slope,) = torch.autograd.grad(primary_output(critic(between)).sum(), between, create_graph=True)

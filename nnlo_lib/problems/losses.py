@@ -1,4 +1,4 @@
-"""Losses and metrics by name, for outputs and labels as the model and the store give them."""
+"""Losses and metrics by name, for outputs as the model returns them and labels as the store holds them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels
 
 
 def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) -> PerSample:
-    """Return a problem's loss. Raises UserError if a user's function cannot be read."""
+    """Return a problem's loss. Raises UserError if a user's function cannot be loaded."""
     smoothing = problem.label_smoothing if isinstance(problem, ClassificationConfig) else 0.0
     return metric_by_name(problem, name, smoothing)
 
@@ -26,7 +26,7 @@ def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) ->
 def metric_by_name(
     problem: ClassificationConfig | RegressionConfig, name: str, smoothing: float = 0.0
 ) -> PerSample:
-    """Return a loss or a metric. Raises UserError if a user's function cannot be read."""
+    """Return a loss or a metric. Raises UserError if a user's function cannot be loaded."""
     if ".py:" in name:
         return _from_file(name)
     probabilities = problem.outputs == "probabilities"
@@ -50,7 +50,10 @@ def _of_classes(name: str, probabilities: bool, smoothing: float) -> PerSample:
 
 
 def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return labels as numbers (samples, k), like outputs (samples, k); raises UserError if they are not as many."""
+    """Return labels as numbers (samples, k) with the dtype of outputs (samples, k).
+
+    Raises UserError if a sample has more or fewer labels than outputs.
+    """
     numbers = labels.reshape(len(labels), -1).to(outputs.dtype)
     if numbers.shape != outputs.shape:
         raise UserError(
@@ -60,7 +63,7 @@ def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def targets_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return what outputs (samples, k) should be: classes are one-hot, or 0 and 1 of a single output."""
+    """Return the targets of outputs (samples, k): classes become one-hot vectors, or 0 and 1 if k = 1."""
     if labels.dtype != torch.int64 or outputs.shape[1] == 1:
         return labels_like_outputs(outputs, labels)
     return functional.one_hot(labels, outputs.shape[1]).to(outputs.dtype)

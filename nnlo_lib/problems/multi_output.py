@@ -1,4 +1,4 @@
-"""Models with several outputs: which loss, and which metric, looks at which."""
+"""Models with several outputs: the assignment of losses and metrics to outputs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from nnlo_lib.config.metrics import Loss
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.problems.losses import PerSample
 
-Outputs = Any  # what a model returns: a tensor, a tuple or a mapping of them
+Outputs = Any  # of a model: a tensor, a tuple of tensors or a mapping to tensors
 MetricLookup = Callable[[str], PerSample]
 
 
 def outputs_by_name(outputs: Outputs) -> dict[str, Tensor]:
-    """Return a model's outputs by name; those of a tuple are called 0, 1, ..."""
+    """Return a model's outputs by name; the outputs in a tuple are named 0, 1, ..."""
     if isinstance(outputs, Tensor):
         return {"0": outputs}
     if isinstance(outputs, Mapping):
@@ -25,12 +25,12 @@ def outputs_by_name(outputs: Outputs) -> dict[str, Tensor]:
 
 
 def primary_output(outputs: Outputs) -> Tensor:
-    """Return the output that counts unless another is named."""
+    """Return the output that is used unless another one is named: the first."""
     return outputs if isinstance(outputs, Tensor) else next(iter(outputs_by_name(outputs).values()))
 
 
 def metric_of_output(name: str, find: MetricLookup) -> Callable[[Outputs, Tensor], Tensor]:
-    """Return the metric `name` of the first output, or `name@output` of another."""
+    """Return the metric with this name: `metric` of the first output, or `metric@output` of another one."""
     metric, _, wanted = name.partition("@")
     measure = find(metric)
     return lambda outputs, labels: measure(_output(outputs, wanted, name), labels)
@@ -46,11 +46,11 @@ def _output(outputs: Outputs, wanted: str, who: str) -> Tensor:
 
 
 class MultiOutputLoss:
-    """The loss of each sample: that of the only output, or the weighted sum of those of all.
+    """The loss of each sample: the loss of the only output, or the weighted sum of the losses of all outputs.
 
-    One name for all is the loss of each output; one user function for all is given what the model returns. Outputs
-    that a model has while it trains only, such as auxiliary classifiers, count while it trains only. Raises UserError if
-    it trains without an output that is named.
+    If `loss` is a single name, it is the loss of each output; a single user function gets the model's whole
+    return value. Outputs that a model returns only in training, for example auxiliary classifiers, count only
+    in training. Raises UserError if the model lacks a named output in training.
     """
 
     def __init__(self, loss: Loss, weights: Mapping[str, float], find: MetricLookup) -> None:
@@ -60,7 +60,7 @@ class MultiOutputLoss:
         self._each = {output: find(name) for output, name in loss.items()} if isinstance(loss, dict) else {}
 
     def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """Return (samples,)."""
+        """Return the loss of each sample, (samples,)."""
         if torch.is_grad_enabled():
             self._refuse_unknown(outputs)
         if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):

@@ -1,4 +1,7 @@
-"""Distances between what a model answers and what it should: both (samples, k), each sample's is their mean over k."""
+"""Losses and metrics between outputs and targets, both (samples, k): the mean over k of each sample.
+
+The multi-class hinge is the exception: it is a single value of all k outputs.
+"""
 
 from functools import partial
 
@@ -6,26 +9,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-PROBABILITY_EPSILON = 1e-7  # of probabilities, as in Keras
+PROBABILITY_EPSILON = 1e-7  # bounds probabilities away from 0 and 1, as in Keras
 
 
 def mse(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """Return mean squared errors."""
+    """Return the mean squared error of each sample."""
     return functional.mse_loss(outputs, wanted, reduction="none").mean(1)
 
 
 def mae(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """Return mean absolute errors."""
+    """Return the mean absolute error of each sample."""
     return functional.l1_loss(outputs, wanted, reduction="none").mean(1)
 
 
 def huber(outputs: Tensor, wanted: Tensor, delta: float = 1.0) -> Tensor:
-    """Return squared / 2 up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964)."""
+    """Return error^2 / 2 for |error| up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964)."""
     return functional.huber_loss(outputs, wanted, reduction="none", delta=delta).mean(1)
 
 
 def binary_cross_entropy(outputs: Tensor, wanted: Tensor, probabilities: bool = False) -> Tensor:
-    """Return -w log p - (1 - w) log(1 - p), p the outputs or their logistic function; wanted: 0..1."""
+    """Return -w log p - (1 - w) log(1 - p): w is `wanted`, 0..1; p the outputs or their logistic function."""
     if not probabilities:
         return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(1)
     p = outputs.clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON)
@@ -33,14 +36,14 @@ def binary_cross_entropy(outputs: Tensor, wanted: Tensor, probabilities: bool = 
 
 
 def binary_accuracy(outputs: Tensor, wanted: Tensor, probabilities: bool = False) -> Tensor:
-    """Return the share of outputs on the right side of 0, of probabilities of 0.5."""
+    """Return the fraction of outputs on the right side of 0, or of 0.5 for probabilities."""
     return ((outputs > (0.5 if probabilities else 0.0)) == (wanted > 0.5)).to(torch.float32).mean(1)
 
 
 def hinge(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """Return max(0, 1 - right + max(0, others)) of one-hot classes, as Keras' categorical_hinge.
+    """Return max(0, 1 - right + max(0, others)) for one-hot classes, as Keras' categorical_hinge.
 
-    A single output is wanted beyond 1 or -1: max(0, 1 - output), max(0, 1 + output).
+    A single output has the loss max(0, 1 - output) for class 1 and max(0, 1 + output) for class 0.
     """
     if outputs.shape[1] == 1:
         return (1 - (2 * wanted - 1) * outputs).clamp(min=0)[:, 0]
@@ -49,7 +52,7 @@ def hinge(outputs: Tensor, wanted: Tensor) -> Tensor:
 
 
 def elementwise(probabilities: bool, delta: float = 1.0) -> dict[str, partial[Tensor]]:
-    """Return each by its name."""
+    """Return the functions of this module by name."""
     return {
         "mse": partial(mse),
         "mae": partial(mae),

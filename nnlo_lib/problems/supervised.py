@@ -1,4 +1,4 @@
-"""Learn from samples that have answers: classes or numbers."""
+"""Supervised problems: samples are labeled with classes or numbers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,12 +14,16 @@ from nnlo_lib.problems.classification_metrics import predicted
 from nnlo_lib.problems.losses import loss_by_name, metric_by_name
 from nnlo_lib.problems.multi_output import MultiOutputLoss, Outputs, metric_of_output, primary_output
 
-Measure = Callable[[Outputs, Tensor], Tensor]  # what the model returns, labels (samples, ...) -> (samples,)
-Predicted = Callable[[Outputs], Tensor]  # what the model returns -> (samples,) classes
+Measure = Callable[[Outputs, Tensor], Tensor]  # model outputs, labels (samples, ...) -> (samples,)
+Predicted = Callable[[Outputs], Tensor]  # model outputs -> (samples,) classes
 
 
 class SupervisedProblem(Problem):
-    """A loss and metrics, a number for each sample, over a model's outputs and labels; of classes the predicted ones."""
+    """A loss and metrics of a model's outputs and labels: one number for each sample.
+
+    Attributes:
+        predicted: returns the predicted classes; None for regression.
+    """
 
     def __init__(
         self, losses: Measure, metrics: Mapping[str, Measure], predicted: Predicted | None = None
@@ -30,7 +34,7 @@ class SupervisedProblem(Problem):
 
     @classmethod
     def from_config(cls, config: ClassificationConfig | RegressionConfig, run: Run) -> "SupervisedProblem":
-        """Return a problem whose samples have answers."""
+        """Return the problem of a classification or regression run."""
         metrics = {
             metric_column(name): metric_of_output(name, partial(metric_by_name, config))
             for name in run.metrics
@@ -47,31 +51,37 @@ class SupervisedProblem(Problem):
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
     ) -> BatchLoss:
-        """Return the mean loss of a mini-batch, and its sums."""
+        """Return the mean loss of a mini-batch and its sums."""
         outputs = module(*inputs)
         loss = self.losses(outputs, targets).mean()
         return BatchLoss(loss, lambda: self.sums(outputs, targets, loss))
 
     @torch.no_grad()
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums of what the model makes of some samples."""
+        """Return the sums of the model's outputs for some samples."""
         return self.sums_of_outputs(module(*inputs), targets)
 
     def sums_of_outputs(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """Return the sums of what a model answered."""
+        """Return the sums of a model's outputs."""
         return self.sums(outputs, labels, self.losses(outputs, labels).mean())
 
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
-        """Return what adds up over mini-batches: samples, summed loss, summed metrics, float64."""
+        """Return the sums, float64: samples, summed loss, summed metrics; `loss` is the mean loss."""
         with torch.no_grad():
             counts = [metric(outputs, labels).sum() for metric in self._metrics]
             samples = len(labels)
             return torch.tensor([samples, float(loss) * samples, *map(float, counts)], dtype=torch.float64)
 
     def sums_by_node(self, outputs: Outputs, labels: Tensor, losses: Tensor, counts: Tensor) -> Tensor:
-        """Return the `sums` of each of n nodes, whose samples follow each other in n equal, padded parts.
+        """Return the `sums` of each of n nodes, (n, 1 + len(names)).
 
-        losses: (n * width,), counts: (n,) real samples of each part. Returns (n, 1 + names).
+        The samples of the nodes follow each other in n parts that are padded to the same width.
+
+        Args:
+            outputs: model outputs for n * width samples.
+            labels: labels of n * width samples.
+            losses: (n * width,) loss of each sample.
+            counts: (n,) number of real samples in each part.
         """
         with torch.no_grad():
             kinds = torch.stack([losses, *(metric(outputs, labels) for metric in self._metrics)]).double()
@@ -80,6 +90,6 @@ class SupervisedProblem(Problem):
             return torch.cat([counts[:, None].double(), (parts * real).sum(2).T], 1)
 
     def means(self, sums: Tensor) -> dict[str, float]:
-        """Return the mean loss and metrics by name."""
+        """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""
         samples, *totals = sums.tolist()
         return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}

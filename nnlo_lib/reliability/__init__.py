@@ -1,1 +1,1 @@
-"""Proof of what a finished run claims: verification and fault campaigns."""
+"""Verification of finished runs, and fault campaigns."""

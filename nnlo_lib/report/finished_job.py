@@ -1,4 +1,4 @@
-"""The finished jobs that a report is about."""
+"""Loading and grouping of the finished jobs of a report."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 
 def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:
-    """Read job folders in the order given. Raises UserError if there are none, or one job twice."""
+    """Read job folders in the order given. Raises UserError if no folder is given or a job occurs twice."""
     jobs: dict[tuple[str, int, int | None], FinishedRun] = {}
     for job in map(_load, folders):
         if job.key in jobs:

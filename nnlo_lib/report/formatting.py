@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Formatting of numbers, units and names for the report."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,33 +10,33 @@ from nnlo_lib.report.tables import Spread
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 MISSING = "–"
-UNBROKEN = "\u00a0"  # a space that no line breaks at
+UNBROKEN = "\u00a0"  # no-break space
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` significant digits and thousands apart."""
+    """Write a number with `digits` significant digits and thousands separators."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:,.{_decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
 
 
 def rounded(value: float) -> str:
-    """Write a number to three significant digits, large ones too."""
+    """Write a number rounded to three significant digits, also if it has more digits before the point."""
     return number(float(f"{value:.3g}"), 3)
 
 
 def percent(value: float, digits: int = 3) -> str:
-    """Write a share of one as a percentage."""
+    """Write a fraction (1 is the whole) as a percentage with `digits` significant digits."""
     return MISSING if not math.isfinite(value) else f"{number(100 * value, digits)}{UNBROKEN}%"
 
 
 def share(value: float) -> str:
-    """Write a part of a whole, to a tenth of a percent."""
+    """Write a fraction (1 is the whole) as a percentage, to a tenth of a percent."""
     return f"<{UNBROKEN}0.1{UNBROKEN}%" if 0 < value < 0.001 else f"{100 * value:.1f}{UNBROKEN}%"
 
 
 def format_bytes(count: float) -> str:
-    """Write bytes in the largest decimal unit that leaves a number above one."""
+    """Write a number of bytes in the largest decimal unit in which it is at least one."""
     if not math.isfinite(count):
         return MISSING
     power = min(len(BYTE_UNITS) - 1, int(math.log10(count) / 3)) if count >= 1 else 0
@@ -44,7 +44,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_duration(value: float) -> str:
-    """Write a duration."""
+    """Write a duration (seconds): below 10 minutes in seconds, else in hours and minutes."""
     if not math.isfinite(value) or value < 600:
         return f"{number(value, 3)}{UNBROKEN}s"
     hours, minutes = divmod(round(value / 60), 60)
@@ -52,7 +52,11 @@ def format_duration(value: float) -> str:
 
 
 def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
-    """Write mean ± standard deviation, both to the two leading digits of the latter."""
+    """Write mean ± standard deviation, rounded to two significant digits of the standard deviation.
+
+    The mean has at most five significant digits. Without a finite standard deviation, only the mean is
+    written.
+    """
     mean, std = spread.mean * scale, spread.std * scale
     tail = UNBROKEN + unit if unit else ""
     if not math.isfinite(mean):
@@ -64,12 +68,12 @@ def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
 
 
 def bold(name: str) -> str:
-    """Write a name that comes from outside as HTML."""
+    """Return a name in bold as HTML, escaped because it comes from outside."""
     return f"<b>{escape(name)}</b>"
 
 
 def listing(names: Sequence[str]) -> str:
-    """Join names: a, b and c."""
+    """Join names: `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
@@ -79,20 +83,20 @@ def plural(count: int, noun: str) -> str:
 
 
 def _decimals(value: float, digits: int) -> int:
-    leading = float(f"{abs(value):.{digits - 1}e}")  # 0.999 to two digits is 1.0
+    leading = float(f"{abs(value):.{digits - 1}e}")  # rounded first, as 0.999 to two digits is 1.0
     return max(0, digits - 1 - math.floor(math.log10(leading))) if value else 0
 
 
 @dataclass(frozen=True)
 class RunTable:
-    """Headings, and the cells of each run in their order."""
+    """Table with one row per run; the cells of a row follow the order of the headings."""
 
     headings: tuple[str, ...]
     rows: dict[str, tuple[str, ...]]
 
 
 def run_table(cells: Mapping[str, Mapping[str, str]]) -> RunTable:
-    """Lay out cells by run and heading; a run or a heading that has none is left out."""
+    """Return a table of cells given by run and heading; runs and headings without values are left out."""
     full = {run: row for run, row in cells.items() if set(row.values()) - {MISSING}}
     named = dict.fromkeys(name for row in full.values() for name, text in row.items() if text != MISSING)
     order = dict.fromkeys(name for row in full.values() for name in row)

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else."""
+"""The report of an experiment or a search as one self-contained HTML file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,9 +36,17 @@ HERE = Path(__file__).parent / "templates"
 def write_page(
     output: Path, experiment_file: Path, summary: Path, folders: Sequence[Path], search: Path | None = None
 ) -> None:
-    """Write the report of an experiment. Raises UserError naming an input that cannot be used.
+    """Write the report of an experiment.
 
-    search: the folder of its search, if it has one.
+    Args:
+        output: HTML file to write.
+        experiment_file: the experiment's YAML file.
+        summary: CSV file with one row per job.
+        folders: folders of the finished jobs.
+        search: folder of the experiment's search, if it has one.
+
+    Raises:
+        UserError: if an input cannot be used; the message names it.
     """
     jobs = load_jobs(folders)
     text = render(jobs, summary, experiment_file, search)
@@ -47,7 +55,7 @@ def write_page(
 
 
 def write_search_page(output: Path, search: Path) -> None:
-    """Write the report of a search alone. Raises UserError naming an input that cannot be used."""
+    """Write the report of a search alone. Raises UserError, naming the input, if an input cannot be used."""
     found = search_section(search)
     text = (
         _environment()
@@ -61,7 +69,7 @@ def write_search_page(output: Path, search: Path) -> None:
 def render(
     jobs: Sequence[FinishedRun], summary: Path, experiment_file: Path, search: Path | None = None
 ) -> str:
-    """Return the page; the same inputs give the same bytes."""
+    """Return the page as HTML; equal inputs give equal bytes."""
     timed_by = time_base_of(jobs)
     panels = learning_curves.learning_curve_panels(jobs, timed_by)
     template = _environment().get_template("page.html")

@@ -1,4 +1,4 @@
-"""The summary of an experiment: one row per job, and how far apart two runs are."""
+"""The summary of an experiment (one row per job) and statistics over the jobs of a run."""
 
 import math
 from collections.abc import Sequence
@@ -28,26 +28,26 @@ class Spread:
     count: int
 
     def beats(self, other: "Spread", highest: bool) -> bool:
-        """Say whether the means differ, the right way, by more than the spread of their difference."""
+        """Return True if this mean is better by more than the standard deviation of the difference."""
         gain = (self.mean - other.mean) * (1 if highest else -1)
-        return gain > math.hypot(self.std, other.std)  # false where a spread is unknown (nan)
+        return gain > math.hypot(self.std, other.std)  # False if a standard deviation is unknown (nan)
 
 
 def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """Return one row per job, in the order given; test metrics first, then `val_*`, and LAST."""
+    """Return one row per job, in the order given; columns: COLUMNS, other test metrics, `val_*`, LAST."""
     rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
     extra = pd.DataFrame([_extra_results(job) for job in jobs])
     return pd.concat([rows, extra[[name for name in extra if name not in LAST] + list(LAST)]], axis=1)
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:
-    """Write a summary as CSV, by rename."""
+    """Write a summary as CSV atomically (temporary file, then rename)."""
     with atomic_write(path) as part:
         table.to_csv(part, index=False, lineterminator="\n")
 
 
 def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """Read a summary back. Raises UserError if it is damaged or does not hold exactly `jobs`."""
+    """Read a summary. Raises UserError if it is damaged or its rows are not exactly `jobs` in this order."""
     table = read_table(path, (*COLUMNS, "epochs", "ranks", "restarts")).astype({"fold": "Int64"})
     keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
     if keys != [job.key for job in jobs]:
@@ -56,22 +56,23 @@ def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
 
 
 def spread_by_run(table: pd.DataFrame, column: str) -> dict[str, Spread]:
-    """Return the spread of a column for each run that has it, in order of first appearance."""
+    """Return the spread of a column for each run that has values in it, in order of first appearance."""
     groups = table.groupby("run", sort=False)[column].agg(["mean", "std", "count"])
     present = groups[groups["count"] > 0]
     return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
 
 
 def test_metrics(table: pd.DataFrame) -> list[str]:
-    """Return the columns of what was measured on test samples besides accuracy and loss."""
+    """Return the columns of test metrics other than accuracy and loss."""
     known = (*COLUMNS, *LAST)
     return [name for name in map(str, table) if name not in known and not name.startswith("val_")]
 
 
 def ranking_metric(table: pd.DataFrame) -> tuple[str, bool]:
-    """Return the column that runs are ranked by, and whether the highest is best.
+    """Return the column by which runs are ranked, and True if its highest value is best.
 
-    Accuracy; else the first metric that all jobs have, for losses may be of several kinds; else the loss.
+    The column is the accuracy if a job has one, else the first metric that all jobs have, else the loss. The
+    loss comes last because the jobs may use different loss functions.
     """
     if table["accuracy"].notna().any():
         return "accuracy", True
@@ -80,13 +81,13 @@ def ranking_metric(table: pd.DataFrame) -> tuple[str, bool]:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Return the spread of some values, at least one."""
+    """Return the spread of at least one value."""
     known = pd.Series(values, dtype=float)
     return Spread(known.mean(), known.std(), len(values))
 
 
 def leaders(values: dict[str, Spread], highest: bool) -> list[str]:
-    """Return the run with the best mean, then those it does not beat by more than the spread."""
+    """Return the run with the best mean, then the runs that it does not beat by more than the spread."""
     ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
     return [run for run in ranked if run == ranked[0] or not values[ranked[0]].beats(values[run], highest)]
 

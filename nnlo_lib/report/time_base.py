@@ -1,4 +1,4 @@
-"""Which clock a run's seconds come from: that of a machine, or the virtual one of the simulator."""
+"""The clock of each run: measured on the machine, or virtual (simulator)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from nnlo_lib.report.formatting import listing
 from nnlo_lib.state.finished_run import FinishedRun
 
-MAX_NAMED_RUNS = 3  # runs; more are not named one by one
+MAX_NAMED_RUNS = 3  # runs; above this number a sentence only counts them
 
 
 @dataclass(frozen=True)
 class TimeBase:
-    """The runs of a report by the clock they were timed with."""
+    """The runs of a report, by the clock that timed them."""
 
     virtual: tuple[str, ...]
     measured: tuple[str, ...]
 
     @property
     def mixed(self) -> bool:
-        """Whether some seconds are virtual and others are not, so that they cannot be compared."""
+        """Whether some runs have virtual and others measured seconds, so that times cannot be compared."""
         return bool(self.virtual and self.measured)
 
     @property
     def word(self) -> str:
-        """What the seconds of every run are: virtual, or nothing to be said."""
+        """`virtual` if the seconds of every run are virtual, else an empty string."""
         return "" if self.measured else "virtual"
 
     @property
     def note(self) -> str:
-        """Say whose seconds are virtual and what that means."""
+        """Sentence that names the runs with virtual seconds and explains them, or an empty string."""
         if not self.virtual:
             return ""
         who = self._virtual_runs_text if self.measured else "every run"
@@ -47,7 +47,7 @@ class TimeBase:
 
 
 def time_base_of(jobs: Sequence[FinishedRun]) -> TimeBase:
-    """Return which runs were simulated and which were not."""
+    """Return the runs of `jobs`, split into simulated and measured ones."""
     transports = {job.run: job.transport for job in jobs}
     virtual = tuple(run for run, transport in transports.items() if transport == "simulated")
     return TimeBase(virtual, tuple(run for run in transports if run not in virtual))

@@ -1,1 +1,1 @@
-"""Hyper-parameter search: space, samplers, pruners and the study; it decides, and trains nothing."""
+"""Hyper-parameter search: space, samplers, pruners and the study. It only decides; the executors train."""

@@ -1,4 +1,4 @@
-"""What the attempts of a training come to: why they ended, and how much of their time was of use."""
+"""Statistics over the attempts of a job: end reasons, lost steps and effective training time."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,36 +15,41 @@ FINISHED = "finished"
 
 @dataclass(frozen=True)
 class AttemptStatistics:
-    """attempts: in their order, at least one; survived: seconds of training that the result is made of, if known."""
+    """Statistics over the attempts of a job.
+
+    Attributes:
+        attempts: in their order, at least one.
+        productive_seconds: seconds of training that the result consists of, or None if the clock is virtual.
+    """
 
     attempts: Sequence[Attempt]
     productive_seconds: float | None
 
     @classmethod
     def read(cls, state: Path, summary: Mapping[str, Any]) -> "AttemptStatistics | None":
-        """Read what was recorded in a training's `state/`; None if nothing was. summary: of the finished training."""
+        """Read the attempts recorded in a finished job's `state/`; return None without a record."""
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
         found = read_attempts(state)
         return cls(found, None if virtual else summary["seconds"]["total"]) if found else None
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it took more than a single attempt that finished."""
+        """Whether the job took more than one attempt, or its only attempt did not finish."""
         return [each.reason for each in self.attempts] != [FINISHED]
 
     @property
     def count_by_reason(self) -> Counter[str]:
-        """How many attempts ended for which reason."""
+        """Number of attempts by end reason."""
         return Counter(each.reason for each in self.attempts)
 
     @property
     def unfinished_by_reason(self) -> Counter[str]:
-        """How many attempts did not finish, by reason."""
+        """Number of attempts that did not finish, by end reason."""
         return Counter(each.reason for each in self.attempts if each.reason != FINISHED)
 
     @property
     def lost_steps(self) -> int:
-        """Steps that were done again, or will be."""
+        """Number of steps that were repeated, or will be when the job is resumed."""
         went_on = [after.start for _, after in pairwise(self.attempts)]
         last = self.attempts[-1]
         went_on.append(last.reached if last.reason == FINISHED else last.saved)
@@ -52,12 +57,12 @@ class AttemptStatistics:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds of all attempts together."""
+        """Sum of the seconds of all attempts."""
         return sum(each.seconds for each in self.attempts)
 
     @property
     def lost_seconds(self) -> float | None:
-        """Seconds that the result does not show: starting, loading, work that was done again."""
+        """Seconds not contained in the result (starting, loading, repeated steps); None if unknown."""
         return (
             None
             if self.productive_seconds is None
@@ -66,14 +71,14 @@ class AttemptStatistics:
 
     @property
     def effective_time_ratio(self) -> float | None:
-        """Effective training time ratio: the share of the attempts' time that survived."""
+        """Effective training time ratio (ETTR): productive seconds / total seconds; None if unknown."""
         if self.productive_seconds is None or not self.total_seconds:
             return None
         return min(1.0, self.productive_seconds / self.total_seconds)
 
     @property
     def seconds_between_attempts(self) -> float:
-        """Seconds from the end of an attempt to the start of the next one, all together."""
+        """Sum of the seconds from the end of an attempt to the start of the next one."""
         ends = [(_time(each.ended), _time(after.started)) for each, after in pairwise(self.attempts)]
         return sum(max(0.0, (start - end).total_seconds()) for end, start in ends)
 

@@ -1,4 +1,4 @@
-"""The record of a run's attempts: state/attempts.jsonl, a line for each one that ended."""
+"""The record of a job's attempts: state/attempts.jsonl, one line per ended attempt."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,22 @@ from nnlo_lib.core.exit_reason import ExitReason
 
 @dataclass(frozen=True)
 class Attempt:
-    """start: step it began at; reached: last step it did; saved: step of the newest checkpoint at its end."""
+    """One ended attempt.
+
+    Attributes:
+        attempt: number of the attempt, from 1.
+        started: start time, ISO 8601.
+        ended: end time, ISO 8601.
+        seconds: duration.
+        host: host of the launcher.
+        job: id of the batch job, if any.
+        reason: reason of the end.
+        error: one-line error message, if any.
+        start: step from which it started (`from` in the file).
+        reached: last step it completed.
+        saved: step of the newest checkpoint at its end.
+        ranks: number of ranks.
+    """
 
     attempt: int
     started: str
@@ -29,7 +44,7 @@ class Attempt:
 
 
 def read_attempts(state: Path) -> list[Attempt]:
-    """Return the attempts recorded in a run's `state/`, less a line that a crash cut short."""
+    """Return the attempts recorded in `state/`; a line that a crash cut short is skipped."""
     try:
         lines = StatePaths(state).attempts.read_text(errors="replace").splitlines()
     except OSError:
@@ -38,7 +53,7 @@ def read_attempts(state: Path) -> list[Attempt]:
 
 
 def append_attempt(state: Path, attempt: Attempt) -> None:
-    """Record an attempt. Raises OSError where the disk refuses."""
+    """Append an attempt to the record. Raises OSError if it cannot be written."""
     fields = {_KEYS.get(name, name): value for name, value in asdict(attempt).items()}
     path = StatePaths(state).attempts
     torn = path.exists() and not path.read_bytes().endswith(b"\n")
@@ -47,7 +62,7 @@ def append_attempt(state: Path, attempt: Attempt) -> None:
 
 
 class AttemptLog:
-    """The attempts at a run, read once from its `state/`: only the holder of the run's lease appends to them."""
+    """The attempts at a run, read once from its `state/`; only the holder of the run's lease appends."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -55,24 +70,24 @@ class AttemptLog:
 
     @property
     def next_number(self) -> int:
-        """Number of the attempt after those on record; the first is 1."""
+        """Number of the next attempt; the first is 1."""
         return len(self.attempts) + 1
 
     def append(self, attempt: Attempt) -> None:
-        """Record an attempt. Raises OSError where the disk refuses; it is not on record then."""
+        """Append an attempt. Raises OSError, and leaves `attempts` unchanged, if it cannot be written."""
         append_attempt(self._state, attempt)
         self.attempts.append(attempt)
 
 
 def count_out_of_memory(attempts: Sequence[Attempt]) -> int:
-    """Count how often the run has run out of memory since it last finished."""
+    """Return the number of attempts that ran out of memory since the run last finished."""
     reasons = [attempt.reason for attempt in attempts]
     finished = max((i + 1 for i, reason in enumerate(reasons) if reason == "finished"), default=0)
     return reasons[finished:].count("out of memory")
 
 
 def interrupted_seconds(attempts: Sequence[Attempt], before: float) -> float:
-    """Return the seconds of attempts that ended before a time (seconds since 1970), and since the run last finished."""
+    """Return the seconds of attempts that ended by `before` (Unix time), since the run last finished."""
     earlier = [each for each in attempts if datetime.fromisoformat(each.ended).timestamp() <= before]
     finished = max((i + 1 for i, each in enumerate(earlier) if each.reason == "finished"), default=0)
     return sum(each.seconds for each in earlier[finished:])

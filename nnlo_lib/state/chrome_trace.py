@@ -1,4 +1,4 @@
-"""What a rank did when, in a file of its own for each attempt; all of them as one Chrome trace."""
+"""Trace files, one per rank and attempt, and their conversion to one Chrome trace."""
 
 import json
 from collections import defaultdict
@@ -11,13 +11,23 @@ from typing import Any, TextIO
 
 from nnlo_lib.core.atomic_file import atomic_write
 
-MAX_DETAIL_SPANS = 200_000  # details that a rank tells in one attempt
-MIN_DETAIL_SPAN_S = 10e-6  # seconds: shorter details are not told
+MAX_DETAIL_SPANS = 200_000  # detail spans that a rank writes in one attempt
+MIN_DETAIL_SPAN_S = 10e-6  # seconds; shorter detail spans are not written
 
 
 @dataclass(frozen=True)
 class TraceHeader:
-    """Whose part of a trace it is. shift: from the rank's clock to seconds since 1970, unless the clock is virtual."""
+    """First line of a trace file.
+
+    Attributes:
+        rank: the rank.
+        attempt: number of the attempt, from 1.
+        role: role of the rank.
+        host: host of the rank.
+        start: start of the trace, in seconds on the rank's clock.
+        shift: seconds to add to the rank's clock to get seconds since 1970; 0 if the clock is virtual.
+        virtual: whether the clock is virtual.
+    """
 
     rank: int
     attempt: int
@@ -29,12 +39,18 @@ class TraceHeader:
 
     @property
     def file_name(self) -> str:
-        """Name of its file."""
+        """Name of the trace file."""
         return f"trace-{self.rank:05d}-{self.attempt:04d}.jsonl"
 
 
 class TraceWriter:
-    """Writes spans as they end; a disk that refuses is no reason to stop. fine: whether details are wanted."""
+    """Writer of one rank's spans in one attempt; write errors are ignored, so that they never end a training.
+
+    Args:
+        folder: folder of the trace files; created if missing.
+        part: first line of the file.
+        fine: whether detail spans are written.
+    """
 
     def __init__(self, folder: Path, part: TraceHeader, fine: bool) -> None:
         self._file: TextIO | None = None
@@ -46,14 +62,14 @@ class TraceWriter:
             self._file.flush()
 
     def span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Tell of a span (seconds on the rank's clock) that holds everything told since it began; keep all on disk."""
+        """Write a span (seconds on the rank's clock) that contains the details since its start; flush."""
         self._write(_line(name, phase, start, end))
         with suppress(OSError):
             if self._file is not None:
                 self._file.flush()
 
     def detail_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Tell of a span inside others, up to MAX_DETAIL_SPANS of them."""
+        """Write a span inside others; after MAX_DETAIL_SPANS of them, further ones are dropped."""
         if self._detail_spans_left and end - start >= MIN_DETAIL_SPAN_S:
             self._detail_spans_left -= 1
             self._write(_line(name, phase, start, end))
@@ -61,7 +77,7 @@ class TraceWriter:
                 self._write(_line(f"details end here: {MAX_DETAIL_SPANS:,} were told", phase, end, end))
 
     def close(self) -> None:
-        """Write what is left; nothing is told afterwards."""
+        """Write buffered spans and close the file; later spans are dropped."""
         file, self._file = self._file, None
         with suppress(OSError):
             if file is not None:
@@ -80,9 +96,9 @@ def _line(name: str, phase: str, start: float, end: float) -> str:
 
 
 def write_chrome_trace(folder: Path, output: Path) -> None:
-    """Write the parts in `folder` as one Chrome trace: a process for each rank, a thread for each of its attempts.
+    """Merge the trace files in `folder` into a Chrome trace with a process per rank and a thread per attempt.
 
-    Times are microseconds since the first attempt began; on a virtual clock attempts follow each other at once.
+    Times are microseconds since the first attempt began; on a virtual clock, attempts follow without a gap.
     """
     parts = sorted(_read_headers(folder), key=lambda found: (found[0].attempt, found[0].rank))
     events = chain(_metadata_events([part for part, _ in parts]), _span_events(parts))
@@ -111,7 +127,7 @@ def _metadata_events(parts: Sequence[TraceHeader]) -> Iterator[dict[str, Any]]:
 
 def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str, Any]]:
     first = min((part.start + part.shift for part, _ in parts), default=0.0)
-    ends: defaultdict[int, float] = defaultdict(float)  # microseconds, of each attempt on a virtual clock
+    ends: defaultdict[int, float] = defaultdict(float)  # microseconds, by attempt
     for part, path in parts:
         before = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0.0)
         shift = before if part.virtual else 1e6 * (part.shift - first)
@@ -122,7 +138,7 @@ def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str
 
 
 def _read_spans(path: Path) -> Iterator[list[Any]]:
-    """Yield the spans of a part, less a line that a crash cut short."""
+    """Yield the spans of a trace file; a line that a crash cut short is skipped."""
     with path.open() as file:
         file.readline()
         for line in file:

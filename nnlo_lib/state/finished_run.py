@@ -1,4 +1,4 @@
-"""One finished training: the files in its folder, each read when first asked for, and checked."""
+"""One finished job: the files in its folder, each read and checked at first access."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -26,16 +26,16 @@ HISTORY_COLUMNS = ("epoch", "seconds")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run with a seed (and a fold) that has published its outputs.
+    """A job (run with a seed, and a fold if any) that has published its outputs.
 
-    Properties raise UserError naming the file that is missing, cut short or incomplete.
+    Properties raise UserError if their file is missing, cut short or incomplete; the message names the file.
     """
 
     folder: Path
 
     @property
     def paths(self) -> RunPaths:
-        """Names of its files."""
+        """Paths of the job's files."""
         return RunPaths(self.folder)
 
     @cached_property
@@ -45,12 +45,12 @@ class FinishedRun:
 
     @cached_property
     def evaluation(self) -> dict[str, Any]:
-        """What the model came to on the test split."""
+        """Content of evaluation.json: metrics of the model on the test split."""
         return read_json_object(self.paths.evaluation, EVALUATION_KEYS)
 
     @cached_property
     def config(self) -> Run:
-        """The configuration that was trained."""
+        """Configuration of the job, as recorded in the summary; UserError if it is not valid."""
         try:
             return Run.model_validate(self.summary["config"], context=RECORDED_RUN_CONTEXT)
         except ValidationError as error:
@@ -63,7 +63,7 @@ class FinishedRun:
 
     @cached_property
     def history(self) -> "pd.DataFrame":
-        """One row per epoch; UserError also if epochs are missing at the end."""
+        """One row per epoch; raises UserError also if epochs are missing at the end."""
         frame = read_table(self.paths.history, HISTORY_COLUMNS)
         if frame.empty or frame["epoch"].iloc[-1] < self.epochs:
             raise UserError(f"{self.paths.history} ends before epoch {self.epochs}; train this job again")
@@ -71,13 +71,13 @@ class FinishedRun:
 
     @cached_property
     def history_text(self) -> list[dict[str, str]]:
-        """One row per epoch, each value as it is written."""
+        """One row per epoch, each value as the text in the file."""
         with self.paths.history.open(newline="") as file:
             return list(csv.DictReader(file))
 
     @cached_property
     def attempt_statistics(self) -> AttemptStatistics | None:
-        """What the attempts of the training come to, or None if none was recorded."""
+        """Statistics over the attempts of the job, or None if no attempt was recorded."""
         return AttemptStatistics.read(self.paths.state.folder, self.summary)
 
     @property
@@ -92,12 +92,12 @@ class FinishedRun:
 
     @property
     def epochs(self) -> int:
-        """Epochs that were trained."""
+        """Number of epochs that were trained."""
         return int(self.summary["epochs"])
 
     @property
     def roles(self) -> list[str]:
-        """Role of each rank; all are workers if the summary names none."""
+        """Role of each rank; all ranks are workers if the summary names no roles."""
         return self.summary.get("roles") or ["worker"] * self.summary["ranks"]
 
     @property
@@ -107,13 +107,13 @@ class FinishedRun:
 
     @property
     def messages(self) -> int | None:
-        """Messages that all ranks sent, or None if they were not counted."""
+        """Number of messages that all ranks sent, or None if they were not counted."""
         counts = self.summary.get("messages_sent")
         return sum(counts.values()) if counts else None
 
     @property
     def run_segments(self) -> list[dict[str, Any]]:
-        """Number of ranks and nnlo's version by first step; empty if an older nnlo wrote the summary."""
+        """First step, ranks and code version of each segment; empty if an older nnlo wrote the summary."""
         return list(self.summary.get("legs", []))
 
     @property
@@ -127,19 +127,19 @@ class FinishedRun:
         return len({leg["ranks"] for leg in self.run_segments} | older) > 1
 
     def config_section(self, section: str) -> dict[str, Any]:
-        """Return a block of the recorded configuration as it was written, empty if there is none."""
+        """Return a section of the recorded configuration as it was written; empty if it is missing."""
         return self.summary["config"].get(section) or {}
 
 
 def finished_runs(folder: Path) -> Iterator[FinishedRun]:
-    """Yield the finished jobs in the folder of a run: its seeds, and their folds."""
+    """Yield the finished jobs in the folder of a run, by seed and by fold."""
     for pattern in ("seed-*", "seed-*/fold-*"):
         runs = map(FinishedRun, sorted(folder.glob(pattern)))
         yield from (run for run in runs if run.paths.summary.exists())
 
 
 def mean_seconds_per_epoch(runs: Iterable[FinishedRun]) -> float | None:
-    """Return the mean seconds of an epoch of finished runs, or None if there is none."""
+    """Return the mean seconds per epoch over finished jobs, or None if they have no epochs."""
     done = list(runs)
     epochs = sum(run.epochs for run in done)
     return sum(float(run.summary["seconds"]["total"]) for run in done) / epochs if epochs else None

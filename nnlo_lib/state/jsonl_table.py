@@ -1,4 +1,4 @@
-"""Tables that grow while a run goes on: state/<name>.jsonl."""
+"""Tables that grow during a training: state/<name>.jsonl."""
 
 import csv
 import json
@@ -13,7 +13,10 @@ TableRow = dict[str, Any]
 
 
 class JsonlTable:
-    """Rows of a table, appended to the file as soon as they are known, or as soon as the disk takes them."""
+    """A table in memory that is also appended to a file.
+
+    Rows that cannot be written (OSError) stay in memory and are written with the next flush that succeeds.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -21,7 +24,7 @@ class JsonlTable:
         self._written = 0
 
     def rewind(self, rows: int) -> None:
-        """Go back to the first `rows` rows, the ones a checkpoint knows."""
+        """Discard all rows except the first `rows`, in the file too; used when a checkpoint is restored."""
         lines = self._path.read_text().splitlines()[:rows] if self._path.exists() else []
         self.rows = [json.loads(line) for line in lines]
         self._written = len(lines)
@@ -29,13 +32,13 @@ class JsonlTable:
             part.write_text("".join(f"{line}\n" for line in lines))
 
     def append(self, row: TableRow) -> None:
-        """Add a row."""
+        """Add a row, and try to write it to the file."""
         self.rows.append(row)
         with suppress(OSError):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is not written yet, all or nothing. Raises OSError where the disk refuses."""
+        """Write the rows that are not on disk yet, all or nothing. Raises OSError if writing fails."""
         text = "".join(f"{json.dumps(row)}\n" for row in self.rows[self._written :])
         with self._path.open("ab") as file:
             size = file.tell()
@@ -48,7 +51,7 @@ class JsonlTable:
         self._written = len(self.rows)
 
     def publish(self, path: Path) -> None:
-        """Write the table as CSV to its declared place."""
+        """Write the table, which must have at least one row, as CSV to `path`."""
         with atomic_write(path) as part, part.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(self.rows[0]))
             writer.writeheader()

@@ -1,4 +1,4 @@
-"""The right to write in a run folder: state/lease.json, kept by a heartbeat, held by one launcher at a time."""
+"""Lease (state/lease.json): a launcher's exclusive right to a run folder, renewed by a heartbeat."""
 
 import os
 import time
@@ -14,17 +14,26 @@ from nnlo_lib.state.lease_owner import LeaseOwner, OwnerMonitor
 
 logger = get_logger(__name__)
 
-HEARTBEAT_INTERVAL_S = 5.0  # seconds
-OWNER_TIMEOUT_S = 30.0  # seconds without a beat after which an owner counts as dead
-LEASE_POLL_INTERVAL_S = 0.5  # seconds between two looks at another owner
+HEARTBEAT_INTERVAL_S = 5.0  # seconds between two heartbeats
+OWNER_TIMEOUT_S = 30.0  # seconds without a heartbeat after which an owner counts as dead
+LEASE_POLL_INTERVAL_S = 0.5  # seconds between two checks of another owner
 
 
 class LeaseHeldError(Exception):
-    """Another owner kept the lease for as long as one could wait."""
+    """The lease is still held by another owner, and the caller gave up waiting."""
 
 
 class Lease:
-    """The lease of a run's `state/`. lost: set as soon as it is found to be another's, or gone."""
+    """The lease of a run's `state/` folder; a background thread renews it.
+
+    Args:
+        folder: the `state/` folder.
+        beat: seconds between two heartbeats.
+        patience: seconds without a heartbeat after which an owner counts as dead.
+
+    Attributes:
+        lost: set if the lease belongs to another owner, is gone, or was not renewed for `patience` seconds.
+    """
 
     def __init__(
         self, folder: Path, beat: float = HEARTBEAT_INTERVAL_S, patience: float = OWNER_TIMEOUT_S
@@ -37,10 +46,15 @@ class Lease:
         self.lost = Event()
 
     def acquire(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
-        """Become the owner; return the one in whose place this is, if it left its lease behind.
+        """Acquire the lease; return the previous owner if its lease was taken over, else None.
 
-        Raises UserError if another owner lives and one is not `patient`, or the disk refuses; LeaseHeldError if it still
-        lives when `give_up` says so.
+        Args:
+            patient: wait while another owner is alive.
+            give_up: polled while waiting; returns True to end the wait.
+
+        Raises:
+            UserError: if another owner is alive and `patient` is False, or the lease cannot be written.
+            LeaseHeldError: if `give_up` ended the wait.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +63,13 @@ class Lease:
             raise UserError(
                 f"cannot write {self._path}, which keeps others away from this run: {error}"
             ) from error
-        if evicted and not evicted.is_dead:  # of a node that the scheduler has lost: it ends itself by then
+        # The evicted owner may still run on a node that the scheduler lost; it notices the loss and exits.
+        if evicted and not evicted.is_dead:
             time.sleep(1.4 * self._heartbeat_interval_s)
         return evicted
 
     def release(self) -> None:
-        """Let the next owner in."""
+        """Stop the heartbeat and delete the lease file, if the lease is still held."""
         self._released.set()
         self._heartbeat_thread.join()
         with suppress(OSError):
@@ -64,7 +79,7 @@ class Lease:
     def _acquire_loop(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
         evicted = None
         while not self._try_create():
-            with suppress(FileNotFoundError):  # released between two looks
+            with suppress(FileNotFoundError):  # released between two checks
                 evicted = (
                     self._wait_for_owner(OwnerMonitor(self._path, self._owner_timeout_s), patient, give_up)
                     or evicted
@@ -74,7 +89,7 @@ class Lease:
     def _wait_for_owner(
         self, rival: OwnerMonitor, patient: bool, give_up: Callable[[], bool]
     ) -> OwnerMonitor | None:
-        """Wait until the lease is not the rival's any more; return the rival if it was evicted."""
+        """Wait until the rival no longer holds the lease; return the rival if its lease was taken over."""
         requeued, told = patient and rival.lease_owner.is_of_same_job(self._this_owner), False
         while rival.poll():
             if rival.is_dead or requeued:
@@ -92,7 +107,7 @@ class Lease:
         return None
 
     def _take_over(self, rival: OwnerMonitor) -> bool:
-        """Take the lease away from the rival, and from nobody who was quicker to do so."""
+        """Remove the rival's lease; return False, and restore the file, if another owner was faster."""
         aside = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}.evicted")
         self._path.rename(aside)
         try:
@@ -112,7 +127,7 @@ class Lease:
             self._this_owner.write(part)
             os.link(part, self._path)
         except FileExistsError:
-            if not self._is_held():  # NFS may repeat a request that it has granted
+            if not self._is_held():  # NFS may repeat a request that has already succeeded
                 return False
         finally:
             with suppress(OSError):
@@ -124,7 +139,7 @@ class Lease:
         return LeaseOwner.parse(self._path.read_bytes()) == self._this_owner
 
     def _run_heartbeat(self) -> None:
-        """Beat until released; find out if the lease was lost."""
+        """Renew the lease until it is released or lost; set `lost` in the latter case."""
         beaten = time.monotonic()
         while not self._released.wait(self._heartbeat_interval_s) and not self.lost.is_set():
             try:
@@ -134,7 +149,7 @@ class Lease:
                 beaten = time.monotonic()
             except FileNotFoundError:
                 self.lost.set()
-            except OSError:  # a disk may be away for a while, but others count
+            except OSError:  # short outages are tolerated; later, others count this owner as dead
                 if time.monotonic() - beaten > self._owner_timeout_s:
                     self.lost.set()
 

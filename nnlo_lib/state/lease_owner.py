@@ -1,4 +1,4 @@
-"""What state/lease.json says: whose run folder this is."""
+"""Content of state/lease.json: the owner of the run folder."""
 
 import json
 import os
@@ -16,7 +16,14 @@ UNKNOWN = "1970-01-01T00:00:00+00:00"
 
 @dataclass(frozen=True)
 class LeaseOwner(ProcessIdentity):
-    """owner: a name that nobody else has; job, scheduler: what the process belongs to; since: when it was written."""
+    """A process that claims a lease.
+
+    Attributes:
+        owner: unique name of the claim.
+        job: id of the process's batch job, if any.
+        scheduler: name of the batch system, if any.
+        since: time of the claim, ISO 8601.
+    """
 
     owner: str
     job: str | None
@@ -25,7 +32,7 @@ class LeaseOwner(ProcessIdentity):
 
     @classmethod
     def for_this_process(cls) -> "LeaseOwner":
-        """Return a new claim of this process."""
+        """Return a new claim by this process."""
         job, since = BatchJob.current(), datetime.now(UTC).isoformat(timespec="seconds")
         number, scheduler = (job.job_id, job.scheduler) if job else (None, None)
         return cls(
@@ -38,18 +45,18 @@ class LeaseOwner(ProcessIdentity):
 
     @classmethod
     def parse(cls, content: bytes) -> "LeaseOwner":
-        """Read a claim; what a crash of its host left damaged is a claim of somebody unknown."""
+        """Parse a claim; a claim damaged by a crash of its host yields an unknown owner."""
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError):
             return cls("an unknown host", "", 0, 0, "", None, None, UNKNOWN)
 
     def write(self, path: Path) -> None:
-        """Write the claim. Raises OSError."""
+        """Write the claim as JSON. Raises OSError."""
         path.write_text(json.dumps(asdict(self)))
 
     def is_of_same_job(self, other: "LeaseOwner") -> bool:
-        """Whether both belong to one job of a scheduler: then the later one is its next run."""
+        """Return True if both belong to the same batch job; the later one is then the job after a requeue."""
         return self.job is not None and (self.scheduler, self.job) == (other.scheduler, other.job)
 
     def __str__(self) -> str:
@@ -58,12 +65,22 @@ class LeaseOwner(ProcessIdentity):
 
 
 MAX_CREDITED_LEASE_GAP_S = (
-    2.0  # seconds between two looks that count at most: this process may have been stopped
+    2.0  # at most this time between two polls counts as silence: this process may have been suspended
 )
 
 
 class OwnerMonitor:
-    """Whoever holds the lease at `path`. patience: seconds without a heartbeat, on our clock, that mean death."""
+    """Monitors the current owner of the lease at `path`.
+
+    Args:
+        path: the lease file.
+        patience: seconds without a heartbeat, on this process's clock, after which the owner counts as dead.
+
+    Attributes:
+        content: bytes of the lease file at construction.
+        lease_owner: the parsed owner.
+        has_shown_heartbeat: whether a heartbeat was seen since construction; the owner was then alive.
+    """
 
     def __init__(self, path: Path, patience: float) -> None:
         self._path, self._owner_timeout_s = path, patience
@@ -73,7 +90,7 @@ class OwnerMonitor:
         self.has_shown_heartbeat = False
 
     def poll(self) -> bool:
-        """Look again; False if the lease is not this rival's any more. Raises FileNotFoundError if it is nobody's."""
+        """Read the lease; return False if the owner changed. Raises FileNotFoundError if it was released."""
         content, beat = _read_lease(self._path)
         now = time.monotonic()
         self._silence_s = (
@@ -87,16 +104,16 @@ class OwnerMonitor:
 
     @property
     def last_heartbeat(self) -> float:
-        """When it last gave a sign of life, in seconds of the epoch."""
+        """Time of the owner's last heartbeat, in seconds since 1970."""
         return self._heartbeat_ns / 1e9
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, or has been silent for too long."""
+        """Whether the owner's process has ended, or sent no heartbeat for longer than the timeout."""
         return self.lease_owner.is_dead or self._silence_s > self._owner_timeout_s
 
 
 def _read_lease(path: Path) -> tuple[bytes, int]:
-    """Return content and time of change; NFS asks the server only when a file is opened."""
+    """Return content and modification time (ns); opening the file makes NFS ask the server."""
     with path.open("rb") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns

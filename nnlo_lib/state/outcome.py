@@ -1,16 +1,23 @@
-"""How an attempt ended, for the exit status and for a person."""
+"""Outcome of an attempt: reason, message and exit status."""
 
 from dataclasses import dataclass
 
 from nnlo_lib.core.errors import EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS, ExitReason
 
-EXIT_PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+EXIT_PREEMPTED = 75  # EX_TEMPFAIL: the state is saved; the same command resumes it
 
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """error: what a person reads. signal: which one stopped it, if one did. usage: the error is the user's mistake."""
+    """Outcome of an attempt.
+
+    Attributes:
+        reason: reason of the end.
+        error: message for the user.
+        signal: name of the signal that stopped the attempt, or an empty string.
+        is_user_error: whether the error is the user's mistake.
+    """
 
     reason: ExitReason
     error: str = ""
@@ -19,13 +26,13 @@ class AttemptOutcome:
 
     @property
     def exit_status(self) -> int:
-        """Exit status: 0 finished, 75 saved and stopped, 2 the user's mistake, 1 anything else."""
+        """Exit status: 0 if finished, 75 if saved and stopped, 2 for a user's mistake, else 1."""
         if self.reason in RESUMABLE_REASONS:
             return EXIT_PREEMPTED
         return EXIT_USER_ERROR if self.is_user_error else int(self.reason != "finished")
 
     @property
     def error_summary(self) -> str | None:
-        """What the record keeps: of a traceback its last line, which names the error."""
+        """Last line of the error (in a traceback, the exception); None if empty or the run is resumable."""
         lines = self.error.strip().splitlines()
         return lines[-1] if lines and self.reason not in RESUMABLE_REASONS else None

@@ -1,4 +1,4 @@
-"""Files that a run has published, read whole and checked."""
+"""Readers of published files that check them for completeness."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file. Raises UserError naming the file."""
+    """Read a UTF-8 text file. Raises UserError, naming the file, if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -36,7 +36,7 @@ def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
 
 def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     """Read a CSV file. Raises UserError if the file is missing, cut short or lacks one of `columns`."""
-    import pandas as pd  # `nnlo verify` and `nnlo plan` start without it
+    import pandas as pd  # imported here because `nnlo verify` and `nnlo plan` start faster without it
 
     text = read_text(path)
     if not text.endswith("\n"):
@@ -52,13 +52,13 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
 
 
 def require(path: Path, wanted: Sequence[str], present: Iterable[str]) -> None:
-    """Raise UserError if a name is not among those that a file has."""
+    """Raise UserError if one of the `wanted` names is missing among the names `present` in a file."""
     found = set(present)
     if missing := [name for name in wanted if name not in found]:
         raise UserError(f"{path} is cut short or damaged: {path.name} lacks {', '.join(missing)}")
 
 
 def _missing_values(text: str) -> dict[str, list[str]]:
-    """Return the spellings of a missing value by column; not of `run`, which may be called NA."""
+    """Return the spellings of a missing value by column, except for `run`: a run may be called NA."""
     header = text.partition("\n")[0].split(",")
     return {name: ["", "nan", "NaN"] for name in header if name != "run"}

@@ -1,4 +1,4 @@
-"""Whether another attempt could end better than those before."""
+"""Retry policy: whether to make another attempt, and with how much memory."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,12 @@ MEMORY_FACTOR = 1.5
 
 
 def reason_not_to_retry(attempts: Sequence[Attempt], runtime: int) -> AttemptOutcome | None:
-    """Return how the next attempt would end if that is known; runtime: minutes that each may take."""
+    """Return the outcome of the next attempt if it is predictable, so that no retry is made; else None.
+
+    Args:
+        attempts: recorded attempts in their order.
+        runtime: time limit of an attempt in minutes, for the message.
+    """
     last = attempts[-1] if attempts else None
     if last is None:
         return None
@@ -36,7 +41,7 @@ def reason_not_to_retry(attempts: Sequence[Attempt], runtime: int) -> AttemptOut
 
 
 def memory_for_next_attempt(memory: int, attempts: Sequence[Attempt]) -> int:
-    """Return the memory of the next attempt: half more for each time the run ran out of it, three times at most."""
+    """Return `memory` times MEMORY_FACTOR per out-of-memory attempt, at most MAX_MEMORY_INCREASES times."""
     return round(memory * MEMORY_FACTOR ** min(count_out_of_memory(attempts), MAX_MEMORY_INCREASES))
 
 

@@ -1,4 +1,4 @@
-"""The run's own log in `state/`: appended to by every attempt, published once at the end."""
+"""The log of a run in `state/`: every attempt appends to it, and it is published once at the end."""
 
 import logging
 import time
@@ -11,11 +11,11 @@ from nnlo_lib.core.logging_setup import LevelFormatter, terminal_handler
 
 
 class RunLog:
-    """Lines for people: to stderr and, with the time, to state/log.txt; nowhere on other ranks than 0."""
+    """Log to stderr and, with time stamps, to state/log.txt; does nothing unless `enabled` (rank 0)."""
 
     def __init__(self, folder: Path, enabled: bool) -> None:
         self._path = StatePaths(folder).log
-        self._logger = logging.Logger("nnlo_lib.run")  # one per run: simulated ranks are several in a process
+        self._logger = logging.Logger("nnlo_lib.run")  # not shared: simulated ranks share a process
         self._logger.disabled = not enabled
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ class RunLog:
             self._logger.addHandler(_FileHandler(self._path))
 
     def write(self, text: str) -> None:
-        """Write `text` to stderr and to the file; where the disk refuses, only to stderr."""
+        """Write `text` to stderr and to the file; errors of the file are ignored."""
         self._logger.info(text)
 
     def warn(self, text: str) -> None:
@@ -31,13 +31,13 @@ class RunLog:
         self._logger.warning(text)
 
     def publish(self, path: Path) -> None:
-        """Copy the whole log to its declared place."""
+        """Copy the whole log to `path`."""
         with atomic_write(path) as part:
             part.write_text(self._path.read_text())
 
 
 class _FileHandler(logging.Handler):
-    """Append the lines of a message, each with the time; the file is open only then, as it may be taken away."""
+    """Appends messages with time stamps; opens the file for each message, as it may be removed meanwhile."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which samples an epoch used, and how often: what proves that none was missed and none used twice."""
+"""Counts of the uses of each sample in an epoch, to prove that every sample was used exactly once."""
 
 import hashlib
 from typing import Any
@@ -7,34 +7,35 @@ import numpy as np
 
 from nnlo_lib.data.readers import Array, Indices
 
-MAX_COUNT = 255  # a count goes no further
-MAX_EXAMPLES = 10
+MAX_COUNT = 255  # counts saturate at the largest uint8
+MAX_EXAMPLES = 10  # samples that a row names
 
 
 class SampleLedger:
-    """How often one rank learned from each of `samples` samples in the running epoch.
+    """Number of times that one rank used each of `samples` samples in the current epoch.
 
-    `counts` (samples,) uint8 stays one array, and belongs to the rank's checkpoint: what a restart loses is not counted.
+    `counts` (samples,) uint8 is always the same array. It is saved in the rank's checkpoint, so that uses in
+    steps that a restart loses are not counted.
     """
 
     def __init__(self, samples: int) -> None:
         self.counts = np.zeros(samples, np.uint8)
 
     def mark(self, ids: Indices) -> None:
-        """Count one use of each of `ids`, which are all different."""
+        """Count one use of each of `ids`, which must be distinct."""
         self.counts[ids] += self.counts[ids] < MAX_COUNT
 
     def restore(self, *counts: Array) -> None:
-        """Go on from the counts of this rank, or from the sum of those of several ranks that it stands in for."""
+        """Resume from the counts of this rank, or from the sum of counts of the ranks that it replaces."""
         self.counts[:] = np.minimum(np.sum(counts, axis=0, dtype=np.int64), MAX_COUNT)
 
     def clear(self) -> None:
-        """Begin an epoch."""
+        """Set all counts to zero at the start of an epoch."""
         self.counts[:] = 0
 
 
 def epoch_row(epoch: int, counts: Array, expected: Array) -> dict[str, Any]:
-    """Return the line of an epoch: `counts` are the uses by all ranks, `expected` those that there should be."""
+    """Return the ledger row of an epoch; `counts` are the uses by all ranks, `expected` the required uses."""
     difference = counts.astype(np.int64) - expected.astype(np.int64)
     return {
         "epoch": epoch,
@@ -47,5 +48,5 @@ def epoch_row(epoch: int, counts: Array, expected: Array) -> dict[str, Any]:
 
 
 def counts_sha256(counts: Array) -> str:
-    """Return the SHA-256 of counts, whatever numbers they are kept in."""
+    """Return the SHA-256 of counts, independent of their integer type."""
     return hashlib.sha256(counts.astype("<u4").tobytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""How far an attempt has come, for whoever finds it dead: state/step."""
+"""Progress of an attempt in state/step, which survives a crash of the attempt."""
 
 import os
 import struct
@@ -12,7 +12,13 @@ STEP_MARKER_FORMAT = struct.Struct("<qq")
 
 
 class StepMarker:
-    """The step that an attempt began at and the last one that it did, in a file that its first worker overwrites."""
+    """First and last step of an attempt, in a file that its first worker overwrites.
+
+    Args:
+        folder: `state/` folder of the run.
+        begun: step from which the attempt starts.
+        leads: whether this rank is the first worker; other ranks write nothing.
+    """
 
     def __init__(self, folder: Path, begun: int, leads: bool) -> None:
         self._start_step = begun
@@ -23,14 +29,14 @@ class StepMarker:
         self.write(begun)
 
     def write(self, step: int) -> None:
-        """Note a step; a disk that refuses is no reason to stop."""
+        """Write `step` as the last completed step; write errors are ignored so that training continues."""
         if self._file is not None:
             with suppress(OSError):
                 os.pwrite(self._file, STEP_MARKER_FORMAT.pack(self._start_step, step), 0)
 
 
 def read_step_marker(folder: Path) -> tuple[int, int]:
-    """Return the step that the last attempt began at and the last one that it did; zeros where none began."""
+    """Return the first step of the last attempt and the last one it completed; zeros without a file."""
     try:
         begun, reached = STEP_MARKER_FORMAT.unpack(StatePaths(folder).step.read_bytes())
     except (OSError, struct.error):

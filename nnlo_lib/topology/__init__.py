@@ -1,4 +1,4 @@
-"""Graphs between nodes and the matrices they mix their parameters with."""
+"""Graphs between nodes, and the matrices with which the nodes mix their parameters."""
 
 from nnlo_lib.topology.mixing import MixingMatrix
 from nnlo_lib.topology.topology import Topology, build_topology

@@ -1,4 +1,4 @@
-"""From the settings to a graph on nodes 0 ... nodes - 1."""
+"""Build the graph on nodes 0 ... nodes - 1 that the settings describe."""
 
 import itertools
 import math
@@ -35,9 +35,9 @@ from nnlo_lib.topology.random_graphs import random_graph
 
 
 def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.Graph:
-    """Return the graph of a round: undirected, or a DiGraph whose edges go from sender to receiver.
+    """Return the graph of a round: undirected, or a DiGraph with edges from sender to receiver.
 
-    A pure function of its arguments. Raises UserError where there is no such graph.
+    A pure function of its arguments. Raises UserError if the graph does not exist for this number of nodes.
     """
     match settings:
         case WheelGraphConfig():
@@ -86,7 +86,7 @@ def add_links(graph: nx.Graph, nodes: int, edges: Iterable[Edge]) -> nx.Graph:
 
 
 def ceil_log2(nodes: int) -> int:
-    """Return how many powers of two are below `nodes`: ceil(log2 nodes)."""
+    """Return ceil(log2 nodes), the number of powers of two below `nodes`."""
     return (nodes - 1).bit_length()
 
 
@@ -97,7 +97,7 @@ def shifts(nodes: int, exponents: Iterable[int]) -> nx.DiGraph:
 
 
 def hypercube(nodes: int) -> nx.Graph:
-    """Return the graph that links numbers which differ in one bit."""
+    """Return the graph that links numbers which differ in one bit; raise UserError unless nodes = 2^k."""
     if nodes & (nodes - 1):
         raise UserError(
             f"topology.name: a hypercube needs a power of two nodes, these are {nodes}; "
@@ -108,14 +108,17 @@ def hypercube(nodes: int) -> nx.Graph:
 
 
 def grid(settings: RectangularGraphConfig, nodes: int, periodic: bool) -> nx.Graph:
-    """Return rows and columns of nodes, numbered row by row."""
+    """Return a grid of rows and columns, numbered row by row; `periodic` links opposite sides (a torus)."""
     rows, columns = rectangle(settings, nodes)
     graph = nx.grid_2d_graph(rows, columns, periodic=periodic)
     return nx.convert_node_labels_to_integers(graph, ordering="sorted")
 
 
 def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
-    """Return rows and columns, where not given those of the most square rectangle."""
+    """Return the numbers of rows and columns; if both are missing, of the most square rectangle.
+
+    Raises UserError if rows times columns is not the number of nodes.
+    """
     square = max(side for side in range(1, math.isqrt(nodes) + 1) if nodes % side == 0)
     rows = settings.rows or (nodes // settings.columns if settings.columns else square)
     columns = settings.columns or nodes // rows
@@ -130,7 +133,7 @@ def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
 
 
 def checked_edges(edges: tuple[Edge, ...], nodes: int) -> tuple[Edge, ...]:
-    """Return `edges`, which must be between nodes that there are."""
+    """Return `edges`; raise UserError if one of them names a node that does not exist."""
     for one, other in edges:
         if max(one, other) >= nodes:
             raise UserError(

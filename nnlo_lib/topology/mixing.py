@@ -1,4 +1,4 @@
-"""One round of mixing: who receives from whom, with which weight."""
+"""One round of mixing: the senders of each node and their weights."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class MixingMatrix:
-    """Hold the mixing matrix of one round.
+    """The mixing matrix of one round.
 
-    `matrix` has shape (nodes, nodes) and is read-only; row i holds the weights of what node i receives. A weight
-    off the diagonal is zero exactly where there is no link.
+    `matrix` has shape (nodes, nodes) and is read-only; row i holds the weights of the vectors that node i
+    receives. A weight off the diagonal is zero exactly where there is no link.
     """
 
     matrix: Matrix
@@ -22,18 +22,18 @@ class MixingMatrix:
         self.matrix.setflags(write=False)
 
     def neighbors(self, rank: int) -> dict[int, float]:
-        """Return whom `rank` receives from and with which weight, in ascending order, without itself."""
+        """Return the ranks from which `rank` receives, ascending, without itself, and their weights."""
         row = self.matrix[rank]
         others = _others(row, rank)
         return dict(zip(others.tolist(), row[others].tolist(), strict=True))
 
     def receivers(self, rank: int) -> list[int]:
-        """Return whom `rank` sends to, in ascending order, without itself."""
+        """Return the ranks to which `rank` sends, in ascending order, without itself."""
         receivers: list[int] = _others(self.matrix[:, rank], rank).tolist()
         return receivers
 
     def self_weight(self, rank: int) -> float:
-        """Return the weight that `rank` keeps for itself."""
+        """Return the weight that `rank` gives its own vector."""
         return float(self.matrix[rank, rank])
 
 

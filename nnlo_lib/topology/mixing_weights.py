@@ -1,4 +1,4 @@
-"""From a graph to its mixing matrix."""
+"""Compute the mixing matrix of a graph."""
 
 from typing import assert_never
 
@@ -13,8 +13,9 @@ from nnlo_lib.topology.mixing import Matrix
 def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
     """Return the mixing matrix of an undirected graph: symmetric, every row and column sums to one.
 
-    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion, 2005.
-    Raises UserError where uniform weights are asked for and degrees differ.
+    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion,
+    2005.
+    Raises UserError if `weights` is uniform and degrees differ.
     """
     links = adjacency(graph)
     degree = links.sum(axis=1)
@@ -33,7 +34,7 @@ def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
 
 
 def push_sum_weights(graph: nx.DiGraph) -> Matrix:
-    """Return the push-sum matrix of a directed graph: sender j splits itself evenly, every column sums to one.
+    """Return the push-sum matrix of a directed graph: sender j splits evenly, every column sums to one.
 
     w_ij = 1 / (1 + out-degree of j): Nedic, Olshevsky, arXiv:1303.2289.
     """
@@ -44,7 +45,7 @@ def push_sum_weights(graph: nx.DiGraph) -> Matrix:
 
 
 def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
-    """Return the matrix of a round that loses each link with probability `drop`, both ways."""
+    """Return the matrix of a round in which each link is lost, both ways, with probability `drop`."""
     one, other = np.nonzero(np.triu(matrix, 1))
     lost = generator.random(one.size) < drop
     kept = matrix - np.diag(matrix.diagonal())
@@ -53,13 +54,13 @@ def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> M
 
 
 def adjacency(graph: nx.Graph) -> Matrix:
-    """Return the (nodes, nodes) array that is 1 where row's node is linked to column's, else 0."""
+    """Return the (nodes, nodes) array that is 1 if the row's node is linked to the column's, else 0."""
     links: Matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
     return links
 
 
 def with_self_weights(links: Matrix) -> Matrix:
-    """Give every node what its neighbours leave of one."""
+    """Return `links` with self-weights on the diagonal, so that every row sums to one."""
     whole: Matrix = links + np.diag(1 - links.sum(axis=1))
     return whole
 

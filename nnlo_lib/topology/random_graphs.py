@@ -24,19 +24,19 @@ RandomGraph = (
     | RandomRegularGraphConfig
     | DiskGraphConfig
 )
-CONNECTIVITY_TOLERANCE = 0.01  # of the algebraic connectivity
+CONNECTIVITY_TOLERANCE = 0.01  # absolute, of the algebraic connectivity
 
 
 def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx.Graph:
-    """Return the first connected graph drawn from the stream of (seed, round).
+    """Return the first acceptable (see `is_acceptable`) graph drawn from the stream of (seed, round).
 
-    Raises UserError where `gen_attempts` draws give none, or where no draw ever could.
+    Raises UserError if `gen_attempts` draws find no acceptable graph, or if no draw ever could.
     """
     return draw_connected(settings, nodes, seed, round)[0]
 
 
 def draw_connected(settings: RandomGraph, nodes: int, seed: int, round: int) -> tuple[nx.Graph, int]:
-    """Return that graph, and after how many draws it came."""
+    """Return the graph of `random_graph` and the number of draws it took."""
     refuse_impossible(settings, nodes)
     generator = np.random.default_rng(derive_seed(seed, "topology", round))
     for attempt in range(1, settings.gen_attempts + 1):
@@ -62,7 +62,10 @@ def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> n
 
 
 def is_acceptable(graph: nx.Graph, settings: RandomGraph) -> bool:
-    """Tell whether a drawn graph is connected, and as well as asked for."""
+    """Return True if a drawn graph is connected.
+
+    For a disk graph with a required `connectivity`, return True if it is within the tolerance instead.
+    """
     if isinstance(settings, DiskGraphConfig) and settings.connectivity is not None:
         return (
             abs(algebraic_connectivity(nx.to_numpy_array(graph)) - settings.connectivity)
@@ -72,7 +75,10 @@ def is_acceptable(graph: nx.Graph, settings: RandomGraph) -> bool:
 
 
 def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
-    """Link points, of shape (nodes, 2), within the radius or the smallest radius that gives the connectivity."""
+    """Return the graph that links points at most a radius apart; `points` has shape (nodes, 2).
+
+    The radius is the configured one, or the smallest one that gives the configured connectivity.
+    """
     distance = np.linalg.norm(points[:, None] - points[None], axis=2)
     radius = settings.radius
     if settings.connectivity is not None:
@@ -81,7 +87,11 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
 
 
 def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) -> float:
-    """Return the smallest radius with that algebraic connectivity, by bisection: it never falls as links come."""
+    """Return the smallest radius that gives this algebraic connectivity, less the tolerance.
+
+    Bisection is valid because the connectivity never falls when links are added. If no radius is large
+    enough, return the largest distance.
+    """
     radii = np.unique(distance)
     at = bisect.bisect_left(
         radii,
@@ -97,7 +107,7 @@ def algebraic_connectivity(links: NDArray[np.float64]) -> float:
 
 
 def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
-    """Refuse what no draw can give."""
+    """Raise UserError if no draw can give the required graph."""
     match settings:
         case WattsStrogatzGraphConfig(k=k) if k >= nodes:
             raise UserError(f"topology.k: {k} neighbours need more than {nodes} nodes; take a smaller k")
@@ -118,7 +128,7 @@ def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
 
 
 def draw_failure_message(settings: RandomGraph, nodes: int, round: int) -> str:
-    """Say what was searched in vain and which key to change."""
+    """Return the error message: the graph that was not found, and the key to change."""
     key, searched = draw_target(settings)
     drawn = f" drawn for its round {round}" if round else ""
     return (
@@ -128,7 +138,7 @@ def draw_failure_message(settings: RandomGraph, nodes: int, round: int) -> str:
 
 
 def draw_target(settings: RandomGraph) -> tuple[str, str]:
-    """Return which key says what graph is wanted, and that in words."""
+    """Return the key that specifies the required graph, and a description of the requirement."""
     match settings:
         case DiskGraphConfig(connectivity=float(target)):
             return "connectivity", f"an algebraic connectivity within {CONNECTIVITY_TOLERANCE} of {target:g}"

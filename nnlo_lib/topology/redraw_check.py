@@ -1,4 +1,4 @@
-"""Whether the graphs that a run draws afresh as it goes on can be found, as far as drawing them beforehand tells."""
+"""Check, by drawing them in advance, that the graphs which a run redraws can be found."""
 
 from collections.abc import Iterator
 from itertools import count, islice, takewhile
@@ -9,11 +9,17 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.topology.random_graphs import RandomGraph, draw_connected, draw_target
 from nnlo_lib.topology.time_varying import graph_at_round, member_graphs, round_of
 
-MAX_PROBED_GRAPHS = 200  # graphs, of each that is redrawn
+MAX_PROBED_GRAPHS = 200  # redraws that are tried, of each graph that is redrawn
 
 
 class Redraw(NamedTuple):
-    """A graph that is drawn in some round of a run: its settings, its own seed and how many rounds it had before."""
+    """A graph that is redrawn in some round of a run.
+
+    Attributes:
+        settings: settings of the graph.
+        seed: seed of the graph.
+        own: number of earlier rounds in which the graph was used.
+    """
 
     settings: RandomGraph
     seed: int
@@ -21,13 +27,20 @@ class Redraw(NamedTuple):
 
 
 def redraw_error(settings: TopologyConfig, nodes: int, seed: int, rounds: int | None) -> str | None:
-    """Return why a fresh graph will not be found in some of a run's rounds, or probably not; null: rounds unknown."""
+    """Return why a redraw will fail, or will probably fail, in some round of the run; None if all is well.
+
+    Args:
+        settings: topology of the run.
+        nodes: number of nodes.
+        seed: seed of the run.
+        rounds: number of rounds of the run, if known.
+    """
     faults = (_fault(redraws, nodes) for redraws in _redraws(settings, seed, rounds))
     return next(filter(None, faults), None)
 
 
 def _redraws(settings: TopologyConfig, seed: int, rounds: int | None) -> Iterator[Iterator[Redraw]]:
-    """Yield, for each graph that is redrawn, its redraws."""
+    """Yield, for each graph of the topology that is redrawn, an iterator of its redraws."""
     for index, graph in enumerate(member_graphs(settings)):
         if isinstance(graph, DrawnGraphConfig) and (every := graph.redraw_every):
             starts = (round_of(settings, index, own) for own in count(0, every))
@@ -43,7 +56,7 @@ def _fault(redraws: Iterator[Redraw], nodes: int) -> str | None:
         ]
     except UserError as error:
         return str(error)
-    if next(redraws, None) is None:  # these were all
+    if next(redraws, None) is None:  # every redraw of the run was tried
         return None
     most, each = max(needed, key=lambda pair: pair[0])
     if most == 1 or 2 * most <= each.settings.gen_attempts:

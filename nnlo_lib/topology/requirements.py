@@ -1,4 +1,4 @@
-"""Hold the graph of a run against what its algorithm needs."""
+"""Check the graph of a run against the requirements of its algorithm."""
 
 from collections.abc import Callable
 
@@ -30,14 +30,14 @@ ADVICE: dict[GraphProperty, str] = {
 
 
 def _rounds(run: Run) -> int | None:
-    """Return how many rounds the nodes of a run exchange, if that shows without its data."""
+    """Return the number of rounds of a run; None if it depends on the data."""
     if run.train.steps_per_epoch is None:
         return None
     return run.train.epochs * run.train.steps_per_epoch // run.algorithm.steps_per_round
 
 
 def topology_error(run: Run, seed: int) -> str | None:
-    """Return why the run's topology cannot serve its algorithm, or nothing."""
+    """Return why the run's topology does not suit its algorithm, or None."""
     row, workers = run.algorithm.capabilities, run.parallel.ranks
     if not row.graph_properties:
         return None

@@ -1,4 +1,4 @@
-"""Which graph has its turn in which round."""
+"""The graph that is used in each round."""
 
 import math
 
@@ -15,7 +15,10 @@ from nnlo_lib.topology.graphs import ceil_log2
 
 
 def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[GraphConfig, int, int]:
-    """Return the graph's settings whose turn it is, its own seed, and how many rounds it had before."""
+    """Return the graph of a round: its settings, its seed and its own round.
+
+    The own round is the number of earlier rounds in which this graph was used.
+    """
     if not isinstance(settings, GraphSequenceConfig):
         return settings, seed, round
     turns, now = divmod(round, settings.rounds)
@@ -28,7 +31,7 @@ def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[Gra
 
 
 def round_of(settings: TopologyConfig, index: int, own: int) -> int:
-    """Return the round in which graph `index` has its turn number `own`; the inverse of `graph_at_round`."""
+    """Return the round in which graph `index` has its own round `own`; the inverse of `graph_at_round`."""
     if not isinstance(settings, GraphSequenceConfig):
         return own
     cycle, now = divmod(own, settings.rounds)
@@ -36,14 +39,14 @@ def round_of(settings: TopologyConfig, index: int, own: int) -> int:
 
 
 def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
-    """Return the first round that has the same graph as `round`."""
+    """Return the first (own) round that has the same graph as `round`."""
     if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
         return round - round % settings.redraw_every
     return round % period(settings, nodes)
 
 
 def period(settings: TopologyConfig, nodes: int) -> int:
-    """Return after how many rounds the same graphs come again, apart from what is redrawn."""
+    """Return the number of rounds after which the graphs repeat, redrawn graphs aside."""
     match settings:
         case OnePeerExponentialGraphConfig():
             return max(1, ceil_log2(nodes))
@@ -59,17 +62,17 @@ def drop_probability(settings: GraphConfig) -> float:
 
 
 def has_drops(settings: TopologyConfig) -> bool:
-    """Tell whether links are lost."""
+    """Return True if links may be lost."""
     return any(drop_probability(graph) for graph in member_graphs(settings))
 
 
 def has_redraws(settings: TopologyConfig) -> bool:
-    """Tell whether fresh graphs are drawn as the run goes on."""
+    """Return True if graphs are redrawn during the run."""
     return any(
         isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
     )
 
 
 def member_graphs(settings: TopologyConfig) -> tuple[GraphConfig, ...]:
-    """Return the graphs that take turns."""
+    """Return the settings of the graphs that take turns."""
     return settings.of if isinstance(settings, GraphSequenceConfig) else (settings,)

@@ -1,4 +1,4 @@
-"""Who mixes with whom in every round of a run, and what that mixing is worth."""
+"""The topology of a run: the mixing matrix of every round, and the properties of the graphs."""
 
 import functools
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from nnlo_lib.topology.time_varying import (
     period,
 )
 
-TOPOLOGY_CACHE_SIZE = 64  # rounds and graphs held in memory
-EIGENVALUE_TOLERANCE = 1e-12  # an eigenvalue below is rounding
+TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
+EIGENVALUE_TOLERANCE = 1e-12  # eigenvalues of smaller modulus are rounding errors
 
 
 class Topology:
-    """Answer for every round which nodes exchange parameters and with which weights.
+    """The mixing of every round of a run: the nodes that exchange parameters, and their weights.
 
-    What it says of itself (connected, spectral_gap, ...) holds over one period: one round where `static`, else the
-    rounds until the graphs come again. There, graphs that are redrawn count as the first one drawn, and links that
-    may be lost have their expected weight.
+    The properties (connected, spectral_gap, ...) hold over one period: one round if `static`, else the rounds
+    until the graphs repeat. In this period, redrawn graphs count as drawn in its rounds, and links
+    that may be lost have their expected weight.
     """
 
     def __init__(self, settings: TopologyConfig, nodes: int, seed: int) -> None:
@@ -41,15 +41,15 @@ class Topology:
         self._at = functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)(self._mixing)
 
     def at(self, round: int) -> MixingMatrix:
-        """Return the mixing of a round, the same object for every rank.
+        """Return the mixing matrix of a round, the same object for every rank.
 
-        Raises UserError where a graph of a later round could not be drawn.
+        Raises UserError if the graph of a later round could not be drawn.
         """
         return self._at(0 if self.static else round)
 
     @functools.cached_property
     def directed(self) -> bool:
-        """Whether in some round a node sends to another without receiving from it."""
+        """Whether in some round a node sends to another node without receiving from it."""
         return any(not _mutual(matrix) for matrix in self._expected())
 
     @functools.cached_property
@@ -59,27 +59,27 @@ class Topology:
 
     @functools.cached_property
     def doubly_stochastic(self) -> bool:
-        """Whether rows and columns of every matrix sum to one, so that mixing keeps the mean."""
+        """Whether the rows and columns of every matrix sum to one, so that mixing keeps the mean."""
         return all(np.allclose(matrix.sum(axis=axis), 1) for matrix in self._expected() for axis in (0, 1))
 
     @functools.cached_property
     def connected(self) -> bool:
-        """Whether word of every node reaches every other, over the links of one period."""
+        """Whether information from every node reaches every other node, over the links of one period."""
         return bool(nx.is_strongly_connected(self._union()))
 
     @functools.cached_property
     def bipartite(self) -> bool:
         """Whether the nodes fall into two sides, the same in every round, with all links between the sides.
 
-        Never where graphs are redrawn.
+        Always False if graphs are redrawn.
         """
         return not has_redraws(self.settings) and bool(nx.is_bipartite(self._union().to_undirected()))
 
     @functools.cached_property
     def spectral_gap(self) -> float:
-        """Return how fast mixing forgets differences: 1 - |lambda_2(W)|, between 0 and 1.
+        """The rate at which mixing removes differences between nodes: 1 - |lambda_2(W)|, between 0 and 1.
 
-        Of a time-varying topology per round: 1 - |lambda_2(P)|^(1 / period) of the product P of one period.
+        For a time-varying topology, per round: 1 - |lambda_2(P)|^(1 / period) of the product P of one period.
         """
         product = functools.reduce(lambda before, matrix: matrix @ before, self._expected())
         moduli = np.sort(np.abs(np.linalg.eigvals(product)))
@@ -112,7 +112,7 @@ class Topology:
 def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
     """Return the topology of a run; the same arguments give the same object.
 
-    Raises UserError, naming the key and the way out, where these nodes cannot form such a graph.
+    Raises UserError, which names the key and a remedy, if the graph does not exist for this number of nodes.
     """
     made = Topology(settings, nodes, seed)
     for round in range(made.period):

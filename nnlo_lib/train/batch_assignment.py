@@ -1,4 +1,4 @@
-"""Which worker takes which batch of an epoch."""
+"""Assignment of an epoch's batches to workers: planned in advance or on demand."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -8,23 +8,23 @@ from nnlo_lib.data.loading.loader import Batch, BatchLoader
 
 
 class BatchSource(Protocol):
-    """How a worker comes to its batches; `index` counts what of an epoch is done."""
+    """Source of a worker's batches. `index` is the progress in an epoch; each class defines its unit."""
 
     def batches(self, epoch: int, index: int) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch."""
 
     def start_at(self, index: int) -> None:
-        """Get ready to go on at `index`; all ranks call it."""
+        """Prepare to continue the epoch at `index`; all ranks call it."""
 
     def stop_early(self) -> bool:
-        """End the batches early; say whether the next one, made already, may be dropped."""
+        """Stop yielding batches; return True if the next batch, already loaded, may be discarded."""
 
     def synced_index(self, index: int) -> int:
-        """Return what of the epoch is done; all ranks call it after a pause."""
+        """Return the progress within the epoch; all ranks call it after a pause."""
 
 
 class StaticBatches:
-    """Each worker takes the batches that were planned for it: `index` counts its steps."""
+    """Gives each worker the batches that the sampler planned for it; `index` counts this worker's steps."""
 
     def __init__(self, loader: BatchLoader) -> None:
         self._loader = loader
@@ -43,7 +43,7 @@ class StaticBatches:
 
 
 class DynamicBatches:
-    """Whoever has time takes the epoch's next batch: `index` counts those of all workers together."""
+    """Gives the epoch's next batch to the first idle worker; `index` counts the batches of all workers."""
 
     def __init__(self, loader: BatchLoader, comm: Communicator) -> None:
         self._loader, self._comm = loader, comm
@@ -58,7 +58,7 @@ class DynamicBatches:
 
     def stop_early(self) -> bool:
         self._is_stopping = True
-        return False  # nobody else will take it
+        return False  # The shared counter has passed this batch: no other worker would train on it.
 
     def synced_index(self, index: int) -> int:
         asked = self._comm.next_index() if self._comm.rank == 0 else 0

@@ -1,25 +1,26 @@
-"""What follows a training while it goes on: observers, and callbacks of a user."""
+"""Interface of the observers and user callbacks that follow a training."""
 
 from contextlib import ExitStack
 
 
 class Callback:
-    """Follows a rank's training: a subclass overrides the events that it needs; the others do nothing.
+    """Reacts to events of a rank's training: subclasses override the events that they need.
 
-    No event may change vectors, draw random numbers or call the communicator.
+    By default, events do nothing. No event handler may change vectors, draw random numbers or call the
+    communicator.
     """
 
     def on_run_begin(self) -> None:
-        """Act before the run resumes or begins."""
+        """Act before the run starts or resumes."""
 
     def on_run_end(self) -> None:
-        """Act when the run is done, or has stopped and saved; not after an error."""
+        """Act when the run is done, or has stopped and saved; not called after an error."""
 
     def on_step_begin(self) -> None:
         """Act before a mini-batch."""
 
     def on_step_end(self) -> None:
-        """Act when a mini-batch is learned and the next one is ready."""
+        """Act after the step of a mini-batch, when the next mini-batch is loaded."""
 
     def on_gradient_begin(self) -> None:
         """Act before a gradient is computed: the first forward pass begins."""
@@ -31,10 +32,10 @@ class Callback:
         """Act after the backward pass; the forward pass of the next part begins."""
 
     def on_optimizer_begin(self) -> None:
-        """Act before the optimizer moves the parameters; on a server too."""
+        """Act before the optimizer updates the parameters; on a server too."""
 
     def on_optimizer_end(self) -> None:
-        """Act after the optimizer has moved the parameters."""
+        """Act after the optimizer has updated the parameters."""
 
     def on_hook_begin(self, name: str) -> None:
         """Act before the algorithm's hook `name`."""
@@ -49,7 +50,7 @@ class Callback:
         """Act when a server pauses."""
 
     def on_rows_rewound(self) -> None:
-        """Act when the tables are cut to what the run goes on from."""
+        """Act when the tables are truncated to the rows of the checkpoint from which the run resumes."""
 
     def on_epoch_recorded(self) -> None:
         """Act on a new row of the history, on rank 0."""
@@ -58,17 +59,17 @@ class Callback:
         """Act on a new row of the validations within epochs, on rank 0."""
 
     def on_epoch_end(self) -> None:
-        """Act when an epoch is measured and recorded."""
+        """Act when an epoch is evaluated and recorded."""
 
     def close(self) -> None:
-        """Write what is left; called after errors too."""
+        """Write unsaved output; called after errors too."""
 
 
 class Callbacks(list[Callback]):
-    """The callbacks of a rank's training, in order; an end is announced in reverse, so that what they time nests."""
+    """The callbacks of a rank's training. End events run in reverse order, so that their time spans nest."""
 
     def close(self) -> None:
-        """Close all, the last one first, whatever one of them raises."""
+        """Close all callbacks in reverse order, even if one of them raises an error."""
         with ExitStack() as closing:
             for each in self:
                 closing.callback(each.close)

@@ -1,4 +1,4 @@
-"""The data of one training, as one rank sees it."""
+"""Training and validation samples of one training, as one rank uses them."""
 
 from functools import cached_property
 
@@ -21,10 +21,14 @@ from nnlo_lib.train.task import Task
 
 
 class TrainingData:
-    """What is learned from and what validates.
+    """Samples of a training and their assignment to workers.
 
-    `worker_samples` are the training samples of each worker, one part of all of them where workers share;
-    `validation_set` holds (split, samples in it).
+    Attributes:
+        manifest: description of the data store, staged if `data.stage_to` is set.
+        split: the split `train`, which holds the training samples.
+        validation_set: (split, indices of the validation samples in it).
+        worker_samples: indices of each worker's training samples in `split`; a single array with all training
+            samples if the workers share them (data.partition: iid).
     """
 
     def __init__(self, task: Task, workers: int) -> None:
@@ -46,11 +50,11 @@ class TrainingData:
 
     @cached_property
     def outputs(self) -> int:
-        """What models are built for: classes, or numbers to be learned; raises UserError if the labels do not fit."""
+        """Number of model outputs (classes or targets); raises UserError if the labels do not fit."""
         return model_output_size(self._task.run, self.manifest)
 
     def loader(self, worker: int) -> BatchLoader:
-        """Return the batches of one worker."""
+        """Return the batch loader of one worker."""
         return BatchLoader(self.split, self._sampling.sampler(worker), self._augment())
 
     def expected(self, epoch: int) -> Array:
@@ -58,11 +62,11 @@ class TrainingData:
         return self._sampling.expected_uses(len(self.split), epoch)
 
     def save(self) -> None:
-        """Keep with the run who learned from which sample."""
+        """Write the partition file: the held-out samples and the training samples of each worker."""
         save_partition(self._task.paths.state.partition, self._held_out, self.worker_samples)
 
     def _assign_to_workers(self, train: Indices) -> list[Indices]:
-        """Give each worker samples of its own; the processes of one worker share its part by lot."""
+        """Return disjoint samples per worker; processes of one worker divide its samples at random."""
         processes = self._task.run.parallel.processes_per_worker
         scheme, seed = self._task.run.data.partition, self._task.seed
         parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
@@ -92,7 +96,7 @@ class TrainingData:
         return split, np.arange(len(split))
 
     def _split_off_held_out(self) -> tuple[Indices, Indices]:
-        """Divide the training split into the samples that train and those held back."""
+        """Divide the training split into (training samples, held-out samples)."""
         task, data = self._task, self._task.run.data
         fraction = data.validation if isinstance(data.validation, float) else 0.0
         stratify = data.stratify and self.manifest.classes is not None
@@ -100,7 +104,7 @@ class TrainingData:
         return split_train_validation(len(self.split), labels, fraction, task.folds, task.fold, task.seed)
 
     def _check_splits(self) -> None:
-        """Refuse before anything is trained what would fail after days."""
+        """Raise UserError before training if the samples for validation or test are missing."""
         data, splits = self._task.run.data, self.manifest.splits
         if isinstance(data.validation, str) and data.validation not in splits:
             raise UserError(

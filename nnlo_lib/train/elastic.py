@@ -1,4 +1,4 @@
-"""Go on with another number of ranks: what each new one takes over from the old ones."""
+"""Resume with a different number of ranks: combine the states of the old ranks for each new rank."""
 
 from collections.abc import Sequence
 
@@ -14,13 +14,15 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.rules.combinations import reason_not_elastic
 from nnlo_lib.core.errors import UserError
 
-SUMMED_STATE = ("sums", "ledger")  # what old ranks counted; each count goes to one new rank
+# Tensors of counts, which must not be averaged: each old rank's counts go to exactly one new rank.
+SUMMED_STATE = ("sums", "ledger")
 
 
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
-    """Return what this rank goes on from: what it saved, or what it takes over if there were other ranks.
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
 
-    Raises UserError if the run cannot go on with other ranks.
+    Raises:
+        UserError: if the run does not support a change of the number of ranks.
     """
     if saved.ranks == comm.size:
         return saved.read_rank_state(comm.rank)
@@ -35,7 +37,12 @@ def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algori
 def _merge_rank_states(
     saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
 ) -> RankState:
-    """Return the role's mean state, and a share of what the old ranks counted; a server takes over from the old one."""
+    """Return the state of a new rank.
+
+    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
+    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
+    used in this epoch.
+    """
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.read_rank_state(worker) for worker in workers]
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
@@ -55,13 +62,13 @@ def _merge_rank_states(
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """Add in float64, in which the mean of equal numbers is that number."""
+    """Return the mean, computed in float64, so that the mean of equal values is exactly this value."""
     total = torch.stack([tensor.double() for tensor in tensors]).sum(0)
     return (total / len(tensors)).to(tensors[0].dtype)
 
 
 def _sum_or_concatenate(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
-    """Add up counts, or chain the rows of histograms; nothing where no old rank is left."""
+    """Return the sum of counts, or all rows of histograms; zeros or no rows if `mine` is empty."""
     if like.dim() == 2:
         return torch.cat([like[:0], *mine])
     return torch.stack([torch.zeros_like(like), *mine]).sum(0, dtype=like.dtype)

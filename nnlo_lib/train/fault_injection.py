@@ -1,4 +1,4 @@
-"""Faults on purpose: what a test or `nnlo chaos` lets happen to a rank at a named place, ordered by NNLO_FAULTS."""
+"""Injection of faults into a rank at failpoints, for tests and `nnlo chaos`; configured by NNLO_FAULTS."""
 
 import errno
 import json
@@ -23,11 +23,19 @@ FaultAction = Literal["kill", "term", "term_all", "kill_launcher", "truncate", "
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """What strikes a rank when it reaches a place for the `count`-th time in an attempt.
+    """A fault that is injected when a rank reaches a failpoint for the `count`-th time in an attempt.
 
-    within: places of any name, from where the attempt goes on, after which it strikes in any case. truncate, bitflip: cut
-    what the rank wrote last of a checkpoint, its file or rank 0's manifest, or change a bit in it, and kill the rank.
-    enospc: no space left on device, where a checkpoint is written.
+    Attributes:
+        number: number of the fault, also the seed of its random choices.
+        place: name of the failpoint.
+        rank: rank that the fault hits.
+        count: number of times that the rank must reach the failpoint in an attempt.
+        action: `kill` and `term` send SIGKILL and SIGTERM to the rank, `kill_launcher` and `term_all` to the
+            launcher. `truncate` shortens and `bitflip` flips one bit of the rank's newest checkpoint file
+            (its rank file or, on rank 0, the manifest); then they kill the rank. `enospc` raises the OSError
+            "no space left on device", at failpoints that write a checkpoint.
+        within: if set, the fault is injected at the latest when the rank has reached this number of
+            failpoints of any name since the attempt resumed.
     """
 
     number: int
@@ -40,7 +48,13 @@ class InjectedFault:
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """All that is to happen in an attempt. folder: of `injected_faults`, `reached_failpoints`; launcher: its process."""
+    """The faults of an attempt.
+
+    Attributes:
+        folder: folder of the files that `injected_faults` and `reached_failpoints` read.
+        launcher: process ID of the launcher.
+        faults: faults to inject.
+    """
 
     folder: Path
     launcher: int
@@ -48,12 +62,12 @@ class FaultPlan:
 
     @property
     def json_text(self) -> str:
-        """What NNLO_FAULTS has to say."""
+        """The plan as JSON, the value of NNLO_FAULTS."""
         return json.dumps(asdict(self), default=str)
 
 
 def arm_fault_injection(rank: int, state: Path) -> None:
-    """Let happen what NNLO_FAULTS orders; simulated ranks are all in one process, known as rank 0."""
+    """Inject the faults of NNLO_FAULTS, if set; simulated ranks share one process, which counts as rank 0."""
     if text := os.environ.pop(FAULTS_ENV_VAR, None):
         fields = json.loads(text)
         faults = [InjectedFault(**fault) for fault in fields["faults"] if fault["rank"] == rank]
@@ -62,29 +76,29 @@ def arm_fault_injection(rank: int, state: Path) -> None:
 
 
 def injected_faults(folder: Path) -> list[int]:
-    """Return the numbers of the faults that have struck."""
+    """Return the numbers of the faults that were injected."""
     path = folder / "struck"
     return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def reached_failpoints(folder: Path, rank: int) -> Counter[str]:
-    """Return how often a rank reached each place in the last attempt that finished."""
+    """Return how often a rank reached each failpoint in the last attempt that finished."""
     return Counter(json.loads((folder / f"places-{rank}.json").read_text()))
 
 
 class FaultInjector:
-    """Counts the places that this process reaches, and strikes."""
+    """Counts the failpoints that this process reaches and injects the faults that are due."""
 
     def __init__(self, orders: FaultPlan, rank: int, state: Path) -> None:
         self._orders, self._rank, self._state = orders, rank, state
         self._waiting = list(orders.faults)
         self._count: Counter[str] = Counter()
-        self._begun: int | None = None  # places reached before the attempt went on
-        self._lots = Random()  # of the fault that strikes
-        self._lock = Lock()  # a checkpoint's places are reached by a thread
+        self._begun: int | None = None  # number of failpoints reached before the attempt resumed
+        self._lots = Random()  # generator of the injected fault, seeded with its number
+        self._lock = Lock()  # A thread that writes a checkpoint reaches failpoints, too.
 
     def on_failpoint(self, place: str) -> None:
-        """Count a place; let happen what is due there, one fault at a time."""
+        """Count a failpoint and inject the first fault that is due."""
         with self._lock:
             if place == "training.resumed":
                 self._begun = self._begun or self._count.total()
@@ -144,7 +158,7 @@ class FaultInjector:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _newest(self) -> Path:
-        """Return what this rank wrote last of a checkpoint, whole or not."""
+        """Return the newest checkpoint file of this rank, complete or not."""
         names = [rank_file_name(self._rank), *([MANIFEST_FILE] if self._rank == 0 else [])]
         files = [path for name in names for path in StatePaths(self._state).checkpoints.glob(f"*/{name}")]
         return max(files, key=lambda path: path.stat().st_mtime_ns)

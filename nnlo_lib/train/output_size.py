@@ -1,4 +1,4 @@
-"""How many outputs the model of a run has."""
+"""Number of outputs of a run's model."""
 
 from math import prod
 
@@ -9,9 +9,12 @@ from nnlo_lib.data.store.manifest import DataManifest
 
 
 def model_output_size(run: Run, manifest: DataManifest) -> int:
-    """Return what models are built for: classes, or numbers to be learned.
+    """Return the number of model outputs: classes, or regression targets.
 
-    Two classes are one output of binary_cross_entropy. Raises UserError if the labels are not what the problem needs.
+    Two classes need one output with binary_cross_entropy. A GAN without class labels has 0.
+
+    Raises:
+        UserError: if the problem needs classes but the labels are not classes.
     """
     numbers = prod(manifest.labels.shape)
     if isinstance(run.problem, RegressionConfig):

@@ -1,4 +1,4 @@
-"""Where a rank's time goes: data, communication, wait, evaluate, checkpoint; the rest is compute."""
+"""Seconds of a rank by phase: data, communication, wait, evaluate, checkpoint; the rest is compute."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
 
 
 class PhaseTimer:
-    """Seconds by phase on the communicator's clock, kept over restarts, and told to `trace` span by span."""
+    """Measures seconds by phase on the communicator's clock, across restarts; writes each span to `trace`."""
 
     def __init__(self, comm: Communicator, trace: TraceWriter) -> None:
         self._comm, self.trace = comm, trace
@@ -24,7 +24,7 @@ class PhaseTimer:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count everything inside as `name`, communication too."""
+        """Count all time inside the context, including communication, as phase `name`."""
         started, outside = self._comm.now(), dict(self._comm.seconds)
         yield
         self._comm.seconds.clear()
@@ -33,7 +33,7 @@ class PhaseTimer:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Count everything inside as training time."""
+        """Count all time inside the context as training time."""
         started, elsewhere = self._comm.now(), self._non_compute_seconds()
         yield
         seconds = self._span("train", "compute", started)
@@ -41,7 +41,7 @@ class PhaseTimer:
         self._seconds["compute"] += seconds - (self._non_compute_seconds() - elsewhere)
 
     def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield `batches`, counting the time to make them as `data`."""
+        """Yield `batches`; count the time to load them as phase `data`."""
         iterator = iter(batches)
         while True:
             started = self._comm.now()
@@ -68,15 +68,19 @@ class PhaseTimer:
         return {"total": sum(split.values()), **split}
 
     def traffic(self) -> dict[str, Any]:
-        """Return what this rank sent: `bytes` and `messages` by purpose, `edges` as [peer, messages, bytes]."""
+        """Return this rank's sent `bytes` and `messages` by purpose, `edges` as [peer, messages, bytes]."""
         return (self._earlier + self._comm.traffic).state()
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run goes on counting from."""
+        """Return the counts from which a resumed run continues."""
         return {"seconds": self.seconds(), "traffic": self.traffic(), "trained": self.training_seconds}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on counting from `state`; of several, which ranks that are no more left behind, from their sum."""
+        """Continue counting from `state`.
+
+        After a change of the number of ranks, the states of several old ranks may be loaded: seconds by phase
+        and traffic are summed, and training seconds are the maximum.
+        """
         for phase in PHASES:
             self._seconds[phase] += state["seconds"][phase]
         self._earlier = self._earlier + Traffic.load(state["traffic"])

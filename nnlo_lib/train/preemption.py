@@ -1,29 +1,30 @@
-"""Signals only set a flag; the ranks agree on it at a step boundary, save together and end."""
+"""Stop flag, set by signals or a time limit; the ranks agree on it at a step, save together and exit."""
 
 import signal
 import time
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-SAVE_TIME_FACTOR = 3  # times as long as the last save: a file system at its limit is slower
-MIN_SAVE_LEAD_S = 90  # seconds before the time limit at which a rank asks to save, half of a shorter limit
+SAVE_TIME_FACTOR = 3  # margin over the duration of the last save, because an overloaded file system is slower
+# A rank asks to save this long before the time limit, or half of the limit if that is shorter.
+MIN_SAVE_LEAD_S = 90
 
 
 class StopFlag:
-    """Remember the first signal that asked this rank to stop; a time limit drawing near asks too."""
+    """Asks this rank to stop after the first stop signal, or shortly before the time limit."""
 
     def __init__(self, limit: float = float("inf")) -> None:
-        """`limit`: seconds from now until the scheduler ends the job."""
+        """Start the clock; `limit`: seconds from now until the scheduler ends the job."""
         self.signal: str | None = None
         self._end = time.monotonic() + limit
         self._lead = min(MIN_SAVE_LEAD_S, limit / 2)
 
     def reserve_save_time(self, seconds: float) -> None:
-        """Ask so early that a save, which took `seconds` last time, will end before the time limit."""
+        """Set the flag early enough to save before the time limit; `seconds`: duration of the last save."""
         self._lead = max(self._lead, SAVE_TIME_FACTOR * seconds)
 
     def install_handlers(self) -> "StopFlag":
-        """Handle the signals from now on."""
+        """Install the handlers of STOP_SIGNALS; return this flag."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         return self

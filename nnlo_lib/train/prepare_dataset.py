@@ -1,4 +1,4 @@
-"""Bring a data set to where a training reads it, without Snakemake."""
+"""Prepare the store of a data set for a training, without Snakemake."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Settings of the process that a training rank wants and a general program does not."""
+"""Process settings for training ranks: memory allocator, timers and exit."""
 
 import ctypes
 import sys
@@ -11,10 +11,10 @@ TIMER_SLACK_NS = 1000
 
 
 def tune_malloc_and_timers() -> None:
-    """Keep freed memory, and nap no longer than asked. Other systems are left as they are.
+    """Let malloc keep freed memory (glibc) and reduce the timer slack (Linux); do nothing on other systems.
 
-    Activations of every step are as large as those of the last: handing them back to the kernel and faulting them in
-    again costs time. Short naps end 50 microseconds late unless told otherwise.
+    Each step allocates activations of the same sizes as the previous step: returning their memory to the
+    kernel and faulting it in again costs time. By default, Linux may end short sleeps 50 microseconds late.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -25,13 +25,14 @@ def tune_malloc_and_timers() -> None:
 
 
 def exit_process(status: int) -> NoReturn:
-    """End without taking the interpreter apart, for which torch needs a second; C's exit handlers do run.
+    """Exit without Python's interpreter teardown, which takes about 1 s with torch loaded.
 
-    In one of them, not in MPI.Finalize, MPICH takes leave of mpiexec, which kills all ranks when one goes without.
+    C exit handlers still run: MPICH disconnects from mpiexec in one of them (not in MPI.Finalize). If a rank
+    exits without disconnecting, mpiexec kills all other ranks.
     """
     if (MPI := sys.modules.get("mpi4py.MPI")) and MPI.Is_initialized() and not MPI.Is_finalized():  # noqa: N806
         MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.PyDLL(None).exit(status)  # PyDLL: no other thread of Python runs any more
+    ctypes.PyDLL(None).exit(status)  # PyDLL keeps the GIL, so that no other Python thread runs meanwhile
     raise AssertionError("exit returned")

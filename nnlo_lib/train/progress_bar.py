@@ -1,4 +1,4 @@
-"""A progress bar for a person at a terminal."""
+"""Progress bar of an epoch, for terminals."""
 
 import os
 import sys
@@ -10,11 +10,12 @@ from tqdm import tqdm
 from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.problems.base import Problem
 
-TERMINAL = "NNLO_TERMINAL"  # set by the launcher: ranks write through its pipe
+# Set by a launcher at a terminal: its ranks write to a pipe, so isatty() is False for them.
+TERMINAL = "NNLO_TERMINAL"
 
 
 class ProgressBar:
-    """Samples per second, loss and metrics of the running epoch; invisible without a terminal."""
+    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal."""
 
     def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
         visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
@@ -31,7 +32,7 @@ class ProgressBar:
         self._bar.close()
 
     def show(self, index: int, sums: Tensor) -> None:
-        """Advance to step `index` of the epoch."""
+        """Advance to step `index` of the epoch and show the means of `sums`."""
         if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
             means = self._problem.means(sums)
             self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)

@@ -1,4 +1,4 @@
-"""Publish a finished training: the declared outputs, each written once, by rename."""
+"""Publish a finished training: write each declared output once, by atomic rename."""
 
 import json
 import platform
@@ -28,7 +28,12 @@ PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "p
 
 
 def publish_training(trainer: Trainer, started: str, finished: str) -> None:
-    """Write model.safetensors, partition.npz, history.csv, summary.json, trace.json and log.txt from rank 0; all ranks call it."""
+    """Write the outputs of a finished run on rank 0; all ranks call it.
+
+    The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if
+    the run has them, tables of nodes and of validations within epochs, GAN samples and the output of
+    observers.
+    """
     context = trainer.context
     reports = context.comm.gather(
         {
@@ -54,7 +59,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     with atomic_write(paths.partition) as part:
         shutil.copyfile(paths.state.partition, part)
     trainer.recorder.history.publish(paths.history)
-    for path in paths.optional_outputs:  # of another experiment before
+    for path in paths.optional_outputs:  # An earlier experiment may have left some in this folder.
         path.unlink(missing_ok=True)
     if trainer.recorder.nodes.rows:
         trainer.recorder.nodes.publish(paths.nodes)
@@ -103,7 +108,7 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         "messages_sent": _total([report["traffic"]["messages"] for report in reports]),
         "edges": [
             [rank, *edge] for rank, report in enumerate(reports) for edge in report["traffic"]["edges"]
-        ],  # from, to, messages, bytes
+        ],  # [sender, receiver, messages, bytes]
         "histograms": _histograms([report["counts"] for report in reports]),
         "spectral_gap": _spectral_gap(task, context.comm.size),
         "restarts": trainer.position.restarts,
@@ -116,7 +121,7 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
 
 
 def _final(trainer: Trainer) -> dict[str, float]:
-    """Return what was last measured while training, and what validation measured of the weights that are published."""
+    """Return the last training metrics and the validation metrics of the published weights."""
     last = trainer.recorder.history.rows[-1]
     published = [
         row for row in trainer.recorder.validation_rows if row["step"] == trainer.best_weights.step
@@ -140,7 +145,7 @@ def _total(counts: list[dict[str, int]]) -> dict[str, int]:
 
 
 def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dict[int, int]]:
-    """Add up the ranks' histograms, such as how many updates were how stale."""
+    """Return the sums of the ranks' histograms, for example the number of updates by staleness."""
     totals: dict[str, Counter[int]] = {}
     for rank in counts:
         for kind, histogram in rank.items():
@@ -149,7 +154,7 @@ def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dic
 
 
 def _spectral_gap(task: Task, nodes: int) -> float | None:
-    """Return how fast the run's graph forgets differences; nothing where there is no graph."""
+    """Return the spectral gap of the run's graph; None if its algorithm does not use a graph."""
     if not task.run.algorithm.capabilities.graph_properties:
         return None
     return build_topology(task.run.topology, nodes, task.seed).spectral_gap

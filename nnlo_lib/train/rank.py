@@ -24,7 +24,7 @@ from nnlo_lib.train.trainer import Trainer
 
 
 def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaStack | None = None) -> bool:
-    """Train; True when done, and published if the run is finished; False when stopped and saved."""
+    """Return True if trained (and published, if the run is finished), False if stopped and saved."""
     arm_fault_injection(comm.rank, task.state)
     started = _now()
     trainer = Trainer(RankContext(task, comm, stack), stop)
@@ -43,7 +43,7 @@ def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaSta
 
 
 def train_simulated(task: Task, stop: StopFlag) -> bool:
-    """Train with all ranks in this process."""
+    """Train with all ranks simulated in this process; return True if done, False if stopped and saved."""
     from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 
     ranks, machine = task.run.parallel.ranks, task.run.parallel.simulation
@@ -54,7 +54,10 @@ def train_simulated(task: Task, stop: StopFlag) -> bool:
 
 
 def train_with_mpi(task: Task, stop: StopFlag) -> int:
-    """Train as one rank of MPI's world; a failure is written to state/failures and ends every rank."""
+    """Train as one rank of MPI's world; return the exit status.
+
+    A failure is written to state/failures and ends all ranks.
+    """
     from mpi4py import MPI
 
     from nnlo_lib.comm.mpi.communicator import MPICommunicator
@@ -74,11 +77,11 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
     except BaseException as error:
         status = report_failure(task.state, world.Get_rank(), error)
         world.Abort(status)
-        os._exit(status)  # the launcher speaks for all ranks; a traceback here would only drown it
+        os._exit(status)  # The launcher reports the failure once; tracebacks of all ranks would hide it.
 
 
 def reduction_mode(run: Run) -> str:
-    """Return how a run's communicator adds."""
+    """Return the run's reduction mode: `reproducible` (sums in rank order) or `fastest`."""
     return "reproducible" if run.algorithm.sums_in_rank_order else "fastest"
 
 
@@ -99,7 +102,12 @@ def _now() -> str:
 
 
 def main() -> int:
-    """Train the task given as JSON; exit 0 done, or stopped and saved, 2 the user's mistake, 1 anything else."""
+    """Train the task given as JSON and return the exit status.
+
+    The status is 0 if done, or stopped and saved; 2 after a UserError, unless the disk was full; 75
+    (EXIT_PREEMPTED) if stopped and saved, but the note for the launcher could not be written; 1 after
+    any other error.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("task", type=Task.parse)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What one rank of a training works with: its data, its replica, and who it is."""
+"""Data, replica and role of one rank of a training."""
 
 from torch import nn
 
@@ -27,10 +27,18 @@ from nnlo_lib.train.task import Task
 
 
 class RankContext:
-    """One rank's data, problem and replica, as the task says: what does not change during a run, but for its content.
+    """One rank's communicator, data, problem and replica, built from the task by all ranks together.
 
-    module: the network to train; None: the task's model. is_lr_scheduled: whether the replica's learning rate follows
-    train.schedule; a server with an optimizer of its own keeps that optimizer's.
+    Args:
+        task: task to train.
+        comm: communicator of the ranks.
+        stack: holds the replicas of simulated ranks with batched gradients; None for other ranks.
+        module: network to train; None for the task's model.
+
+    Attributes:
+        roles: role of each rank, `worker` or `server`.
+        is_lr_scheduled: True if the replica's learning rate follows train.schedule; False on a server with
+            its own optimizer, which keeps the learning rate of this optimizer.
     """
 
     def __init__(
@@ -49,12 +57,12 @@ class RankContext:
 
     @property
     def is_worker(self) -> bool:
-        """Whether this rank computes gradients."""
+        """True if this rank computes gradients."""
         return self.roles[self.comm.rank] == "worker"
 
     @property
     def is_first_worker(self) -> bool:
-        """Whether this is the first of the workers."""
+        """True if this rank is the first worker."""
         return self.comm.rank == self.roles.index("worker")
 
     def _open_data(self, task: Task) -> None:

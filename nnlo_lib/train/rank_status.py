@@ -1,4 +1,4 @@
-"""What ranks leave in `state/` for their launcher, a file each: who they are, what went wrong, why they stopped."""
+"""Files in `state/` that ranks write for the launcher: process identity, failure, stop."""
 
 import errno
 import json
@@ -25,16 +25,16 @@ from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
-OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")  # so torch says, on a CPU and on a GPU
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")  # texts of torch's errors on CPU and GPU
 
 
 def register_rank(state: Path, rank: int) -> None:
-    """Say which process a rank is; from now on it hears signals."""
+    """Write the process identity of a rank, to which the launcher may send signals from then on."""
     _write_status(StatePaths(state).ranks / str(rank), asdict(ProcessIdentity.current()))
 
 
 def report_failure(state: Path, rank: int, error: BaseException) -> int:
-    """Say what went wrong in a rank; return its exit status."""
+    """Write the failure of a rank for the launcher; return the rank's exit status."""
     reason = failure_reason(error)
     consequence = isinstance(error, PeerLostError | InvariantError | CheckpointNotSavedError)
     status = EXIT_USER_ERROR if isinstance(error, UserError) and reason != "disk full" else 1
@@ -44,25 +44,26 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
     note |= {"rank": rank, "time": time.time(), "reason": reason}
     try:
         _write_status(StatePaths(state).failures / str(rank), note)
-    except UserError:  # the disk refuses; the launcher passes on what it hears
+    except UserError:  # The file cannot be written: the log reaches the launcher through stderr.
         get_logger("nnlo_lib.train.rank").error(f"rank {rank}: {text}")
     return status
 
 
 def report_stopped(state: Path, rank: int, signal: str | None) -> int:
-    """Say that a rank has stopped, saved, and which signal it had heard, if one; return its exit status.
+    """Write that a rank has stopped and saved, and after which signal, if any; return its exit status.
 
-    That is 0: MPI's launchers kill all other ranks, which may not have left yet, when one ends with another.
+    The status is 0, because MPI launchers kill the ranks that still run when a rank exits with another
+    status. It is EXIT_PREEMPTED if the file cannot be written.
     """
     try:
         _write_status(StatePaths(state).stopped / str(rank), {"signal": signal})
-    except UserError:  # the disk refuses
+    except UserError:  # The file cannot be written: only the status can report the stop.
         return EXIT_PREEMPTED
     return 0
 
 
 def failure_reason(error: BaseException) -> ExitReason:
-    """Say what an exception means, and those that it came from."""
+    """Return the exit reason for an exception, from its type and from the chain of its causes."""
     chain = list(_chain(error))
     if isinstance(error, CheckpointNotSavedError) or any(_is_disk_full(each) for each in chain):
         return "disk full"

@@ -1,4 +1,4 @@
-"""Save a training where it stands, and find it again."""
+"""Save the state of a training to checkpoints, and resume it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from nnlo_lib.train.training_state import TrainingState
 
 
 class TrainingSaver:
-    """Moves a rank's state to checkpoints and back. All ranks call each method, but `is_due`."""
+    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`."""
 
     def __init__(
         self,
@@ -32,16 +32,16 @@ class TrainingSaver:
         self._interval = SaveInterval(run.checkpoint, watches=not context.comm.is_virtual)
 
     def is_due(self) -> bool:
-        """Return whether this rank has reached its next checkpoint."""
+        """Return True if this rank has reached its next checkpoint within an epoch."""
         return self._interval.is_due(self._state.position.steps)
 
     def is_due_after_pause(self) -> bool:
-        """Return whether a checkpoint is due, now that the ranks have paused; an epoch may have ended."""
+        """Return True if a checkpoint is due after a pause of the ranks, which may be the end of an epoch."""
         position = self._state.position
         return self.is_due() or (position.index == 0 and self._interval.is_due_after_epoch(position.epoch))
 
     def save(self) -> None:
-        """Write a checkpoint, or begin to: the checkpointer may go on while the ranks train."""
+        """Save a checkpoint; the checkpointer may finish writing it while the ranks continue training."""
         state = self._state.capture()
         with self._context.phase_timer.phase("checkpoint"):
             self._checkpointer.save(state, self._checkpoint_position(), self._recorder.flush_tables())
@@ -49,7 +49,7 @@ class TrainingSaver:
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
 
     def count_from_here(self) -> None:
-        """Count to the next checkpoint from the present position."""
+        """Start counting towards the next checkpoint at the current position."""
         self._interval.mark_saved(self._state.position.steps, self._state.position.epoch)
 
     def _checkpoint_position(self) -> CheckpointPosition:
@@ -59,7 +59,7 @@ class TrainingSaver:
         return CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
 
     def resume(self) -> None:
-        """Go on from the newest checkpoint that is whole, or begin; tables are cut to what it relies on."""
+        """Resume from the newest complete checkpoint, if any; truncate the tables to its rows."""
         context, journal = self._context, self._recorder.journal
         saved = self._checkpointer.load(context.task.run.train.epochs)
         self._state.algorithm.start(context.replica)
@@ -82,7 +82,7 @@ class TrainingSaver:
             )
 
     def begin_segment(self) -> None:
-        """Note from which step on these ranks and this code train."""
+        """Record the step from which these ranks and this version of the code train."""
         comm = self._context.comm
         code = code_version() if comm.rank == 0 else ""
         steps, codes = zip(*comm.gather([self._state.run_step, code]), strict=True)
@@ -90,9 +90,9 @@ class TrainingSaver:
 
 
 def archive_unfinished(state: Path) -> Path | None:
-    """Move what an unfinished training could go on from into a folder of its own; None if there is nothing to keep.
+    """Move the resumable state of an unfinished training to a new folder and return the folder.
 
-    A finished one has published all that it came to.
+    Return None if there is no checkpoint, or if the training has finished: then its results are published.
     """
     paths = StatePaths(state)
     checkpoints = list(paths.checkpoints.glob("[0-9]" * 8))

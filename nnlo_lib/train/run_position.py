@@ -1,4 +1,4 @@
-"""Where a rank is in its run: what a checkpoint keeps of it beside tensors."""
+"""Position of a rank in its run, as checkpoints store it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -6,7 +6,7 @@ from typing import Any, Self, TypedDict
 
 
 class TrainingSegment(TypedDict):
-    """Steps that were done by the same number of ranks and the same code; step: done before it."""
+    """Part of a training with constant number of ranks and code; `step`: steps done before it."""
 
     step: int
     ranks: int
@@ -15,12 +15,20 @@ class TrainingSegment(TypedDict):
 
 @dataclass
 class RunPosition:
-    """How far a rank has come. Names of fields are keys of a checkpoint.
+    """Position of a rank in its run. The names of the fields are keys of a checkpoint.
 
-    epoch, index: epochs done, and steps of the running one; steps: of this rank; samples: that all ranks learned from;
-    validated_at: `steps` at the last validation; over: why the training ends before its last epoch, else empty; shift:
-    steps that were done until the number of ranks changed, less those that so many epochs have now; legs: by whom the
-    steps were done.
+    Attributes:
+        epoch: number of completed epochs.
+        index: progress within the running epoch, in steps of this rank (with dynamic dealing: batches of all
+            workers).
+        steps: number of steps of this rank.
+        samples: number of samples used by all ranks in the completed epochs.
+        restarts: number of times the run was resumed.
+        validated_at: `steps` at the last validation.
+        over: why the training ends before its last epoch; else an empty string.
+        shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after
+            a change of the number of ranks.
+        legs: segments of the training.
     """
 
     epoch: int = 0
@@ -34,28 +42,28 @@ class RunPosition:
     legs: list[TrainingSegment] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint keeps them."""
+        """Return the fields as a checkpoint stores them."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_dict(cls, progress: Mapping[str, Any]) -> Self:
-        """Return the position that a checkpoint's `progress` holds, among other things."""
+        """Return the position from a checkpoint's `progress`, which has other keys, too."""
         return cls(**{each.name: progress[each.name] for each in fields(cls)})
 
     @property
     def where(self) -> str:
-        """The place in the run, as messages name it."""
+        """Text that names the position in messages."""
         return f"epoch {self.epoch + 1}, step {self.index}"
 
     def schedule_step(self, steps_per_epoch: int) -> int:
-        """Return the steps of so many epochs with as many ranks as now."""
+        """Return the step implied by `epoch` and `index` with the current number of ranks."""
         return self.epoch * steps_per_epoch + self.index
 
     def run_step(self, steps_per_epoch: int) -> int:
-        """Return the steps of the run, whatever the number of ranks that did them."""
+        """Return the global step of the run, including steps done with other numbers of ranks."""
         return self.schedule_step(steps_per_epoch) + self.shift
 
     def begin_segment(self, segment: TrainingSegment) -> None:
-        """Add a segment, unless it goes on like the last one."""
+        """Append a segment, unless its ranks and code equal the last segment's."""
         if not self.legs or self.legs[-1] | {"step": segment["step"]} != segment:
             self.legs = [*self.legs, segment]

@@ -1,4 +1,4 @@
-"""One training to be done: which run of which experiment, on which data, written where."""
+"""Description of one training: experiment, run, seed, fold, data and output folder."""
 
 import dataclasses
 import hashlib
@@ -12,15 +12,26 @@ from nnlo_lib.config.base import non_defaults
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.data.store.manifest import file_sha256
 
-PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")  # moves a run, and changes nothing else
-BLOCKS_OUTSIDE_FINGERPRINT = ("resources", "checkpoint", "observe")  # and this as little
+# A resumed run may change these settings: they decide where and how it runs, but do not change its results.
+PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")
+BLOCKS_OUTSIDE_FINGERPRINT = ("resources", "checkpoint", "observe")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One job of the DAG. manifest: of the data store; folder: where results and `state/` go.
+    """One training job: a run with a seed and a fold.
 
-    until: the epoch at which it pauses, saved, as the trials of a search do; None: it is trained to the end.
+    Attributes:
+        experiment: name of the experiment.
+        name: name of the run.
+        run: configuration of the run.
+        seed: seed of the random streams.
+        fold: fold held out for validation; None without cross-validation.
+        folds: number of folds.
+        manifest: manifest of the data store.
+        folder: folder for the results and `state/`.
+        until: epoch after which the training pauses and saves, for trials of a search; None to train to the
+            end.
     """
 
     experiment: str
@@ -35,7 +46,7 @@ class Task:
 
     @classmethod
     def parse(cls, text: str) -> "Task":
-        """Read what `text` is."""
+        """Return the task from its JSON `text`."""
         fields = json.loads(text)
         paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
         return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
@@ -48,12 +59,12 @@ class Task:
 
     @property
     def ends_at(self) -> int:
-        """The epoch with which the task is done."""
+        """Number of completed epochs at which the task is done."""
         return min(self.until or self.run.train.epochs, self.run.train.epochs)
 
     @property
     def paths(self) -> RunPaths:
-        """Names of the files that this training writes."""
+        """Paths of the files that this training writes."""
         return RunPaths(self.folder)
 
     @property
@@ -63,16 +74,16 @@ class Task:
 
     @property
     def observe_folder(self) -> Path:
-        """Folder of what observers write while it goes on; of this training only."""
+        """Folder for the observers' files of this training, kept apart from other fingerprints."""
         return self.paths.state.observed / self.fingerprint[:8]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of what a checkpoint must agree with to be continued.
+        """Hash of all inputs that must be unchanged to resume from a checkpoint.
 
-        Of the configuration only what is not the default, so that a later nnlo with more keys goes on; where a default
-        changes its meaning, checkpoints get another version. Not the number of epochs, unless the learning rate runs to
-        its end within them.
+        Of the configuration, it includes only values that differ from the defaults, so that a later version
+        with more keys can resume; if a default changes its meaning, the version of checkpoints changes. It
+        includes the number of epochs only if the learning-rate schedule depends on it.
         """
         run = self.run.with_defaults_for(*BLOCKS_OUTSIDE_FINGERPRINT)
         free = () if run.train.schedule.depends_on_epochs else ("epochs",)

@@ -1,4 +1,4 @@
-"""The training loop: one, generic, for every algorithm and transport."""
+"""Training loop, common to all algorithms and transports."""
 
 from collections.abc import Iterator
 
@@ -27,9 +27,12 @@ from nnlo_lib.train.training_state import TrainingState
 
 
 class Trainer:
-    """One rank's part of a training, resumable at any step.
+    """Trains on one rank; resumable at any step.
 
-    context: what the rank works with; state: what it goes on from; callbacks: what follows it, for others to add to.
+    Attributes:
+        context: data, replica and communicator of the rank.
+        state: state that checkpoints save and restore.
+        callbacks: observers of the training; others may be added before `run`.
     """
 
     def __init__(self, context: RankContext, stop: StopFlag) -> None:
@@ -57,18 +60,19 @@ class Trainer:
 
     @property
     def position(self) -> RunPosition:
-        """Where this rank is in the run."""
+        """Position of this rank in the run."""
         return self.state.position
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run's last epoch is done, or what was measured has ended it; a task may end before."""
+        """True if the run's last epoch is done or it ended early; a task may end before that."""
         return self.position.epoch == self.context.task.run.train.epochs or bool(self.position.over)
 
     def run(self) -> bool:
-        """Train until the task is done (True), or until the ranks agree to stop and have saved (False).
+        """Train; return True if the task is done, False if the ranks agreed to stop and have saved.
 
-        Raises CheckpointNotSavedError if what is to be gone on from could not be saved.
+        Raises:
+            CheckpointNotSavedError: if the state needed to continue the run could not be saved.
         """
         for callback in self.callbacks:
             callback.on_run_begin()
@@ -78,7 +82,7 @@ class Trainer:
         return done
 
     def close(self) -> None:
-        """Write what callbacks and the trace have seen; after errors too."""
+        """Close the callbacks and the trace; called after errors, too."""
         try:
             self.callbacks.close()
         finally:
@@ -127,7 +131,7 @@ class Trainer:
         return self.is_finished or self.position.epoch >= self.context.task.ends_at
 
     def _finish(self) -> None:
-        """Let all ranks hold the one model to publish."""
+        """Give all ranks the model to publish."""
         replica = self.context.replica
         if self.best_weights.step is not None:
             self.algorithm.weight = self.best_weights.restore(replica)
@@ -138,7 +142,7 @@ class Trainer:
             self.journal.write(f"ended early: {self.position.over}")
 
     def _train(self) -> None:
-        """Train until the epoch ends, or a stop, a checkpoint or a validation is due."""
+        """Train until the epoch ends, or a stop, a checkpoint or a validation is due; evaluate if due."""
         context, position = self.context, self.position
         context.batch_source.start_at(position.index)
         with context.phase_timer.training():
@@ -199,7 +203,7 @@ class Trainer:
         return following
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
-        """Learn from `batch` and return the next one, made ready while a gradient may be on its way."""
+        """Train on `batch`; return the next batch, loaded while gradients may be exchanged."""
         context, position, replica = self.context, self.position, self.context.replica
         share = SampleShare(batch.count, batch.global_count)
         self._call(self.algorithm.on_batch, share)
@@ -222,7 +226,7 @@ class Trainer:
         return following
 
     def _gradient(self, batch: Batch) -> DeferredSums | None:
-        """Compute the gradient; dropout draws from the stream of this very step."""
+        """Compute the gradient; dropout uses a random stream that depends on seed, rank, epoch and step."""
         context, epoch = self.context, self.position.epoch
         seed = derive_seed(context.task.seed, "dropout", context.comm.rank, epoch, batch.index)
         step = epoch * context.loader.steps_per_epoch + batch.index

@@ -1,4 +1,4 @@
-"""What a training goes on from, to the bit: taken from the objects that hold it, and given back to them."""
+"""Training state that checkpoints save and restore bit-exactly."""
 
 import torch
 from torch import Tensor, from_numpy
@@ -12,16 +12,18 @@ from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.run_position import RunPosition
 
-NO_SAMPLES_USED = torch.empty(
-    0, dtype=torch.bool
-)  # of the running epoch was used before the number of ranks changed
+# Value of `used_before_resize` if the number of ranks has not changed in the running epoch.
+NO_SAMPLES_USED = torch.empty(0, dtype=torch.bool)
 
 
 class TrainingState:
     """A rank's state between two steps.
 
-    metric_sums: (1 + metrics,) of the running epoch; used_before_resize: (samples,) bool, what of the running epoch was
-    used before the number of ranks changed.
+    Attributes:
+        position: position in the run.
+        metric_sums: sums of samples, loss and metrics in the running epoch, (1 + names,) of float64.
+        used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
+            (samples,) of bool; empty if the number has not changed in this epoch.
     """
 
     def __init__(
@@ -35,22 +37,22 @@ class TrainingState:
 
     @property
     def schedule_step(self) -> int:
-        """Steps of so many epochs with as many ranks as now."""
+        """Step implied by the position with the current number of ranks."""
         return self.position.schedule_step(self._context.loader.steps_per_epoch)
 
     @property
     def run_step(self) -> int:
-        """Steps of the run, whatever the number of ranks that did them."""
+        """Global step of the run, including steps done with other numbers of ranks."""
         return self.position.run_step(self._context.loader.steps_per_epoch)
 
     def end_epoch(self) -> None:
-        """Go to the begin of the next epoch."""
+        """Advance to the start of the next epoch."""
         self.position.epoch, self.position.index = self.position.epoch + 1, 0
         self.used_before_resize = NO_SAMPLES_USED
         self.metric_sums.zero_()
 
     def capture(self) -> RankState:
-        """Return the state as a checkpoint keeps it; tensors are not copied."""
+        """Return the state for a checkpoint; tensors are not copied."""
         context, recorder = self._context, self._recorder
         progress = self.position.to_dict()
         progress |= {"stopwatches": [context.phase_timer.state()], "rows": recorder.row_counts()}
@@ -63,7 +65,7 @@ class TrainingState:
         return RankState(tensors, progress)
 
     def restore(self, saved: SavedCheckpoint) -> dict[str, int]:
-        """Go on from a checkpoint; return how many rows each table had."""
+        """Restore the state from a checkpoint; return the number of rows of each table."""
         context, resized = self._context, saved.ranks != self._context.comm.size
         if resized:
             self._recorder.journal.write(
@@ -91,12 +93,12 @@ class TrainingState:
         self._recorder.sample_counts.restore(tensors["ledger"].numpy())
 
     def _skip_used_samples(self, used: Tensor, resized: bool) -> None:
-        """Leave out what was used of the epoch when the number of ranks changed."""
+        """Exclude the samples used before the number of ranks changed from the rest of the epoch."""
         self.used_before_resize = used
         step = self._context.loader.resume(self.position.epoch, used.numpy())
         if resized and self._context.is_worker:
             self.position.index = step
 
     def _shift_step_count(self, done: int) -> None:
-        """Let the steps of other ranks than before follow those that were done."""
+        """Set `shift` so that the global step continues at `done` after a change of the number of ranks."""
         self.position.shift = done - max(self._context.comm.gather(self.schedule_step))

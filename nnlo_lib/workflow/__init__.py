@@ -1,1 +1,1 @@
-"""What Snakemake's rules and `nnlo run` ask: targets, resources and search jobs."""
+"""Targets, resources and search jobs for Snakemake's rules and `nnlo run`."""

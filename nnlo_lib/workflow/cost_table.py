@@ -1,4 +1,4 @@
-"""What an experiment costs, before anything is submitted: jobs, ranks, cores and hours."""
+"""Cost of an experiment before anything is submitted: jobs, ranks, cores and hours."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,10 @@ HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "m
 
 
 def cost_table(experiment: Experiment) -> str:
-    """Return jobs, ranks and hours as text. At most: of one attempt each, as resources.runtime allows."""
+    """Return jobs, ranks and hours as text.
+
+    The column "at most" assumes one attempt per job that uses all of resources.runtime.
+    """
     todo = Plan.of(experiment)
     lines = [f"{experiment.name}: results/{experiment.name}/"]
     if todo.jobs:
@@ -45,14 +48,14 @@ def _measured(todo: Plan, name: str, jobs: int) -> str:
 
 
 def _slowest_pace(experiment: Experiment) -> float | None:
-    """Return the seconds of an epoch of the slowest finished run, the search's best trial included."""
+    """Return the seconds per epoch of the slowest finished run, including the search's best run, or None."""
     folders = ExperimentPaths(experiment.name).run_folders()
     paces = [mean_seconds_per_epoch(finished_runs(folder)) for folder in folders]
     return max((pace for pace in paces if pace is not None), default=None)
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a table, the first column to the left, the others to the right."""
+    """Yield the lines of a table with its first column left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))

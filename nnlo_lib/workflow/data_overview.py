@@ -1,4 +1,4 @@
-"""What an experiment learns from, as text and as a picture, before anything is trained."""
+"""Overview of an experiment's data before the training: a description and a contact sheet."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> None:
-    """Print what the store of each data set of the runs `names` holds, and who of their workers has what with `seed`.
+    """Print the contents of the stores that the runs `names` use, and the samples of each worker for `seed`.
 
-    A contact sheet goes to results/<experiment>/data-<data set>.png. With folds, the first one is shown.
-    Raises UserError if a store is not there yet, with the command that makes it.
+    If the samples are images, write a contact sheet to results/<experiment>/data-<data set>.png. With folds,
+    the first one is shown. Raises UserError, with the command to run, if a store does not exist yet.
     """
     plan = Plan.of(experiment)
     for path, runs in _runs_by_manifest(plan, names).items():
@@ -43,7 +43,7 @@ def _runs_by_manifest(plan: Plan, names: list[str]) -> dict[Path, dict[str, Run]
 def _worker_partition(
     experiment: Experiment, name: str, run: Run, seed: int, manifest: Path
 ) -> list[Indices]:
-    """Divide the samples as the training will, but read them where they are."""
+    """Return the samples of each worker, divided as in the training, but without staging the store."""
     here = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
     fold = None if experiment.folds == 1 else 0
     task = Task(experiment.name, name, here, seed, fold, experiment.folds, manifest, Path())

@@ -18,8 +18,8 @@ from nnlo_lib.workflow.plan import Plan
 def print_model_overview(experiment: Experiment, names: list[str], seed: int) -> None:
     """Print the layers of the models that the runs `names` train, each model once.
 
-    Shapes are those of the converted data, or, before there are such, those that the catalog knows. Raises UserError
-    if neither tells them, with the command that converts.
+    The shapes of the samples come from the converted data or, before the conversion, from the catalog. Raises
+    UserError, with the command that converts the data, if both lack them.
     """
     plan = Plan.of(experiment)
     told: dict[str, list[str]] = {}
@@ -30,7 +30,7 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int) ->
 
 
 def describe_model(run: Run, manifest: Path, seed: int) -> str:
-    """Return what the model of a run is, and its layers, as text."""
+    """Return a run's model, its data set and the model's layers as text."""
     data = DataManifest.load(manifest) if manifest.exists() else _manifest_from_catalog(run.data, manifest)
     tensors = Preprocessor(data, run.data, "cpu", parameter_dtype(run.train.precision))
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(
@@ -40,7 +40,7 @@ def describe_model(run: Run, manifest: Path, seed: int) -> str:
 
 
 def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest:
-    """Return what is known of a store that is not there yet. Raises UserError if its shapes are not."""
+    """Return a future store's manifest from the catalog. Raises UserError if the shape is unknown."""
     known = CATALOG.get(data.dataset)
     side = getattr(data.reader, "size", data.crop)
     shape = (known.shape if known else None) or ((3, side, side) if side else None)

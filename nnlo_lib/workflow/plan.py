@@ -1,4 +1,4 @@
-"""What the workflow asks about an experiment: its jobs, its data sets, what each job needs."""
+"""Facts about an experiment for the workflow: its jobs, its data sets and the resources of each job."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
-BEST_RUN = "best"  # the run that a search ends with
+BEST_RUN = "best"  # the run that retrains the best trial of a search
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The answers that the rules take their wildcards, parameters and resources from."""
+    """Source of the wildcards, parameters and resources of the workflow's rules."""
 
     experiment: Experiment
     runs: dict[str, Run]
@@ -29,46 +29,46 @@ class Plan:
     @classmethod
     def of(cls, experiment: Experiment) -> "Plan":
         """Plan an experiment."""
-        alone = experiment.search is not None and not experiment.runs  # then only what is searched is trained
+        alone = experiment.search is not None and not experiment.runs  # then only the search trains
         runs = {} if alone else experiment.variants
         trained = [experiment, *runs.values()] if experiment.search else runs.values()
         return cls(experiment, runs, {store_name(run.data): run.data for run in trained})
 
     @cached_property
     def jobs(self) -> list[JobSpec]:
-        """Every training that is known before the search."""
+        """Jobs that are known before the search."""
         return [job for job in self.experiment.jobs() if job.run in self.runs]
 
     @property
     def folders(self) -> list[str]:
-        """Folders of all trainings that are evaluated, below the experiment's; of a search, the best."""
+        """Folders of all evaluated jobs below the experiment's folder, including a search's best run."""
         best = [JobSpec(run=BEST_RUN, seed=seed) for seed in self.experiment.seeds if self.experiment.search]
         return [job.path for job in [*self.jobs, *best]]
 
     @cached_property
     def job_pattern(self) -> str:
-        """Regular expression of a job's folder below its run."""
+        """Regular expression of a job's folder below its run's folder."""
         return r"seed-\d+" if self.experiment.folds == 1 else r"seed-\d+/fold-\d+"
 
     @property
     def parallel_runs(self) -> list[str]:
-        """Runs that start several processes."""
+        """Names of the runs with several processes."""
         return [name for name, run in self.runs.items() if RunResources(run).processes > 1]
 
     @property
     def single_runs(self) -> list[str]:
-        """Runs of one process."""
+        """Names of the runs with one process."""
         return [name for name, run in self.runs.items() if RunResources(run).processes == 1]
 
     def run(self, name: str) -> Run:
-        """Return the run called `name`. Raises UserError where only what a search tries is trained."""
+        """Return the run called `name`. Raises UserError if a search has no run of that name."""
         if self.experiment.search and name not in self.runs:
             raise UserError("this experiment is a search, without `runs:`: nnlo search FILE")
         return self.runs[name]
 
     @property
     def training_resources(self) -> RuleResources:
-        """What the jobs of the rules that train ask for."""
+        """Resources of the jobs of the training rules."""
         return RuleResources(
             lambda wildcards: self.run(wildcards.run),
             self._state,
@@ -80,30 +80,30 @@ class Plan:
         return RunPaths(folder / wildcards.job).state.folder
 
     def manifest(self, name: str) -> str:
-        """Return the manifest of a run's data."""
+        """Return the path of the manifest of a run's data."""
         return manifest_of(self.runs[name])
 
     def model_files(self, name: str) -> list[str]:
-        """Return the files that a run's layers and initial weights are read from."""
+        """Return the files with a run's layers and initial weights."""
         return list(self.runs[name].model.input_files)
 
     def fetch_options(self, dataset: str) -> str:
-        """Return the options that say where a data set comes from."""
+        """Return the command-line options for the source of a data set."""
         data = self._data(dataset)
         return " ".join(
             (["--source", shlex.quote(data.source)] if data.source else []) + _reader_option(data)
         )
 
     def convert_options(self, dataset: str, file_format: str) -> str:
-        """Return the options that say how a data set is stored."""
+        """Return the command-line options for the store of a data set."""
         data = self.stores[f"{dataset}/{file_format}"]
         return " ".join(["--shard-size", str(data.samples_per_shard), *_reader_option(data)])
 
     @cached_property
     def shards(self) -> dict[str, list[str]]:
-        """The shards of each data set that jobs of their own convert: those of TFRecords; other data have none.
+        """Shards of each data set that separate jobs convert: files of TFRecords, empty for other data.
 
-        Raises UserError if a folder of TFRecords is not there or not complete.
+        Raises UserError if a folder of TFRecords is missing or incomplete.
         """
         return {data.dataset: _shards(data) for data in self.stores.values()}
 
@@ -126,12 +126,12 @@ class Plan:
 
 
 def reader_of(data: DataConfig) -> str:
-    """Return the name of the reader of a data set."""
+    """Return the name of a data set's reader."""
     return data.reader.name if data.reader else CATALOG[data.dataset].reader
 
 
 def reader_json(data: DataConfig) -> str | None:
-    """Return what the experiment says of the reader, as the scripts take it."""
+    """Return the reader's settings as JSON for the scripts, or None if `data.reader` is not set."""
     return data.reader.model_dump_json() if data.reader else None
 
 

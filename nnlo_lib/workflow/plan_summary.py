@@ -1,4 +1,4 @@
-"""What an experiment will do, in one sentence."""
+"""Summary of an experiment in one sentence."""
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
@@ -6,7 +6,7 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def summarize_plan(experiment: Experiment) -> str:
-    """Name the search, the trainings and the conversions that the experiment consists of."""
+    """Return a phrase that lists the experiment's search, trainings and conversions."""
     plan = Plan.of(experiment)
     parts = [_describe_search(experiment.search)] if experiment.search else []
     if plan.jobs:

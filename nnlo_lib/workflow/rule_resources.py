@@ -1,4 +1,4 @@
-"""Resources of the jobs of a training rule, as Snakemake asks for them: functions of wildcards."""
+"""Resources of the jobs of a training rule as functions of Snakemake's wildcards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SITE_RESOURCES = tuple(RunResources(Run()).site)
 
 
 def site_resources_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the names of the site's resources that some of the runs ask for; the profile decides on the others."""
+    """Return the names of the site resources that some run requests; the profile decides on the others."""
     asked = [RunResources(run).site for run in runs]
     return tuple(name for name in SITE_RESOURCES if any(site[name] for site in asked))
 
@@ -26,9 +26,9 @@ class RuleResources:
     """The `threads` and `resources` of a rule that trains.
 
     Args:
-        run: returns the training of a job; raises FileNotFoundError if it is not known yet.
+        run: returns the run of a job; raises FileNotFoundError if it is not known yet.
         state: returns the training's `state/`.
-        site_names: the site's resources that the rule sets.
+        site_names: names of the site resources that the rule sets.
     """
 
     run: Callable[[Wildcards], Run]
@@ -44,13 +44,13 @@ class RuleResources:
 
     @property
     def resources(self) -> dict[str, Any]:
-        """All that the experiment decides on."""
+        """Resources that the experiment determines."""
         tasks = {"tasks": self._of_run("processes"), "nodes": self._of_run("nodes")}
         return {**self._site, **tasks, **self._of_any_job}
 
     @property
     def single_process_resources(self) -> dict[str, Any]:
-        """The same for jobs of one process, which the Slurm plugin starts without `tasks`."""
+        """Resources of jobs with one process, which the Slurm plugin starts without `tasks`."""
         return {**self._site, **self._of_any_job}
 
     @property
@@ -74,7 +74,7 @@ class RuleResources:
         return lambda wildcards: value(RunResources(self.run(wildcards)))
 
     def _memory(self, wildcards: Wildcards, attempt: int) -> int:
-        """Return the megabytes: more than asked if the training ran out of memory. attempt: Snakemake's."""
+        """Return the memory in MB, more if earlier attempts ran out of it; `attempt`: Snakemake's number."""
         run = self.run(wildcards)
         before = all_attempts(self.state(wildcards), run.parallel.ranks, ended=attempt > 1)
         return memory_for_next_attempt(RunResources(run).memory_mb, before)

@@ -1,4 +1,4 @@
-"""What the rules of a search ask: whether it has ended, and what its trainings are and need."""
+"""Facts about a search for its rules: whether it has ended, its trainings and their resources."""
 
 import json
 from collections.abc import Callable
@@ -22,16 +22,17 @@ SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resource
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The answers that the rules of a search take their parameters and resources from."""
+    """Source of the parameters and resources of the search's rules."""
 
     experiment: Experiment
     has_ended: bool
 
     @classmethod
     def of(cls, experiment: Experiment, leads: bool) -> "SearchPlan":
-        """Plan a search; leads: in the process that decides, not in that of a job.
+        """Plan a search; `leads` is True in Snakemake's main process and False in its jobs.
 
-        Raises UserError if a file of it is damaged, or if it was begun with other settings.
+        Only the main process checks whether the search has ended. Raises UserError if a file of the search is
+        damaged, or if the search was started with other settings.
         """
         folder = search_folder(experiment)
         if SearchPaths(folder).settings.exists():
@@ -45,35 +46,35 @@ class SearchPlan:
 
     @property
     def best(self) -> Path:
-        """Folder of the run that the search ends with."""
+        """Folder of the run that retrains the best trial."""
         return self.folder.with_name(BEST_RUN)
 
     @property
     def end_conditions(self) -> str:
-        """What decides when it ends, and may be changed."""
+        """Settings that decide when the search ends, as JSON; they may be changed later."""
         assert self.experiment.search is not None
         return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
 
     @property
     def trial_resources(self) -> RuleResources:
-        """What the training of a trial's fold needs."""
+        """Resources of the jobs that train fold tasks."""
         return RuleResources(self._leaf_run, self._leaf_state, self._site_resources)
 
     @property
     def retraining_resources(self) -> RuleResources:
-        """What the best trial needs, once it is known."""
+        """Resources of the jobs that retrain the best trial, once it is known."""
         return RuleResources(self._best_run, self._best_state, self._site_resources)
 
     @property
     def _site_resources(self) -> tuple[str, ...]:
-        """Names of what the base or some trial may ask of the site; the rest is left to the profile."""
+        """Names of the site resources that the base run or a trial may set; the profile sets the others."""
         space = self.experiment.search.space if self.experiment.search else {}
         searched = any(key in space for key in SEARCHED_SITE_KEYS)
         return SITE_RESOURCES if searched else site_resources_of([self.experiment])
 
     @property
     def model_files(self) -> list[str]:
-        """Files that layers and initial weights of some trial are read from."""
+        """Files with the layers and initial weights of any trial."""
         models = (
             self.experiment.model.model_copy(update={"name": name, "weights": weights})
             for name in self._values("name")
@@ -82,18 +83,18 @@ class SearchPlan:
         return sorted({file for model in models for file in model.input_files})
 
     def _values(self, key: str) -> tuple[Any, ...]:
-        """Return what a key of the model may be."""
+        """Return the possible values of a key of the model."""
         assert self.experiment.search is not None
         searched = self.experiment.search.space.get(f"model.{key}")
         base = getattr(self.experiment.model, key)
         return (base, *(searched.choice or (searched.constant,))) if searched else (base,)
 
     def point(self, trial: str) -> str:
-        """Return what is tried, for a person."""
+        """Return the point of a trial as readable text."""
         return format_point(read_trial(self.folder, int(trial)).point)
 
     def resolved_best(self) -> str:
-        """Return the best's complete configuration as JSON. Raises UserError if no trial came to anything."""
+        """Return the best run's complete configuration as JSON. Raises UserError if no trial has a result."""
         from nnlo_lib.search.results.best import best_run
 
         run = best_run(self.folder).model_dump(mode="json")
@@ -112,7 +113,7 @@ class SearchPlan:
 
     def _best_run(self, _: Wildcards) -> Run:
         path = ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
-        with open(str(path)) as file:  # no Path: Snakemake compares the name in the error with its own
+        with open(str(path)) as file:  # a str: Snakemake compares the name in the error with its own
             return Run.model_validate(json.load(file)["run"])
 
     def _best_state(self, wildcards: Wildcards) -> Path:
@@ -121,7 +122,7 @@ class SearchPlan:
 
 
 def _run(plan: SearchPlan, trial: int) -> Run:
-    """Return the training of a trial; the base where the point makes none, which the leaf then says."""
+    """Return the run of a trial, or the base run if the point is invalid (the fold task reports it)."""
     try:
         return trial_run(plan.experiment, read_trial(plan.folder, trial).point)
     except UserError:
@@ -129,7 +130,7 @@ def _run(plan: SearchPlan, trial: int) -> Run:
 
 
 def _has_ended(experiment: Experiment, folder: Path) -> bool:
-    """Tell whether this very search has come to its end before."""
+    """Return True if this search, with the same settings, has ended before."""
     try:
         ended = Experiment.model_validate(json.loads(SearchPaths(folder).ended.read_text()))
     except (OSError, ValueError):

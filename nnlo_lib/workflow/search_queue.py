@@ -1,4 +1,4 @@
-"""What Snakemake takes for a queue of files: the leaves of a search, each decided on when Snakemake asks."""
+"""Snakemake's queue of a search's fold tasks, each decided on when Snakemake asks for files."""
 
 import atexit
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 def _exit_on_user_error(answer: Callable[..., Answer]) -> Callable[..., Answer]:
-    """End Snakemake, and the jobs it runs here, with the sentence of a UserError instead of a stack of calls."""
+    """On a UserError, log its message and end Snakemake and its local jobs without a traceback."""
 
     @wraps(answer)
     def answered(*asked: Any) -> Answer:
@@ -35,13 +35,19 @@ def _exit_on_user_error(answer: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 class TrialQueue:
-    """Feed an input of `from_queue` in the process that runs the DAG.
+    """Queue of a `from_queue` input, in the process that runs the DAG.
 
-    executing: whether jobs are run by now; pretending: whether none will be. There is neither thread nor polling:
-    Snakemake asks again when a job has ended, as `finished` is false then.
+    It uses neither a thread nor polling: Snakemake asks again when a job has ended, because `finished` is
+    then False.
+
+    Args:
+        experiment: the experiment with the search.
+        folder: the search's folder.
+        executing: returns True as soon as jobs are run.
+        pretending: returns True if no job will be run (dry run, touch).
     """
 
-    last_checked: float | None = None  # of Snakemake's QueueInfo
+    last_checked: float | None = None  # attribute of Snakemake's QueueInfo
 
     def __init__(self, experiment: Experiment, folder: Path, executing: Asked, pretending: Asked) -> None:
         self._experiment, self._folder = experiment, folder
@@ -54,7 +60,7 @@ class TrialQueue:
     @property
     @_exit_on_user_error
     def finished(self) -> bool:
-        """Whether it would be in vain to ask now: no result has come since, or nothing is left to decide."""
+        """True if asking now is useless: there is no new result, or nothing is left to decide."""
         if self._pretending() or not self._executing():
             return self._pretending()
         self._study.refresh()
@@ -62,17 +68,17 @@ class TrialQueue:
 
     @_exit_on_user_error
     def consume(self, wildcards: Any) -> list[str]:
-        """Return the files of all leaves that this process has begun, and of a last one when the search has ended."""
+        """Return the result files of the fold tasks begun so far, and a last file if the search has ended."""
         decides = self._executing() and not self._pretending()
         for leaf in self._next() if decides else self._begun_before():
             self._leaves.setdefault(leaf, str(leaf.result_path(self._folder)))
         last = (
             [str(SearchPaths(self._folder).config)] if self._ended else []
-        )  # Snakemake looks up only at a new file
+        )  # Snakemake continues only if there is a new file
         return [*self._leaves.values(), *last]
 
     def _next(self) -> list[FoldTask]:
-        """Decide on all that can be decided now; return what is to be trained."""
+        """Make all decisions that are possible now; return the fold tasks to train."""
         study = self._study
         if self._lease.lost.is_set():
             raise UserError(f"{self._folder}: another nnlo took the search over while this one was away")
@@ -90,7 +96,7 @@ class TrialQueue:
 
     @cached_property
     def _study(self) -> Study:
-        """The search, which nobody else drives until this process ends. Raises UserError if somebody does."""
+        """The search, leased until this process ends. Raises UserError if another process holds the lease."""
         from nnlo_lib.search.samplers.factory import build_sampler
 
         self._lease.acquire(False, lambda: False)

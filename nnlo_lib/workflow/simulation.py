@@ -1,4 +1,4 @@
-"""Train on the virtual machine, and tabulate virtual time and bytes until a metric is reached."""
+"""Train on the virtual machine, and tabulate the virtual time and bytes until a metric reaches a target."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,9 +25,11 @@ TABLE_HEADINGS = (
 
 
 def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
-    """Run each of the runs; print time and bytes until the first validation metric is `target`, in virtual time.
+    """Train the runs `names`; print virtual time and bytes until the first validation metric is `target`.
 
-    Without a target it is the best that all runs reach. Of folds, the first is run.
+    Without a target, it is the best value that all runs reach. With folds, only the first is trained. Return
+    the exit status of the first training that fails, otherwise 0. Raises UserError if a run does not measure
+    the metric.
     """
     metric = f"val_{metric_column(next(iter(experiment.metrics), 'loss'))}"
     _refuse_unmeasured(experiment, names, metric)
@@ -47,7 +49,7 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
 
 
 def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:
-    """Refuse runs that would end without the metric that all are compared by."""
+    """Raise UserError if a run does not measure the metric by which the runs are compared."""
     for name in names:
         run = experiment.variants[name]
         if run.data.validation == 0 and experiment.folds == 1:
@@ -64,7 +66,7 @@ def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
 
 
 def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
-    """Return the first row of the history in which a metric is as good as the target."""
+    """Return the first row of the history in which a metric reaches the target, or None."""
     values = [(row, float(row[metric])) for row in run.history_text]
     return next((row for row, value in values if _best(metric, [value, target]) == value), None)
 

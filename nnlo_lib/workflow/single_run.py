@@ -1,4 +1,4 @@
-"""One training of an experiment with everything it needs, without Snakemake."""
+"""One job of an experiment without Snakemake: fetch, convert, train, evaluate."""
 
 import json
 import sys
@@ -15,9 +15,9 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def run_single_training(experiment: Experiment, name: str, seed: int, fold: int | None, launcher: str) -> int:
-    """Fetch and convert what is missing, train, evaluate; return the exit status.
+    """Fetch and convert missing data, train and evaluate; return the exit status.
 
-    Files lie where the workflow puts them, so that either can go on where the other stopped.
+    Files have the same paths as in the workflow, so that either can resume the work of the other.
     """
     task = prepare_task(experiment, name, seed, fold)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
@@ -29,9 +29,14 @@ def run_single_training(experiment: Experiment, name: str, seed: int, fold: int 
 
 
 def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None, title: str = "") -> Task:
-    """Return one training, its data set fetched and converted; of folds, the first where none is given.
+    """Return the task of one job after fetching and converting its data set.
 
-    title: the experiment's folder below results/, where it is another than its name.
+    Args:
+        experiment: the experiment.
+        name: name of the run.
+        seed: the job's seed.
+        fold: the job's fold; if it is None and the experiment has folds, the first.
+        title: the experiment's folder below results/; by default, the experiment's name.
     """
     plan, title = Plan.of(experiment), title or experiment.name
     run, manifest = plan.run(name), Path(plan.manifest(name))

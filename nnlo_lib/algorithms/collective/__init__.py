@@ -1,1 +1,1 @@
-"""Algorithms whose ranks average gradients or parameters by collective operations."""
+"""Algorithms that average gradients or parameters by collective operations, and the baseline without any."""

@@ -16,10 +16,11 @@ class AllReduce(Algorithm):
 
         g = sum_i (b_i / b) g_i,    theta <- optimizer(theta, g)      b_i samples on rank i, b = sum_i b_i
 
-    Chen et al., Revisiting Distributed Synchronous SGD, 2016. The same as one process with the combined batch;
-    Theano-MPI's `cdd` is the same mathematics. Invariant: all replicas are equal after each step.
-    Bytes per rank and step: 8 P (n - 1) / n, with up to 32 kB in all 4 P (n - 1).
-    bucket: bytes of a message that leaves while the backward pass goes on; 0 for one message after it, the same bits.
+    Chen et al., Revisiting Distributed Synchronous SGD, 2016. The same as one process with the combined
+    batch; Theano-MPI's `cdd` is the same mathematics. Invariant: all replicas are equal after each step.
+    Bytes per rank and step: 8 P (n - 1) / n, or 4 P (n - 1) if that is at most 32 KiB. Messages of `bucket`
+    bytes are sent while the backward pass still runs; with 0, one message is sent after it. Both give the
+    same bits.
     """
 
     def __init__(self, comm: Communicator, bucket: int = 0) -> None:
@@ -28,7 +29,7 @@ class AllReduce(Algorithm):
 
     @classmethod
     def from_config(cls, config: AllReduceConfig, context: AlgorithmContext) -> Algorithm:
-        """Return the algorithm, with error feedback where compression loses something."""
+        """Return the algorithm, with error feedback if the compression is lossy."""
         if not context.compressor.lossless:
             return CompressedAllReduce(context.comm, context.error_feedback)
         return cls(context.comm, round(1e6 * config.bucket_mb))
@@ -49,7 +50,7 @@ class AllReduce(Algorithm):
 
 
 class CompressedAllReduce(AllReduce):
-    """All-reduce of compressed gradients, whose errors are made up for in later steps.
+    """All-reduce of compressed gradients; error feedback sends the compression errors in later steps.
 
     Bytes per rank and step: (n - 1) compressed vectors.
     """

@@ -1,4 +1,4 @@
-"""DiLoCo: local steps by an inner optimizer, their mean as the gradient of an outer one."""
+"""DiLoCo: local steps by an inner optimizer; their mean change is the gradient of an outer optimizer."""
 
 import torch
 from torch import Tensor
@@ -14,14 +14,14 @@ from nnlo_lib.config.collective import DiLoCoConfig
 
 
 class DiLoCo(PeriodicSync):
-    """Let an outer SGD with Nesterov's momentum follow the mean of what H = `sync_every` local steps changed.
+    """Apply an outer SGD with Nesterov momentum to the ranks' mean change in H = `sync_every` local steps.
 
         theta_i <- optimizer(theta_i, g_i), H times from theta;    d = (1/n) sum_i (theta - theta_i)
         v <- mu v + d;    theta <- theta - lr (d + mu v);    theta_i <- theta
 
-    Douillard et al., DiLoCo, 2023, arXiv:2311.08105, algorithm 1; the momentum in PyTorch's form. With lr = 1 and
-    mu = 0 it is local SGD. Invariant: all ranks hold the same theta and v after a meeting. Bytes per rank: those of an
-    all-reduce of 4 P, every H steps.
+    Douillard et al., DiLoCo, 2023, arXiv:2311.08105, algorithm 1; the momentum has PyTorch's form. With
+    lr = 1 and mu = 0 it is local SGD. Invariant: all ranks hold the same theta and v after each
+    synchronization. Bytes per rank: an all-reduce of 4 P every H steps.
     """
 
     def __init__(

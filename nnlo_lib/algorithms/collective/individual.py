@@ -1,14 +1,15 @@
-"""The baseline: no agreement at all."""
+"""The baseline without any synchronization."""
 
 from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
 
 
 class Individual(Algorithm):
-    """Let every replica learn alone, from common initial parameters.
+    """Train every replica alone, from common initial parameters.
 
         theta_i <- optimizer(theta_i, g_i)
 
-    DiNNO's `individual training`: what agreement must beat. Bytes: none but the start's.
+    DiNNO's `individual training`: the baseline that synchronization must beat. Bytes: only the initial
+    broadcast.
     """
 
     replicas_differ = True

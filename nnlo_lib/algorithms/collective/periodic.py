@@ -1,4 +1,4 @@
-"""What algorithms share that let replicas go their own way for some steps and then agree."""
+"""Base class of the algorithms that synchronize all replicas every few local steps."""
 
 from abc import abstractmethod
 
@@ -10,7 +10,7 @@ from nnlo_lib.comm.communicator import Communicator
 
 
 class PeriodicSync(Algorithm):
-    """Take `sync_every` local steps, then `synchronize`; the end of an epoch synchronizes, too."""
+    """Take `sync_every` local steps, then `synchronize`; every evaluation also synchronizes first."""
 
     def __init__(self, comm: Communicator, sync_every: int) -> None:
         super().__init__(comm)

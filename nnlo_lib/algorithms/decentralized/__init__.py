@@ -1,1 +1,1 @@
-"""Algorithms whose nodes exchange vectors with their neighbors on a graph, round by round."""
+"""Algorithms in which nodes exchange vectors with their neighbors on a graph, round by round."""

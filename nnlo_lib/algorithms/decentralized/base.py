@@ -1,4 +1,4 @@
-"""What algorithms share whose nodes agree with their neighbours only."""
+"""Base classes of the algorithms in which each node exchanges vectors only with its neighbors."""
 
 from typing import Any
 
@@ -11,7 +11,10 @@ from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
 
 
 class DecentralizedAlgorithm(Algorithm):
-    """Let every node keep a model of its own; `around` is what it hears. The mean is published at the end."""
+    """Base class: every node keeps its own model, and the mean of all models is published at the end.
+
+    `around` exchanges vectors with the neighbors.
+    """
 
     replicas_differ = True
 
@@ -45,24 +48,27 @@ class DecentralizedAlgorithm(Algorithm):
             tensor.copy_(tensors[f"neighbour.{name}"])
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Return the node's own tensors beside its parameters, such as duals or trackers, to save and restore."""
+        """Return the node's tensors to save besides its parameters, for example duals or trackers."""
         return {}
 
 
 class MixingAlgorithm(DecentralizedAlgorithm):
-    """Remember what mixing moved each node since the last telemetry: over all nodes nothing, if it keeps the mean."""
+    """Base class: sums up the changes of each node's parameters by mixing, for the invariant.
+
+    The sum over all nodes is zero if mixing keeps the mean.
+    """
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)
         self._moved = torch.zeros_like(replica.theta)
 
     def apply_mixing(self, replica: ReplicaView, change: Tensor) -> None:
-        """Change the node's parameters by mixing."""
+        """Add `change`, the result of mixing, to the node's parameters."""
         replica.theta.add_(change)
         self._moved.add_(change)
 
     def telemetry(self, replica: ReplicaView) -> dict[str, float]:
-        """Sum up what was moved; a new sum is begun, so that rounding does not add up over epochs."""
+        """Return the relative error of the mean; start a new sum, so that rounding does not add up."""
         error = relative_error(self.comm, self._moved, replica.theta)
         self._moved.zero_()
         return {"invariant": error}

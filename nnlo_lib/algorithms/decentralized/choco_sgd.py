@@ -6,13 +6,13 @@ from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
 
 
 class ChocoSGD(MixingAlgorithm):
-    """Move towards the public copies of the neighbours, which all hold and compressed differences keep up to date.
+    """Move towards public copies of the neighbors' parameters, which compressed differences keep up to date.
 
         x <- optimizer(theta_i, g_i);    q = Q(x - x^_i);    x^_i <- x^_i + q;    theta_i <- x + gamma sum_j w_ij (x^_j - x^_i)
 
-    Koloskova, Stich and Jaggi, 2019, arXiv:1902.00340, algorithm 2; the copies start at the common initial parameters.
-    Invariant: mixing keeps the mean of the parameters. Bytes per node and step: one compressed vector to each
-    neighbour.
+    Koloskova, Stich and Jaggi, 2019, arXiv:1902.00340, algorithm 2; a node's copy x^_i is the same on all its
+    neighbors and starts at the common initial parameters. Invariant: mixing keeps the mean of the parameters.
+    Bytes per node and step: one compressed vector to each neighbor.
     """
 
     def __init__(self, around: NeighborExchange, gamma: float) -> None:

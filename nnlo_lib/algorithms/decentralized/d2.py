@@ -7,13 +7,14 @@ from nnlo_lib.algorithms.decentralized.base import DecentralizedAlgorithm
 
 
 class D2(DecentralizedAlgorithm):
-    """Average with the neighbours what is left when the last round's correction is taken off.
+    """Correct the local step's result psi_j by theta_j - psi_j^previous, then average with the neighbors.
 
         psi_i = optimizer(theta_i, g_i);    theta_i <- sum_j w_ij (psi_j + theta_j - psi_j^previous)  (first: psi_j)
 
-    Tang et al., D2: Decentralized Training over Decentralized Data, 2018, arXiv:1803.07068, algorithm 1: with SGD
-    theta <- W (2 theta - theta^previous - lr (g - g^previous)). W must be symmetric with eigenvalues above -1/3.
-    Invariant: the mean of the parameters is the mean of the psi_i. Bytes per node and step: 4 P to each neighbour.
+    Tang et al., D2: Decentralized Training over Decentralized Data, 2018, arXiv:1803.07068, algorithm 1: with
+    SGD theta <- W (2 theta - theta^previous - lr (g - g^previous)). W must be symmetric with eigenvalues
+    above -1/3. Invariant: the mean of the parameters is the mean of the psi_i. Bytes per node and step: 4 P
+    to each neighbor.
     """
 
     def start(self, replica: ReplicaView) -> None:

@@ -9,15 +9,15 @@ from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
 
 
 class DiNNO(DecentralizedAlgorithm):
-    """Take B = `primal_iterations` local steps a round on the augmented Lagrangian of consensus.
+    """Take B = `primal_iterations` local steps per round on the augmented Lagrangian of consensus.
 
         rho <- rho * rho_scaling;    p_i <- p_i + rho sum_j (theta_i - theta_j)
         theta_i <- B optimizer steps from theta_i^k on l_i(theta) + <theta, p_i> + rho sum_j |theta - (theta_i^k + theta_j^k) / 2|^2
 
     Yu, Vincent and Schwager, DiNNO, 2022, arXiv:2109.08665, algorithm 1. The penalty's gradient is written
-    2 rho d_i (theta - theta_i^k) + rho sum_j (theta_i^k - theta_j^k), exactly zero where all agree: an Adam that
-    starts afresh each round takes steps of sign(gradient). Invariant: the duals p_i sum to zero.
-    Bytes per node and round: 4 P to each neighbour.
+    2 rho d_i (theta - theta_i^k) + rho sum_j (theta_i^k - theta_j^k), exactly zero if all nodes agree. This
+    matters because an Adam that is restarted each round takes steps of sign(gradient). Invariant: the duals
+    p_i sum to zero. Bytes per node and round: 4 P to each neighbor.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class DiNNO(DecentralizedAlgorithm):
         super().__init__(around)
         self._rho, self.rho_scaling = rho, rho_scaling
         self.steps_per_round, self.persistent_optimizer = primal_iterations, persistent_optimizer
-        self._step = torch.zeros(1, dtype=torch.int64)  # of the round
+        self._step = torch.zeros(1, dtype=torch.int64)  # local step within the round
         self._degree = torch.zeros(1, dtype=torch.int64)
 
     def start(self, replica: ReplicaView) -> None:
@@ -48,7 +48,7 @@ class DiNNO(DecentralizedAlgorithm):
 
     @property
     def rho(self) -> float:
-        """Penalty of the round that runs."""
+        """Penalty of the current round."""
         return self._rho * self.rho_scaling ** (self.neighbors.round - 1)
 
     def _begin_round(self, replica: ReplicaView) -> None:

@@ -8,13 +8,14 @@ from nnlo_lib.config.decentralized import DSGDConfig
 
 
 class DSGD(MixingAlgorithm):
-    """Step, then average with the neighbours.
+    """Take a local step, then average with the neighbors.
 
         theta_i <- sum_j w_ij optimizer(theta_j, g_j)
 
-    Nedic and Ozdaglar, 2009, in the adapt-then-combine order; gradients are taken at mixed parameters, as in DiNNO's
-    code, which mixes `in_place`, node after node: then W is not doubly stochastic, and some nodes weigh more.
-    Invariant: mixing keeps the mean of the parameters. Bytes per node and step: 4 P to each neighbour.
+    Nedic and Ozdaglar, 2009, in the adapt-then-combine order; gradients are computed at mixed parameters, as
+    in DiNNO's code. That code mixes `in_place`, node after node: W is then not doubly stochastic, and some
+    nodes have more weight. Invariant, unless `in_place`: mixing keeps the mean of the parameters. Bytes per
+    node and step: 4 P to each neighbor.
     """
 
     def __init__(self, around: NeighborExchange, in_place: bool = False) -> None:

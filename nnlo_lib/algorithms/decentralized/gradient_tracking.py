@@ -1,4 +1,4 @@
-"""What algorithms share whose nodes track the mean gradient."""
+"""Base class of the algorithms in which nodes track the mean gradient."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from nnlo_lib.algorithms.decentralized.base import DecentralizedAlgorithm
 
 
 class GradientTracking(DecentralizedAlgorithm):
-    """Keep a tracker y_i of the mean gradient, whose mean over the nodes is that of the gradients g_i.
+    """Base class: every node keeps a tracker y_i; the mean of the y_i equals the mean of the gradients g_i.
 
-    That holds up to rounding, which is relative to the largest gradient that a node has seen: where training fits
-    its data, the gradients fall far below what rounding left of the first ones.
+    This holds up to rounding errors, which are relative to the largest gradient that a node has seen: if the
+    model fits its data, the gradients become much smaller than the rounding errors of the first ones.
     """
 
     def start(self, replica: ReplicaView) -> None:
@@ -21,13 +21,13 @@ class GradientTracking(DecentralizedAlgorithm):
         self.neighbors.set_initial(torch.cat([replica.theta, self._tracker]))
 
     def track(self, gradient: Tensor) -> None:
-        """Take in a fresh gradient: y_i <- y_i + g_i - g_i^previous."""
+        """Update the tracker by a new gradient: y_i <- y_i + g_i - g_i^previous."""
         self._tracker.add_(gradient).sub_(self._gradient)
         self._gradient.copy_(gradient)
         self._largest = torch.maximum(self._largest, gradient.norm())
 
     def mix(self, replica: ReplicaView, theta: Tensor) -> None:
-        """Average `theta` and the tracker with the neighbours, the first into the parameters."""
+        """Average `theta` and the tracker with the neighbors; write the averaged theta to the replica."""
         both = torch.cat([theta, self._tracker])
         theta, tracker = both.add_(self.neighbors.exchange(both).mixing_delta()).chunk(2)
         replica.theta.copy_(theta)

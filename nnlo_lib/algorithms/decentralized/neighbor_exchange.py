@@ -1,4 +1,4 @@
-"""What a node tells its neighbours on a graph and hears from them, one round after another."""
+"""The exchange of vectors between a node and its neighbors on a graph, round by round."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,22 @@ from nnlo_lib.topology.topology import Topology
 
 @dataclass(frozen=True)
 class NeighborVectors:
-    """One round: what all see of this node's vector, what it sees of its neighbours', and the weights between."""
+    """Vectors and weights of one round, as nodes see each other's vectors (the public copies if lossy).
+
+    `mixing_delta` and `disagreement` overwrite `others`: call one of them, once.
+
+    Attributes:
+        own: this node's vector, as its neighbors see it.
+        others: the neighbors' vectors, as this node sees them, by rank.
+        weights: the mixing weight of each neighbor, by rank.
+    """
 
     own: Tensor
     others: dict[int, Tensor]
     weights: dict[int, float]
 
     def mixing_delta(self) -> Tensor:
-        """Return sum_j w_ij (x_j - x_i): x_i plus this is row i of W x, for rows that sum to one."""
+        """Return sum_j w_ij (x_j - x_i): x_i plus this is row i of W x if the rows of W sum to one."""
         return self._sum(self.weights)
 
     def disagreement(self) -> Tensor:
@@ -34,30 +42,31 @@ class NeighborVectors:
 
 
 class NeighborExchange:
-    """Exchange vectors with the neighbours of each round of a `topology`.
+    """Exchange vectors with the neighbors of each round of a `topology`.
 
-    A lossy `compressor` sends what changed since the last round; all that know this node keep the same public copy
-    of its vector, whose error is made up for in later rounds (Koloskova et al. 2019, arXiv:1902.00340, algorithm 2).
+    With a lossy `compressor` a node sends its change since the last round. The node and its neighbors keep
+    the same public copy of its vector; later rounds correct its error (Koloskova et al. 2019,
+    arXiv:1902.00340, algorithm 2).
     """
 
     def __init__(self, comm: Communicator, topology: Topology, compressor: Compressor) -> None:
         self.comm, self.topology, self._compressor = comm, topology, compressor
         self.round = 0
-        self._copies: dict[int, Tensor] = {}  # of the neighbours' vectors and this node's own, by rank
+        self._copies: dict[int, Tensor] = {}  # public copies of the neighbors and of this node, by rank
 
     @property
     def degree(self) -> int:
-        """Number of neighbours in the coming round."""
+        """Number of neighbors in the next round."""
         return len(self.topology.at(self.round).neighbors(self.comm.rank))
 
     def set_initial(self, vector: Tensor) -> None:
-        """Let everyone know that all start from the same `vector`."""
+        """Start the public copies, if any, from `vector`, which must be the same on all nodes."""
         if not self._compressor.lossless:
             known = [self.comm.rank, *self.topology.at(0).neighbors(self.comm.rank)]
             self._copies = {node: vector.clone() for node in known}
 
     def exchange(self, vector: Tensor) -> NeighborVectors:
-        """Exchange `vector` with this round's neighbours; all nodes call it, and it ends the round."""
+        """Exchange `vector` with this round's neighbors and end the round; all nodes call it."""
         mixing = self.topology.at(self.round)
         weights, receivers = mixing.neighbors(self.comm.rank), mixing.receivers(self.comm.rank)
         if self._compressor.lossless:
@@ -68,7 +77,11 @@ class NeighborExchange:
         return NeighborVectors(own, others, weights)
 
     def exchange_in_turn(self, vector: Tensor) -> NeighborVectors:
-        """Do as `exchange`, but node after node: the lower neighbours' vectors are those that `publish` sent this round."""
+        """Exchange `vector` node after node; `publish` must follow and ends the round.
+
+        Lower-ranked neighbors send their mixed vectors by `publish`, higher-ranked ones send theirs before
+        mixing.
+        """
         weights, rank = self.topology.at(self.round).neighbors(self.comm.rank), self.comm.rank
         for lower in filter(rank.__gt__, weights):
             self.comm.send(vector, lower)
@@ -78,7 +91,7 @@ class NeighborExchange:
         return NeighborVectors(vector, others, weights)
 
     def publish(self, vector: Tensor) -> None:
-        """Give the higher neighbours what became of `vector`, and end the round."""
+        """Send the new `vector` to the higher-ranked neighbors and end the round."""
         for higher in filter(self.comm.rank.__lt__, self.topology.at(self.round).neighbors(self.comm.rank)):
             self.comm.send(vector, higher)
         self.round += 1
@@ -101,12 +114,12 @@ class NeighborExchange:
         return own, {source: self._copies[source].clone() for source in sources}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs."""
+        """Return the tensors that a resumed run needs."""
         copies = {f"public.{node}": copy for node, copy in self._copies.items()}
         return {"round": torch.tensor([self.round]), **copies, **self._compressor.state()}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensors that `state` returned."""
         self.round = int(tensors["round"])
         public = {name: copy for name, copy in tensors.items() if name.startswith("public.")}
         self._copies = {int(name.removeprefix("public.")): copy.clone() for name, copy in public.items()}

@@ -9,15 +9,16 @@ from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
 
 
 class NEXT(GradientTracking):
-    """Go part of the way to the minimum of a surrogate of the sum, and average with the neighbours.
+    """Move part of the way to the minimum of a surrogate of the objective, then average with the neighbors.
 
         y_i <- sum_j w_ij y_j + g_i - g_i^previous  (first: g_i; g_i at x_i, the round's start)
         x~_i = B optimizer steps from x_i on l_i(x) + tau/2 |x - x_i|^2 + <y_i - g_i, x - x_i>
         theta_i <- sum_j w_ij (x_j + a (x~_j - x_j));    a <- a (1 - mu a)
 
-    Di Lorenzo and Scutari, NEXT, 2016, arXiv:1602.00591, algorithm 1, for the mean instead of the sum of the losses.
-    With one SGD step and tau = 0 it is gradient tracking. Invariant: the mean of the y_i is the mean of the g_i,
-    relative to the largest g_i so far. Bytes per node and round: 8 P to each neighbour, one message.
+    Di Lorenzo and Scutari, NEXT, 2016, arXiv:1602.00591, algorithm 1, for the mean instead of the sum of the
+    losses. With one SGD step and tau = 0 it is gradient tracking. Invariant: the mean of the y_i is the mean
+    of the g_i, relative to the largest g_i so far. Bytes per node and round: 8 P to each neighbor, in one
+    message.
     """
 
     def __init__(

@@ -9,13 +9,13 @@ from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
 
 
 class ProxPDA(DecentralizedAlgorithm):
-    """Minimise the linearised augmented Lagrangian exactly, then raise the price of disagreement.
+    """Raise the price of disagreement (the duals), then minimize the linearized augmented Lagrangian exactly.
 
         p_i <- p_i + beta sum_j (theta_i - theta_j);    theta_i <- (1 / 2 d_i) sum_j (theta_i + theta_j) - (g_i + p_i) / (2 beta d_i)
 
-    Hong, Hajinezhad and Zhao, Prox-PDA, ICML 2017, with B'B the signless Laplacian, whose penalty matrix is 2 D.
-    The local optimizer is not used. Invariant: the duals p_i sum to zero. Bytes per node and step: 4 P to each
-    neighbour.
+    Hong, Hajinezhad and Zhao, Prox-PDA, ICML 2017, with B'B the signless Laplacian; the penalty matrix is
+    2 D. The local optimizer is not used. Invariant: the duals p_i sum to zero. Bytes per node and step: 4 P
+    to each neighbor.
     """
 
     owns_step = True

@@ -1,1 +1,1 @@
-"""Algorithms whose ranks send to peers without waiting for all of them."""
+"""Algorithms in which ranks send to peers without waiting for all of them."""

@@ -1,4 +1,4 @@
-"""AD-PSGD: pairs average while both go on learning."""
+"""AD-PSGD: pairs of nodes average their parameters while both continue training."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,24 +23,30 @@ TAG_AVERAGE_REQUEST, TAG_AVERAGE_REPLY = 3, 4  # message tags
 
 @dataclass(frozen=True)
 class PendingAverage:
-    """What an active node has sent, as the other reads it, and after how many local steps."""
+    """An averaging that an active node has requested.
+
+    Attributes:
+        theta: the parameters that it sent, as the passive node decodes them.
+        local_steps: its number of local steps at that time.
+    """
 
     theta: Tensor
     local_steps: int
 
 
 class ADPSGD(Algorithm):
-    """Average every active node with a random passive neighbour, while both go on learning.
+    """Average every active node with a random passive neighbor while both continue training.
 
-        both:       theta <- optimizer(theta, g)     g taken at parameters that averaging may have changed since
-        active i:   after a step, sends theta_i to a random neighbour j, unless it still awaits an answer
+        both:       theta <- optimizer(theta, g)     averaging may change theta between gradient and step
+        active i:   after a step, sends theta_i to a random neighbor j, unless it still awaits an answer
         passive j:  sends theta_j back,    theta_j <- theta_j + (theta_i - theta_j) / 2
-        active i:   theta_i <- theta_i + (theta_j - what it sent) / 2
+        active i:   theta_i <- theta_i + (theta_j - theta_i as sent) / 2
 
-    Lian, Zhang, Zhang and Liu, Asynchronous Decentralized Parallel SGD, 2018, arXiv:1710.06952, algorithm 1, on a
-    graph of two colours, of which the more frequent is active, so that nobody ever waits. Invariant: averaging keeps
-    the sum of each pair. Bytes per averaging: 4 P each way. `compression` rounds what is sent (2 P), and
-    both move by the difference of rounded vectors: the sum stays.
+    Lian, Zhang, Zhang and Liu, Asynchronous Decentralized Parallel SGD, 2018, arXiv:1710.06952, algorithm 1,
+    on a bipartite graph. The larger side is active and the other passive, so that no node ever waits.
+    Invariant: averaging keeps the sum of each pair. Bytes per averaging: 4 P each way. `compression` rounds
+    the vectors that are sent (2 P); both nodes move by half the difference of the rounded vectors, so that
+    their sum is kept.
     """
 
     replicas_differ = True
@@ -54,7 +60,7 @@ class ADPSGD(Algorithm):
         self.seed, self._neighbours = seed, list(topology.at(0).neighbors(comm.rank))
         self._inbox = Inbox(comm, self._take)
         self._asked: PendingAverage | None = None
-        self._moved = torch.empty(0)  # by averaging, since the last telemetry
+        self._moved = torch.empty(0)  # change by averaging since the last telemetry
         self._staleness: Counter[int] = Counter()
         self.local_steps = 0
 
@@ -84,7 +90,7 @@ class ADPSGD(Algorithm):
         self._asked = PendingAverage(sent, self.local_steps)
 
     def _send_parameters(self, replica: ReplicaView, to: int, tag: int) -> Tensor:
-        """Send the parameters; return what `to` reads."""
+        """Send the parameters; return them as rank `to` decodes them."""
         payload = self._compressor.encode(replica.theta, self.local_steps, self.comm.rank)
         self.comm.send(payload, to, tag)
         sent = torch.empty_like(replica.theta)
@@ -118,7 +124,7 @@ class ADPSGD(Algorithm):
         pass
 
     def telemetry(self, replica: ReplicaView) -> dict[str, float]:
-        """Sum up what was moved; a new sum is begun, so that rounding does not add up over epochs."""
+        """Return the relative error of the mean; start a new sum, so that rounding does not add up."""
         error = relative_error(self.comm, self._moved, replica.theta)
         self._moved.zero_()
         return {"invariant": error}
@@ -140,7 +146,10 @@ class ADPSGD(Algorithm):
 
 
 def active_nodes(topology: Topology) -> set[int]:
-    """Return the more frequent of the two colours of a bipartite graph, that of node 0 if both are."""
+    """Return the larger side of a bipartite graph, or the side of node 0 if both are equally large.
+
+    Raises UserError if the graph is directed, changes over time or is not bipartite.
+    """
     if not topology.static or topology.directed or not topology.bipartite:
         raise UserError(
             "adpsgd needs a bipartite topology with links that carry both ways and stay the same: "

@@ -13,17 +13,18 @@ TAG_GOSSIP_PUSH = 3  # message tag
 
 
 class GoSGD(PushSum):
-    """Now and then push the parameters, with half of their weight, to a random other rank, which merges them.
+    """With probability p push the parameters and half of their weight to a random rank, which merges them.
 
         step:   theta_r <- optimizer(theta_r, g_r)
         merge:  theta_r <- (a_r theta_r + a_s theta_s) / (a_r + a_s),    a_r <- a_r + a_s,    for all that arrived
         push:   with probability p:    a_r <- a_r / 2,    send (theta_r, a_r) to a random other rank
 
-    Blot, Picard, Cord and Thome, Gossip training for deep learning, 2016, arXiv:1611.09726, algorithms 1 and 2, with
-    weights that begin at 1, so that halving is exact. `synchronous`: all draws are known to all ranks, so each waits
-    for exactly the pushes of its own step, after its own push, and merges them in rank order: the same bits
-    everywhere. Invariants: sum_r a_r = n, and merging keeps sum_r a_r theta_r. Bytes per push: 4 (P + 1), 4 (P + 1) p
-    per rank and step on average. `compression` rounds what is pushed (2 P + 4); what that takes, theta_r keeps.
+    Blot, Picard, Cord and Thome, Gossip training for deep learning, 2016, arXiv:1611.09726, algorithms 1 and
+    2, with weights that start at 1, so that halving is exact. With `synchronous`, every rank knows all draws:
+    after its own push it waits for exactly the pushes of the same step and merges them in rank order, which
+    is bit-reproducible. Invariants: sum_r a_r = n, and merging keeps sum_r a_r theta_r. Bytes per push:
+    4 (P + 1), 4 (P + 1) p per rank and step on average. `compression` rounds the pushed parameters (2 P + 4);
+    theta_r keeps the rounding error.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class GoSGD(PushSum):
         self.local_steps += 1
 
     def target(self, rank: int) -> int | None:
-        """Return whom `rank` pushes to after this step, if anyone; every rank draws the same."""
+        """Return the rank that `rank` pushes to after this step, if any; all ranks draw the same."""
         draw = derive_seed(self.seed, "gosgd push", rank, self.local_steps)
         if self.comm.size == 1 or draw >= self.probability * 2**63:
             return None

@@ -7,11 +7,11 @@ import torch
 from nnlo_lib.algorithms.base import ReplicaView
 from nnlo_lib.comm.communicator import Communicator, Message
 
-TAG_STOP, TAG_QUIESCENT = 1, 2  # message tags; those of algorithms begin at 3
+TAG_STOP, TAG_QUIESCENT = 1, 2  # message tags; the tags of algorithms start at 3
 
 
 class Inbox:
-    """Hand messages to `take`, which receives them, as they arrive; only `quiesce` blocks."""
+    """Passes messages on arrival to `take`, which receives them; only `quiesce` blocks."""
 
     def __init__(self, comm: Communicator, take: Callable[[ReplicaView, Message], None]) -> None:
         self.comm, self._take = comm, take
@@ -19,19 +19,25 @@ class Inbox:
         self._done: set[int] = set()
 
     def drain(self, replica: ReplicaView) -> None:
-        """Take what has arrived."""
+        """Process all messages that have arrived."""
         while (message := self.comm.iprobe()) is not None:
             self._handle(replica, message)
 
     def should_stop(self, wish: bool) -> bool:
-        """Tell everyone if this rank is the first to wish to stop; say whether any rank known to it does."""
+        """Return True if this rank requests a stop (`wish`) or has received a request of another rank.
+
+        The request is sent to all ranks, unless this rank already knows of one.
+        """
         if wish and not self._stop:
             self._send_control_to_all(TAG_STOP)
             self._stop = True
         return self._stop
 
     def quiesce(self, replica: ReplicaView, awaits: Callable[[], bool] = lambda: False) -> None:
-        """Take messages until every rank has settled and nothing is awaited: then none is in flight."""
+        """Process messages until all ranks have called this and this rank `awaits` no more replies.
+
+        Afterwards no message is in flight.
+        """
         self._send_control_to_all(TAG_QUIESCENT)
         while len(self._done) < self.comm.size - 1 or awaits():
             self._handle(replica, self.comm.probe())

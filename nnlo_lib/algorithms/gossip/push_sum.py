@@ -1,4 +1,4 @@
-"""What gossip algorithms share in which every replica has a weight, its part of the mean."""
+"""Base class of the gossip algorithms in which every replica has a weight in the mean."""
 
 import math
 
@@ -13,11 +13,11 @@ from nnlo_lib.comm.compression.identity import Identity
 
 
 class PushSum(Algorithm):
-    """Hold a replica's weight w_i; the ranks' mean model is sum_i w_i theta_i / sum_i w_i.
+    """Base class: holds a replica's weight w_i; the mean model of the ranks is sum_i w_i theta_i / sum_i w_i.
 
-    Kempe, Dobra and Gehrke, Gossip-Based Computation of Aggregate Information, 2003. Invariant: sum_i w_i = n. On
-    the wire a weight is of theta's type and parameters are what a `compressor` without memory makes of them; what
-    rounding takes from either stays with the sender.
+    Kempe, Dobra and Gehrke, Gossip-Based Computation of Aggregate Information, 2003. Invariant:
+    sum_i w_i = n. In a packet the weight has the dtype of theta, and a `compressor` without memory encodes
+    the parameters; the sender keeps the rounding errors of both.
     """
 
     replicas_differ = True
@@ -29,17 +29,17 @@ class PushSum(Algorithm):
         self.local_steps = 0
 
     def packed(self, vector: Tensor, weight: float) -> Tensor:
-        """Return the weight and the vector, as they travel."""
+        """Return the packet, uint8, of a weight and a vector."""
         payload = self._compressor.encode(vector, self.local_steps, self.comm.rank)
         return concat_bytes(vector.new_tensor([weight]), payload)
 
     def payload_buffer(self, like: Tensor) -> Tensor:
-        """Return memory for a packet with a vector as long as `like`."""
+        """Return memory for a packet with a vector of the length of `like`."""
         size = like.element_size() + self._compressor.size(like)
         return torch.empty(size, dtype=torch.uint8, device=like.device)
 
     def unpacked(self, packet: Tensor, like: Tensor) -> tuple[Tensor, float]:
-        """Return the vector, as long as `like`, and the weight of a packet."""
+        """Return the vector, which has the length of `like`, and the weight of a packet."""
         vector, head = torch.empty_like(like), like.element_size()
         self._compressor.decode(packet[head:], vector)
         return vector, float(packet[:head].view(like.dtype))

@@ -11,15 +11,16 @@ from nnlo_lib.topology.topology import Topology
 
 
 class SGP(PushSum):
-    """Push biased parameters and their weight along a directed graph; learn at their quotient, free of bias.
+    """Push biased parameters and weights along a directed graph; compute gradients at the unbiased quotient.
 
         x_i <- optimizer(x_i, g_i(z_i))
         x_i <- sum_j p_ij x_j,    w_i <- sum_j p_ij w_j,    z_i = x_i / w_i      columns of p sum to one
 
-    Assran, Loizou, Ballas and Rabbat, Stochastic Gradient Push for Distributed Deep Learning, 2019, arXiv:1811.10792,
-    algorithm 1; p may change from step to step. Replicas hold z, and x = w z only from gradient to mixing. Invariants:
-    sum_i w_i = n, and mixing keeps sum_i x_i. Bytes per rank and step: 4 (P + 1), x and w, to each receiver, which
-    weights them. `compression` rounds what is sent of x (2 P + 4); x_i keeps what that takes.
+    Assran, Loizou, Ballas and Rabbat, Stochastic Gradient Push for Distributed Deep Learning, 2019,
+    arXiv:1811.10792, algorithm 1; p may change from step to step. Replicas hold z; only between gradient and
+    mixing they hold x = w z. Invariants: sum_i w_i = n, and mixing keeps sum_i x_i. Bytes per rank and step:
+    4 (P + 1), x and w, to each receiver, which multiplies them by p_ij. `compression` rounds the x that is
+    sent (2 P + 4); x_i keeps the rounding error.
     """
 
     def __init__(self, comm: Communicator, topology: Topology, compressor: Compressor | None = None) -> None:

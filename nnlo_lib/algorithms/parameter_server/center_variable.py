@@ -1,4 +1,4 @@
-"""What algorithms share in which workers keep parameters of their own around a server's centre."""
+"""Base class of the algorithms in which workers keep their own parameters around a center on the server."""
 
 import torch
 from torch import Tensor
@@ -11,11 +11,14 @@ from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
 
 
 class CenterVariableServer(ParameterServer):
-    """Let rank 0 hold a centre c that moves only by what workers give, c <- c + sum of d_i.
+    """Base class: rank 0 holds a center c that changes only by the workers' pushes, c <- c + sum of d_i.
 
-    The centre is what is measured and published, with the mean of the workers' batch-norm statistics; workers then
-    take their own back. Invariant: what c moved since the last epoch is the sum of all that workers gave, less what
-    compression has yet to send. pull: how far c moves for a push of one.
+    The center is evaluated and published, with the mean of the workers' batch-norm statistics; after an
+    evaluation workers restore their own model. Invariant: the change of c since the last telemetry is the sum
+    of the d_i of all workers, except for the part that compression has still to send.
+
+    Attributes:
+        push_scale: change of c per unit of a pushed vector.
     """
 
     push_scale = 1.0
@@ -32,7 +35,7 @@ class CenterVariableServer(ParameterServer):
     ) -> None:
         super().__init__(comm, synchronous, sync_every, masters, feedback)
         self._own: tuple[Tensor, Tensor] | None = None
-        # root: where the centre was; others: what they gave since, and owed then
+        # Root: c at the last telemetry. Others: the sum of their d_i since then, plus `_owed` at that time.
         self._ledger = torch.empty(0)
 
     def start(self, replica: ReplicaView) -> None:
@@ -43,7 +46,7 @@ class CenterVariableServer(ParameterServer):
         self._ledger = replica.theta.clone() if self.comm.rank == ROOT_RANK else self._owed(replica)
 
     def _owed(self, replica: ReplicaView) -> Tensor:
-        """Return by how much c will move when this rank's errors are sent."""
+        """Return the change of c that is outstanding until this rank's compression residual is sent."""
         errors = self.client.feedback.residual
         return errors * self.push_scale if errors.numel() else torch.zeros_like(replica.theta)
 
@@ -61,9 +64,9 @@ class CenterVariableServer(ParameterServer):
         super().before_evaluation(replica)
 
     def telemetry(self, replica: ReplicaView) -> dict[str, float]:
-        """Compare the books; new ones are opened, so that rounding does not add up over epochs.
+        """Return the relative error of the invariant, and `distance`: the mean over workers of |x_i - c|.
 
-        distance: the mean over workers of |x_i - c|.
+        A new ledger is started, so that rounding does not add up over epochs.
         """
         moved = self._ledger - (replica.theta if self.comm.rank == ROOT_RANK else self._owed(replica))
         error = relative_error(self.comm, moved, replica.theta)

@@ -1,4 +1,4 @@
-"""The way from a worker or a relay to its server: requests, each answered."""
+"""The client of a parameter server: the requests of a worker or a relay, and their answers."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,15 +11,18 @@ from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
 
 PUSH, FETCH, DISCONNECT = 1, 2, 3
 STOP_FLAG, COUNT_UNIT = 4, 8
-MAX_COUNT_IN_TAG = 32_767 // COUNT_UNIT - 1  # MPI promises tags up to 32767
+MAX_COUNT_IN_TAG = 32_767 // COUNT_UNIT - 1  # MPI guarantees tags up to 32767
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a message's tag says.
+    """The content of a message's tag.
 
-    kind: what is asked, or answered. stop: upwards somebody's wish, downwards the order. number: upwards how many
-    pushes are added up in the vector, downwards how many updates the server's parameters had since the last answer.
+    Attributes:
+        kind: PUSH, FETCH or DISCONNECT; an answer has the kind of its request.
+        stop: in a request: a stop is requested. In an answer: a stop is ordered.
+        number: in a request: number of pushes summed in the vector. In an answer: number of updates of the
+            server's parameters since its last answer to this client. The tag holds at most MAX_COUNT_IN_TAG.
     """
 
     kind: int
@@ -33,16 +36,19 @@ class Header:
 
     @classmethod
     def from_tag(cls, tag: int) -> Self:
-        """Return what `tag` says."""
+        """Return the header that `tag` encodes."""
         return cls(tag % STOP_FLAG, tag % COUNT_UNIT >= STOP_FLAG, tag // COUNT_UNIT)
 
 
 class Client:
-    """Ask one's server, one request at a time.
+    """Sends requests to this rank's server, one at a time.
 
-    stop_requested: whether to ask for an early stop with the next request; stop_ordered: whether the last answer ordered one.
-    staleness: of this rank's pushes, updates that others made between the answer before and the push. feedback: how
-    pushes are written, and what they left out so far; answers come as they are.
+    Attributes:
+        stop_requested: whether the next request asks for an early stop.
+        stop_ordered: whether the last answer ordered an early stop.
+        staleness: number of this rank's pushes, by the number of updates from other ranks since the answer
+            before the push.
+        feedback: encodes pushes and keeps their compression residual; answers are not compressed.
     """
 
     def __init__(self, comm: Communicator, server: int, feedback: ErrorFeedback) -> None:
@@ -54,14 +60,22 @@ class Client:
     def request(
         self, kind: int, vector: Tensor, room: Tensor, purpose: str = "gradient", number: int = 1
     ) -> None:
-        """Send a request; `wait` overwrites `room` by the answer."""
+        """Send a request, after waiting for the answer to the previous one.
+
+        Args:
+            kind: PUSH or FETCH.
+            vector: vector to send; a push is compressed.
+            room: overwritten by the answer in `wait`.
+            purpose: category of the bytes in the traffic counters.
+            number: number of pushes summed in `vector`.
+        """
         self.wait()
         payload = self.feedback.encode(vector) if kind == PUSH else vector
         self._send(Header(kind, self.stop_requested, number), payload, purpose)
         self._pending = kind, room
 
     def wait(self) -> int:
-        """Wait for the answer, if one is due; return how many updates it has more than the one before."""
+        """Wait for the pending answer, if any; return the number of updates since the previous answer."""
         if self._pending is None:
             return 0
         (kind, room), self._pending = self._pending, None
@@ -74,7 +88,7 @@ class Client:
         return answer.number
 
     def disconnect(self, nothing: Tensor) -> None:
-        """Tell the server that no more requests come."""
+        """Notify the server that no more requests follow; `nothing` is an empty vector."""
         self.wait()
         self._send(Header(DISCONNECT, self.stop_requested), nothing, "control")
 

@@ -12,17 +12,18 @@ from nnlo_lib.config.parameter_server import DownpourConfig
 
 
 class Downpour(ParameterServer):
-    """Let a server apply each worker's accrued gradient as it comes, and answer with its parameters.
+    """A server applies each worker's accrued gradient on arrival and answers with its parameters.
 
-        worker i:  a_i = sum of its gradients since the last exchange, taken at locally stepped parameters
+        worker i:  a_i = sum of its gradients since the last exchange, computed at locally stepped parameters
         server:    theta <- optimizer(theta, a_i);   worker i: theta_i <- theta
 
     Dean et al., Large Scale Distributed Deep Networks, 2012, algorithm 1 with n_push = n_fetch = sync_every.
-    `synchronous`: each gradient is weighted by its worker's share of the step's samples, and the server waits for all
-    workers that still have data and applies the sum of their a_i. Invariant: every push is applied exactly once; the
-    root's update count is that of pushes (asynchronous, without relays) or rounds (synchronous). Bytes per worker and
-    exchange: 4 P each way; per relay and exchange of its own as much again. `compression` is of what workers and relays
-    push: one compressed vector up, 4 P down.
+    With `synchronous`, each gradient is weighted by its worker's share of the step's samples; the server
+    waits for all workers that still have data and applies the sum of their a_i. Invariant: every push is
+    applied exactly once; the root's number of updates equals the number of pushes (asynchronous, without
+    relays) or of rounds (synchronous). Bytes per worker and exchange: 4 P each way; a relay adds as much for
+    each exchange with its server. `compression` applies to the pushes of workers and relays: one compressed
+    vector up, 4 P down.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Downpour(ParameterServer):
         super().quiesce(replica)
 
     def _push(self, replica: ReplicaView) -> None:
-        """Send the accrued gradient; the server's parameters will be the answer."""
+        """Send the accrued gradient; the answer overwrites theta by the server's parameters."""
         assert self._accrued is not None
         self.client.request(PUSH, self._accrued, replica.theta)
         self._accrued, self._batches = None, 0

@@ -1,4 +1,4 @@
-"""Elastic averaging SGD: workers explore, tied by springs to a centre that a server holds."""
+"""Elastic averaging SGD: an elastic force ties the workers' parameters to a center that a server holds."""
 
 import torch
 from torch import Tensor
@@ -11,16 +11,17 @@ from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
 
 
 class EASGD(CenterVariableServer):
-    """Every tau = `sync_every` steps let an elastic force pull a worker and the centre together.
+    """Every tau = `sync_every` steps an elastic force pulls a worker's parameters and the center together.
 
-        x_i <- x_i - alpha (x_i - c),    c <- c + alpha (x_i - c)    of the values before, if tau divides t;
-        x_i <- optimizer(x_i, g_i)    at every step, the gradient taken before the spring moved x_i
+        x_i <- x_i - alpha (x_i - c),    c <- c + alpha (x_i - c)    with the values before, if tau divides t;
+        x_i <- optimizer(x_i, g_i)    at every step, the gradient computed before the force moved x_i
 
-    Zhang, Choromanska and LeCun, Deep Learning with Elastic Averaging SGD, 2015, arXiv:1412.6651, algorithm 1;
-    with momentum in the optimizer algorithm 2. alpha = beta / p for p workers, beta the `elastic_force`. `synchronous`:
-    equations (5) and (6), c <- c + alpha sum_i (x_i - c) over all workers that still have data. Invariant: what the
-    springs moved workers and centre sums to zero. Bytes per worker and exchange: 4 P each way. `compression` rounds the
-    x_i that are pushed (2 P up) and makes up for it with the next: the sum is zero with what is still to be sent.
+    Zhang, Choromanska and LeCun, Deep Learning with Elastic Averaging SGD, 2015, arXiv:1412.6651,
+    algorithm 1; algorithm 2 if the optimizer has momentum. alpha = beta / p for p workers, with beta the
+    `elastic_force`. `synchronous`: equations (5) and (6), c <- c + alpha sum_i (x_i - c) over all workers
+    that still have data. Invariant: the elastic moves of workers and center sum to zero. Bytes per worker and
+    exchange: 4 P each way. `compression` rounds the pushed x_i (2 P up) and adds the rounding error to the
+    next push: the sum is zero if the unsent residual is included.
     """
 
     push_purpose = "parameters"
@@ -56,7 +57,7 @@ class EASGD(CenterVariableServer):
         self._ledger.add_(spring)
 
     def update(self, replica: ReplicaView, number: int) -> Tensor:
-        """c <- c + alpha (sum_i x_i - k c), k = `number`; answer with c before."""
+        """Update the center, c <- c + alpha (sum_i x_i - k c), k = `number`; return c before the update."""
         centre = replica.theta.clone()
         replica.theta.add_(replica.grad.sub_(centre, alpha=number), alpha=self.alpha)
         return centre

@@ -1,4 +1,4 @@
-"""Gradient energy matching: workers scale their updates so that all together move like one with momentum."""
+"""Gradient energy matching: workers scale their updates so that the center moves like SGD with momentum."""
 
 import torch
 from torch import Tensor
@@ -13,19 +13,21 @@ EPSILON = 1e-12
 
 
 class GEM(CenterVariableServer):
-    """Scale each value of an update so that the centre's energy stays that of SGD with momentum, the proxy.
+    """Scale each value of an update so that the center's energy matches a proxy, SGD with momentum.
 
-        u_i = what the local optimizer changed since the last exchange (-eta g_i for SGD),    m_i <- mu m_i + u_i
+        u_i = change by the local optimizer since the last exchange (-eta g_i for SGD),    m_i <- mu m_i + u_i
         fetch c;    pi = (kappa |m_i| - |c - c'|) / (|u_i| + epsilon), within 0 .. `largest_scale`;    c' <- c
         push pi u_i;    theta_i <- c + pi u_i;    server: c <- c + pi u_i
 
-    c' is the centre as this worker fetched it last, at first the start; all products value by value. Hermans and
-    Louppe, Gradient Energy Matching for Distributed Asynchronous Gradient Descent, 2018, arXiv:1805.08469; checked
-    against the authors' code (github.com/montefiore-institute/gradient-energy-matching), not against the paper's
-    equations: there too pi ends at 5 and epsilon is 1e-12, but as |u_i + epsilon|. There the server serves a fetch and
-    its push at once; here others may push between them, which `staleness` counts. The local optimizer should have no
-    momentum of its own. Invariant: the centre's move is the sum of pushed updates. Bytes per worker and exchange: 4 P
-    each way. `compression` is of pi u_i: a compressed vector up, 4 P down; the centre lags by what is still to be sent.
+    c' is the center that this worker fetched last, at first the initial parameters; all products are value by
+    value. Hermans and Louppe, Gradient Energy Matching for Distributed Asynchronous Gradient Descent, 2018,
+    arXiv:1805.08469; checked against the authors' code
+    (github.com/montefiore-institute/gradient-energy-matching), not against the paper's equations. That code
+    also bounds pi by 5 and has epsilon = 1e-12, but as |u_i + epsilon|. Its server handles a fetch and the
+    following push at once; here other workers may push in between, which `staleness` counts. The local
+    optimizer should have no momentum of its own. Invariant: the change of the center is the sum of the pushed
+    updates. Bytes per worker and exchange: 4 P each way. `compression` applies to pi u_i: one compressed
+    vector up, 4 P down; the center lags by the residual that is still to be sent.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class GEM(CenterVariableServer):
         self._batches = 0
         self._proxy = self._stale = self._exchange_origin = torch.empty(
             0
-        )  # m, c' and where theta was after the exchange
+        )  # m, c', and theta after the last exchange
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)

@@ -1,4 +1,4 @@
-"""Who serves whom, and where a server or a relay collects what its clients ask."""
+"""The assignment of clients to servers, and the queue of a server's or a relay's client requests."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,9 @@ ROOT_RANK = 0
 
 
 def server_of(rank: int, size: int, masters: int) -> int:
-    """Return whom `rank` asks: relays 1 .. masters - 1 the root, workers their relay, or the root if there is none.
+    """Return the server of `rank`: the root for relays (ranks 1 .. masters - 1), a relay for workers.
+
+    Without relays (masters = 1) the root serves the workers.
 
     >>> [server_of(rank, size=8, masters=3) for rank in range(1, 8)]
     [0, 0, 1, 1, 1, 2, 2]
@@ -22,9 +24,19 @@ def server_of(rank: int, size: int, masters: int) -> int:
 
 
 class RequestQueue:
-    """Collect the requests of clients, and add up what they push.
+    """Collects the requests of clients and sums their pushed vectors.
 
-    combines: whether several requests may wait here together; otherwise each vector goes straight into `total`.
+    Args:
+        comm: communicator of the clients and this rank.
+        clients: their ranks.
+        total: overwritten by the sum of pushed vectors.
+        combines: whether several requests may wait together; otherwise vectors are received in `total`.
+        compressor: decodes pushed vectors.
+
+    Attributes:
+        active: clients that have not disconnected.
+        stop_requested: whether any client has requested a stop.
+        waiting: headers of the unanswered requests, by client.
     """
 
     def __init__(
@@ -37,7 +49,7 @@ class RequestQueue:
         self._pushed: dict[int, Tensor] = {}
 
     def receive(self) -> None:
-        """Wait for a request, and take all that have arrived if they may be combined."""
+        """Wait for a request; if requests may be combined, receive all that have arrived."""
         self._take(self._comm.probe())
         while self._combines and (message := self._comm.iprobe()):
             self._take(message)
@@ -62,7 +74,10 @@ class RequestQueue:
         return vector
 
     def pop_sum(self, kind: int) -> tuple[list[int], int]:
-        """Add up in `total`, in rank order, what was pushed; return who waits for answers, and how many pushes it is."""
+        """Remove the waiting requests of a kind; sum pushed vectors in `total`, in rank order.
+
+        Returns: the clients that await an answer, and the number of pushes in the sum.
+        """
         clients = sorted(client for client, header in self.waiting.items() if header.kind == kind)
         number = sum(self.waiting.pop(client).number for client in clients)
         if kind == PUSH and self._combines and clients:

@@ -1,4 +1,4 @@
-"""What algorithms share in which workers agree through a server."""
+"""Base class of the algorithms in which workers synchronize through a server."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -18,12 +18,16 @@ from nnlo_lib.comm.compression.identity import Identity
 
 
 class ParameterServer(Algorithm):
-    """Let rank 0, the root, hold parameters that workers push to and fetch.
+    """Base class: rank 0, the root, holds parameters; workers push vectors to it and fetch the parameters.
 
-    With several masters, ranks 1 .. masters - 1 are relays: each adds up what its workers push, asks its own server
-    in their place and hands them the answer. Workers and relays may compress what they push; each makes up in later
-    pushes for what its own left out. `synchronous`: servers wait for all who still have data. Invariant:
-    every push is applied exactly once. updates: of the root's parameters; pushes: that came into them.
+    With several masters, ranks 1 .. masters - 1 are relays: each sums the pushes of its workers, sends the
+    sum to the root and forwards the answer. Workers and relays may compress their pushes; each adds its
+    compression error to its later pushes. With `synchronous`, servers wait for all clients that still have
+    data. Invariant: every push is applied exactly once.
+
+    Attributes:
+        updates: number of updates of the root's parameters; on a relay, up to the last answer.
+        pushes: number of pushes in these updates, on the root.
     """
 
     push_purpose = "gradient"
@@ -45,7 +49,7 @@ class ParameterServer(Algorithm):
         feedback = feedback or ErrorFeedback(Identity(), comm.rank)
         self.client = Client(comm, servers.get(comm.rank, ROOT_RANK), feedback)
         clients = [rank for rank, server in servers.items() if server == comm.rank]
-        self._answered = dict.fromkeys(clients, 0)  # up to which update each client was told
+        self._answered = dict.fromkeys(clients, 0)  # `updates` at the last answer, by client
 
     @classmethod
     def from_config(cls, config: Any, context: AlgorithmContext) -> Algorithm:
@@ -54,10 +58,10 @@ class ParameterServer(Algorithm):
 
     @abstractmethod
     def update(self, replica: ReplicaView, number: int) -> Tensor:
-        """Let the sum of `number` pushes, in `replica.grad`, change the root's parameters; return the answer."""
+        """Update the root's parameters by `replica.grad`, the sum of `number` pushes; return the answer."""
 
     def answer_to_push(self, replica: ReplicaView) -> Tensor:
-        """Return where a relay puts the answer to a push."""
+        """Return the vector that a relay overwrites by the answer to a push."""
         return replica.theta
 
     def quiesce(self, replica: ReplicaView) -> None:
@@ -71,7 +75,7 @@ class ParameterServer(Algorithm):
         self._answered = dict.fromkeys(self._answered, self.updates)
 
     def should_stop(self, wish: bool) -> bool:
-        """Tell the server `wish` with the next request; say whether its last answer was to stop."""
+        """Return True if the server's last answer ordered a stop; send `wish` with the next request."""
         self.client.stop_requested = wish
         return self.client.stop_ordered
 
@@ -105,7 +109,7 @@ class ParameterServer(Algorithm):
         return answer
 
     def _relay(self, replica: ReplicaView, kind: int, number: int) -> Tensor:
-        """Ask one's own server in the place of the clients."""
+        """Send the combined request to this relay's server; return the answer."""
         vector, room = replica.theta[:0], replica.theta
         if kind == PUSH:
             vector, room = replica.grad, self.answer_to_push(replica)
@@ -135,7 +139,7 @@ class ParameterServer(Algorithm):
         self.client.feedback.load_state(tensors)
         self.updates, self.pushes = tensors["server.updates"].tolist()
         answered = tensors["server.answered"].tolist()
-        if len(answered) != len(self._answered):  # other clients, who have just been told all
+        if len(answered) != len(self._answered):  # other clients: they have just got all updates
             answered = [self.updates] * len(self._answered)
         self._answered = dict(zip(self._answered, answered, strict=True))
         self.client.staleness = Counter()

@@ -1,4 +1,4 @@
-"""Small integers side by side: eight codes of b bits are b bytes."""
+"""Packing of small integers: eight codes of b bits take b bytes."""
 
 import torch
 from torch import Tensor

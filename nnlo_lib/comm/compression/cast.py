@@ -1,4 +1,4 @@
-"""Fewer bits of precision."""
+"""Casts to shorter floating-point types."""
 
 from typing import Self
 
@@ -11,7 +11,7 @@ from nnlo_lib.config.compression import BF16Config, FP16Config
 
 
 class Cast(Compressor):
-    """C(v) = v rounded to a shorter floating-point type; beyond its range, its largest number.
+    """C(v) = v rounded to a shorter floating-point type; values beyond its range become its largest number.
 
     Bytes: 2 P for float16 and bfloat16.
     """

@@ -10,9 +10,10 @@ from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
 def compressed_allreduce(
     comm: Communicator, feedback: ErrorFeedback, vector: Tensor, purpose: str = "gradient"
 ) -> None:
-    """Overwrite `vector` (P,) by the sum over ranks of what each rank's payload of it decodes to.
+    """Overwrite `vector` (P,) with the sum over ranks of the decoded payloads of `vector`.
 
-    Every rank adds in rank order, in the dtype of `vector`: the same bits everywhere. Bytes: n - 1 payloads.
+    Every rank adds in rank order, in the dtype of `vector`: the same bits on all ranks. Bytes: n - 1
+    payloads.
     """
     payloads = _everyones(comm, feedback.encode(vector), purpose)
     total, part = torch.empty_like(vector), torch.empty_like(vector)

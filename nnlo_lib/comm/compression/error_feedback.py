@@ -1,4 +1,4 @@
-"""What compression lost, sent later."""
+"""Error feedback: the part of a vector that compression lost is sent later."""
 
 import torch
 from torch import Tensor
@@ -7,13 +7,13 @@ from nnlo_lib.comm.compression.base import Compressor
 
 
 class ErrorFeedback:
-    """Error feedback: add to each vector what the payloads before it left out.
+    """Error feedback: add to each vector the error that earlier payloads left.
 
         e <- e + v;    payload = encode(e);    e <- e - decode(payload)
 
     Seide et al., 1-bit stochastic gradient descent, 2014; Karimireddy et al. 2019, algorithm 2, e in the
-    unit of v. Invariant: what was sent plus `residual`, (P,), is the sum of all v. One instance serves
-    one vector of one rank; a lossless compressor leaves no residual.
+    unit of v. Invariant: the decoded payloads plus `residual`, (P,), add up to the sum of all v. One instance
+    serves one vector of one rank; a lossless compressor leaves no residual.
     """
 
     def __init__(self, compressor: Compressor, rank: int) -> None:
@@ -22,7 +22,7 @@ class ErrorFeedback:
         self._step = 0
 
     def encode(self, vector: Tensor) -> Tensor:
-        """Return the payload of `vector` (P,), which stays as it is, and of the residual."""
+        """Return the payload of `vector` (P,) plus the residual; `vector` is not changed."""
         if self.compressor.lossless:
             return self.compressor.encode(vector, 0, self._rank)
         self.residual = self.residual.add_(vector) if self.residual.numel() else vector.clone()
@@ -41,7 +41,7 @@ class ErrorFeedback:
         return own | self.compressor.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensors that `state` returned."""
         if self.compressor.lossless:
             return
         self.residual, self._step = tensors["feedback.residual"].clone(), int(tensors["feedback.step"])

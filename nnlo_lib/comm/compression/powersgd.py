@@ -1,4 +1,4 @@
-"""Low rank."""
+"""PowerSGD: low-rank approximation."""
 
 from math import ceil, isqrt
 from typing import Any, Self
@@ -16,9 +16,9 @@ class PowerSGD(Compressor):
         P <- orthonormal basis of M Q;    Q <- M^T P;    C(M) = P Q^T = P P^T M
 
     Vogels, Karimireddy and Jaggi, PowerSGD, 2019, algorithm 1, on one worker. Q warm-starts the next step; if
-    M Q = 0 it is drawn again, so that delta > 0. Not as in the paper: algorithms never see a layer, so M is v
-    cut into m = ceil(sqrt(P)) rows, the last padded by zeros; and ranks send their own factors instead of
-    all-reducing them, so that a sum over ranks may have a higher rank. Bytes: rank (m + n) values.
+    M Q = 0, Q is drawn again, so that delta > 0. Two differences from the paper: algorithms see no layers, so
+    M is v cut into m = ceil(sqrt(P)) rows, the last row padded with zeros; and ranks send their own factors
+    instead of all-reducing them, so that a sum over ranks may have a higher rank. Bytes: rank (m + n) values.
     """
 
     def __init__(self, rank: int, seed: int) -> None:
@@ -58,7 +58,7 @@ class PowerSGD(Compressor):
         return rows, columns, min(self._rank, columns)
 
     def _image(self, matrix: Tensor, step: int, rank: int) -> Tensor:
-        """Return M Q, (m, rank): by the Q of the step before, or by a random one where that gives nothing."""
+        """Return M Q, (m, rank), for the previous step's Q; for a random Q if that is missing or M Q = 0."""
         if self._q.numel() and (image := matrix @ self._q).any():
             return image
         shape = matrix.shape[1], min(self._rank, matrix.shape[1])

@@ -1,4 +1,4 @@
-"""Few levels, chosen at random."""
+"""QSGD: random rounding to a few levels."""
 
 from math import sqrt
 from typing import Any, Self
@@ -15,10 +15,10 @@ class QSGD(Compressor):
 
         C(v)_i = |v| sign(v_i) l_i / (s tau),    E l_i = |v_i| s / |v|,    tau = 1 + min(d / s^2, sqrt(d) / s)
 
-    Alistarh et al., QSGD, 2017, section 3.1 and lemma 3.1: tau C is unbiased. Divided by tau it contracts
-    with delta = 1 / tau (Koloskova, Stich and Jaggi, CHOCO-SGD, 2019): else, at few bits, its variance
-    exceeds |v|^2, and a fed-back error would grow.
-    Bytes: one value a bucket, then `bits` bytes for every eight values.
+    Alistarh et al., QSGD, 2017, section 3.1 and lemma 3.1: tau C is unbiased. The division by tau makes C
+    contract with delta = 1 / tau (Koloskova, Stich and Jaggi, CHOCO-SGD, 2019). Without it, at few bits, the
+    variance would exceed |v|^2, and a fed-back error would grow.
+    Bytes: one value per bucket, then `bits` bytes for every eight values.
     """
 
     def __init__(self, bits: int, bucket: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""One bit a value."""
+"""signSGD: one bit per value."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""A few values, the others zero."""
+"""Sparsification: a few values are kept, the other values are set to zero."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -13,7 +13,7 @@ HEADER_BYTES = 16  # bytes: rank and step
 
 
 class Sparse(Compressor):
-    """C(v) = v in k places, zero elsewhere; k = fraction P, rounded, at least 1. delta = k / P.
+    """C(v) = v at k indices, zero elsewhere; k = fraction P, rounded, at least 1. delta = k / P.
 
     Stich, Cordonnier and Jaggi, Sparsified SGD with memory, 2018, definition 2.1.
     """
@@ -22,12 +22,12 @@ class Sparse(Compressor):
         self._fraction = fraction
 
     def kept(self, vector: Tensor) -> int:
-        """Return k."""
+        """Return k, the number of values that are kept."""
         return max(1, round(self._fraction * vector.numel()))
 
     @abstractmethod
     def read(self, payload: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the k places and the k values that `payload` holds."""
+        """Return the k indices and the k values that `payload` holds."""
 
     def decode(self, payload: Tensor, vector: Tensor) -> None:
         places, values = self.read(payload, vector)
@@ -37,7 +37,7 @@ class Sparse(Compressor):
 class TopK(Sparse):
     """Keep the k values of largest magnitude.
 
-    Bytes: k values, then k places of 4 bytes; P < 2^31.
+    Bytes: k values, then k indices of 4 bytes; P < 2^31.
     """
 
     def size(self, vector: Tensor) -> int:
@@ -53,9 +53,9 @@ class TopK(Sparse):
 
 
 class RandomK(Sparse):
-    """Keep k values, drawn without replacement; the receiver draws their places again.
+    """Keep k values, drawn without replacement; the receiver repeats the draw of their indices.
 
-    Unscaled: P / k C(v) is unbiased, but its variance, (P / k - 1) |v|^2, would let a fed-back error grow.
+    Not scaled: P / k C(v) is unbiased, but its variance, (P / k - 1) |v|^2, would let a fed-back error grow.
     Bytes: rank and step, 8 bytes each, then k values.
     """
 

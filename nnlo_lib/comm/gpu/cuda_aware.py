@@ -1,4 +1,4 @@
-"""Sums over GPUs through an MPI that reads their memory."""
+"""Sums over GPUs through a CUDA-aware MPI, which reads and writes GPU memory."""
 
 import ctypes
 import os
@@ -9,18 +9,20 @@ from torch import Tensor
 
 from nnlo_lib.comm.gpu.reduce import GpuAllreduce, IsDone
 
+# The site or the user sets one of these environment variables to 1.
 CUDA_AWARE_VARIABLES = (
     "MPICH_GPU_SUPPORT_ENABLED",
     "MV2_USE_CUDA",
     "I_MPI_OFFLOAD",
-)  # set to 1 by site or user
+)
 GPU_SUPPORT_QUERIES = ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support")
 
 
 class CudaAwareAllreduce(GpuAllreduce):
-    """Gives MPI the addresses of vectors on GPUs.
+    """All-reduce that passes the GPU addresses of vectors to MPI.
 
-    comm: used by nothing else.
+    Args:
+        comm: an MPI communicator that nothing else uses.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
@@ -37,13 +39,13 @@ class CudaAwareAllreduce(GpuAllreduce):
 
 
 def _settle(vector: Tensor) -> None:
-    """Wait until the GPU has written `vector`: MPI does not look at streams."""
+    """Wait until the GPU has written `vector`, because MPI ignores CUDA streams."""
     if vector.is_cuda:
         torch.cuda.current_stream(vector.device).synchronize()
 
 
 def is_cuda_aware() -> bool:
-    """Return whether MPI says that it reads GPU memory."""
+    """Return True if MPI reports that it reads GPU memory."""
     if any(os.environ.get(name) == "1" for name in CUDA_AWARE_VARIABLES):
         return True
     library = ctypes.CDLL(MPI.__file__)

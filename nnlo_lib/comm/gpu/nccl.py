@@ -12,10 +12,13 @@ from nnlo_lib.comm.gpu.reduce import GpuAllreduce, IsDone, WaitUntil
 
 
 class NcclAllreduce(GpuAllreduce):
-    """A process group of the ranks of `comm`, each of which must have a GPU of its own.
+    """All-reduce in a process group of the ranks of `comm`; each rank must have its own GPU.
 
-    fastest: NCCL's own all-reduce, whose order of adding is NCCL's. backend: `gloo` does the same on processors, for
-    tests. timeout: seconds.
+    Args:
+        comm: exchanges the address of the group's store.
+        timeout: seconds to wait for a peer.
+        fastest: use NCCL's own all-reduce, which chooses the order of additions.
+        backend: `gloo` runs the same calls on CPUs, for tests.
     """
 
     def __init__(
@@ -23,7 +26,7 @@ class NcclAllreduce(GpuAllreduce):
     ) -> None:
         super().__init__(comm.size)
         self._fastest = fastest
-        if distributed.is_initialized():  # of a trial before this one
+        if distributed.is_initialized():  # by an earlier trial in this process
             distributed.destroy_process_group()
         limit = timedelta(seconds=timeout)
         store = _store(comm, limit)
@@ -45,7 +48,7 @@ class NcclAllreduce(GpuAllreduce):
 
 
 def _done(work: Work | None) -> IsDone:
-    """Say whether work is done; what the GPU is told to do after that follows it."""
+    """Return a function that returns True once `work` is done; GPU work queued afterwards runs after it."""
     assert work is not None, "async_op gives a handle"
 
     def done() -> bool:
@@ -58,7 +61,7 @@ def _done(work: Work | None) -> IsDone:
 
 
 def _store(comm: Communicator, limit: timedelta) -> Store:
-    """Let rank 0 open what the ranks find each other by."""
+    """Return the store through which the ranks find each other; rank 0 opens it."""
     if comm.rank == 0:
         host = socket.gethostname()
         store = TCPStore(host, 0, comm.size, is_master=True, timeout=limit, wait_for_workers=False)

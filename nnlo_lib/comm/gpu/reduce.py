@@ -1,4 +1,4 @@
-"""Sums of vectors in GPU memory that do not pass through the host's."""
+"""Sums over ranks of vectors in GPU memory that do not pass through host memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 IsDone = Callable[[], bool]
-WaitUntil = Callable[[IsDone], None]  # polls until true, or says who does not come
+WaitUntil = Callable[[IsDone], None]  # polls until true, or raises PeerLostError
 
 
 class GpuAllreduce(ABC):
-    """Adds vectors of all ranks in rank order: reduce-scatter by all-to-all, local sum, all-gather.
+    """Sum the vectors of all ranks in rank order: reduce-scatter by all-to-all, local sum, all-gather.
 
-    The bytes and the bits of the sum through host memory: GPUs add float32 and float64 as processors do. Vectors are
-    padded to equal chunks.
+    Bytes and bits are the same as in the sum through host memory: GPUs add float32 and float64 as CPUs do.
+    Vectors are padded to equal chunks.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,14 +22,14 @@ class GpuAllreduce(ABC):
 
     @abstractmethod
     def all_to_all(self, received: Tensor, sent: Tensor) -> IsDone:
-        """Begin to give rank i chunk i of `sent` and to gather everyone's for us in `received`."""
+        """Start to send chunk i of `sent` to rank i and to receive every rank's chunk in `received`."""
 
     @abstractmethod
     def all_gather(self, received: Tensor, sent: Tensor) -> IsDone:
-        """Begin to gather everyone's `sent` in `received`."""
+        """Start to gather the `sent` of all ranks in `received`."""
 
     def begin(self, vector: Tensor) -> Callable[[WaitUntil], None]:
-        """Start to sum; return what overwrites `vector` (P,) by the sum over ranks, given how to wait."""
+        """Start the sum; return a function that waits and overwrites `vector` (P,) with the sum."""
         size = self._size
         padded = vector.new_zeros(size * -(-vector.numel() // size))
         padded[: vector.numel()] = vector

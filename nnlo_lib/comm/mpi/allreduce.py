@@ -1,4 +1,4 @@
-"""Sums over ranks with the same bits whatever MPI library and network: the parts are added in rank order."""
+"""Sums over ranks in host memory, in rank order (the same bits everywhere) except by MPI_Allreduce."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,13 +18,13 @@ ALLREDUCE_LABEL = "an all-reduce"
 
 
 class HostAllreduce:
-    """The ways to add vectors of an MPI communicator's ranks; each overwrites the vector when its request ends."""
+    """Algorithms that sum the vectors of an MPI communicator's ranks; `wait` overwrites the vector."""
 
     def __init__(self, comm: MPI.Comm, waits: ProgressEngine, boards: SharedMemoryAllreduce) -> None:
         self._comm, self._progress, self._shared_allreduce = comm, waits, boards
 
     def by_mpi_library(self, vector: Tensor) -> Request:
-        """Call MPI_Allreduce, whose order of additions is its own."""
+        """Call MPI_Allreduce; the MPI library chooses the order of additions."""
         array = vector.cpu().numpy()
         request = self._progress.track(self._comm.Iallreduce(MPI.IN_PLACE, array))
 
@@ -37,7 +37,7 @@ class HostAllreduce:
         return Request(finish)
 
     def by_allgather(self, vector: Tensor) -> Request:
-        """Give every rank every vector; each adds them."""
+        """Send every vector to every rank; each rank adds all of them."""
         array = vector.cpu().numpy()
         everyones = np.empty((self._comm.size, array.size), array.dtype)
         request = self._progress.track(self._comm.Iallgather(array, everyones))
@@ -50,7 +50,7 @@ class HostAllreduce:
         return Request(finish)
 
     def by_shared_memory(self, vector: Tensor) -> Request:
-        """Add in memory that all ranks share, on one host."""
+        """Add in memory that all ranks share; all ranks must run on one host."""
         array = vector.cpu().numpy()
         add = self._shared_allreduce.begin_sum(array)
 
@@ -62,7 +62,7 @@ class HostAllreduce:
         return self.as_request(finish)
 
     def by_reduce_scatter(self, vector: Tensor) -> Request:
-        """Reduce-scatter by all-to-all, local sum, all-gather: the bytes of a ring."""
+        """Reduce-scatter by all-to-all, sum locally, all-gather: the bytes of a ring."""
         array = vector.cpu().numpy()
         size = self._comm.size
         chunks = np.array_split(array, size)
@@ -85,7 +85,7 @@ class HostAllreduce:
         return Request(finish)
 
     def as_request(self, finish: Callable[[WaitUntil], None]) -> Request:
-        """Return a sum that is under way, which ends by `finish`."""
+        """Return the request of a sum in progress; its `wait` calls `finish`."""
 
         def end() -> None:
             with self._progress.timed("all-reduce"):

@@ -1,4 +1,4 @@
-"""Ranks as MPI processes: every call is non-blocking inside, and what it waits for is bounded in time."""
+"""Ranks as MPI processes: every call is non-blocking inside, and every wait is bounded in time."""
 
 import json
 import os
@@ -26,16 +26,20 @@ from nnlo_lib.comm.mpi.shared_messages import SHARED_MEMORY_MIN_BYTES, SharedMai
 
 Array = NDArray[Any]
 
-ABANDONED_COMMUNICATORS: list[
-    object
-] = []  # of communicators left in the middle of a call; MPI.Finalize would wait for them
+# Communicators left in the middle of a call, with the buffers that MPI may still write into. MPI.Finalize
+# would wait for them.
+ABANDONED_COMMUNICATORS: list[object] = []
 
 
 class MPICommunicator(Communicator):
     """Ranks of an MPI communicator.
 
-    reduction: `reproducible` adds in rank order, the same bits whatever the library and network; `fastest` calls
-    MPI_Allreduce. timeout: seconds a silent peer is waited for. given_up: says why not to wait any more, if so.
+    Args:
+        comm: MPI communicator of the ranks; default: MPI.COMM_WORLD.
+        reduction: `reproducible` adds in rank order, which gives the same bits with any library and network;
+            `fastest` calls MPI_Allreduce.
+        timeout: seconds to wait for a silent peer.
+        given_up: returns the reason to stop waiting, or an empty string.
     """
 
     def __init__(
@@ -49,9 +53,8 @@ class MPICommunicator(Communicator):
         super().__init__(self._comm.Get_rank(), self._comm.Get_size())
         self._reduction, self._timeout, self._abort_reason = reduction, timeout, given_up
         here = (socket.gethostname(), os.getpid(), shared_memory_domain())
-        strangers = PeerMonitor(
-            self.rank, [here[:2]] * self.size, timeout, given_up
-        )  # until all have said theirs
+        # Hosts and pids of the peers are unknown until the first gather: this process stands in for all.
+        strangers = PeerMonitor(self.rank, [here[:2]] * self.size, timeout, given_up)
         self._progress = ProgressEngine(self._comm, strangers, self.seconds)
         everyone = self.gather(here)
         self._progress.peers = PeerMonitor(
@@ -65,7 +68,7 @@ class MPICommunicator(Communicator):
         )
         self._sums = HostAllreduce(self._comm, self._progress, self._shared_allreduce)
         self._counter: SharedCounter | None = None
-        self._gpu_allreduce: GpuAllreduce | None = None  # none: through host memory
+        self._gpu_allreduce: GpuAllreduce | None = None  # None: sums go through host memory
         self._parts: list[MPICommunicator] = []
 
     @exchange_failpoint
@@ -73,16 +76,15 @@ class MPICommunicator(Communicator):
         part = MPICommunicator(
             self._comm.Split(color, self.rank), self._reduction, self._timeout, self._abort_reason
         )
-        part._progress.peers.suspendable_pids = (
-            self._progress.peers.suspendable_pids
-        )  # may wait for another part's rank
+        # A rank of this part may in turn wait for a rank of another part, which may be suspended.
+        part._progress.peers.suspendable_pids = self._progress.peers.suspendable_pids
         self._parts.append(part)
         part._counting_into(self, part.gather(self.rank))
         part._progress.seconds = self.seconds
         return part
 
     def duplicate(self) -> MPI.Intracomm:
-        """Return an MPI communicator of the same ranks; all call it."""
+        """Return an MPI communicator of the same ranks; all ranks call it."""
         copy, request = MPI.Intracomm(self._comm).Idup()
         self._progress.wait_all([request], "a copy of the communicator", patience=BUSY_POLL_LOCKSTEP_S)
         return copy
@@ -97,7 +99,7 @@ class MPICommunicator(Communicator):
             self._gpu_allreduce = CudaAwareAllreduce(self.duplicate())
 
     def free(self) -> None:
-        """Give back what MPI and the kernel hold; all call it, once all are done with it."""
+        """Free the resources of MPI and the kernel; all ranks call it after all have finished with it."""
         for part in self._parts:
             part.free()
         self._mailboxes.close()
@@ -107,13 +109,16 @@ class MPICommunicator(Communicator):
             comm.Free()
 
     def free_counter(self) -> None:
-        """Give back what `ticket` needs, of which MPI.Finalize would complain at length; all call it."""
+        """Free the window of `next_index`, else MPI.Finalize complains at length; all ranks call it."""
         if self._counter is not None:
             self._counter.close()
             self._counter = None
 
     def abandon(self) -> None:
-        """Give back what can be, as a rank left it in the middle of a call: MPI may still write into the rest."""
+        """Free part of the resources after a rank has left in the middle of a call.
+
+        Memory that MPI may still write into is kept in ABANDONED_COMMUNICATORS.
+        """
         for part in self._parts:
             part.abandon()
         self._mailboxes.close()
@@ -157,7 +162,7 @@ class MPICommunicator(Communicator):
         if vector.nbytes * (self.size - 1) <= ALLGATHER_MAX_BYTES:
             return self._sums.by_allgather(vector)
         if all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES:
-            return self._sums.by_shared_memory(vector)  # counts as the bytes of a ring
+            return self._sums.by_shared_memory(vector)  # the traffic is counted as a ring's
         return self._sums.by_reduce_scatter(vector)
 
     @exchange_failpoint
@@ -216,7 +221,7 @@ class MPICommunicator(Communicator):
         return Message(status.Get_source(), status.Get_tag()) if there else None
 
     def _look(self, source: int, tag: int, status: MPI.Status) -> bool:
-        """Describe in `status` a message that has arrived; False if there is none."""
+        """Describe an arrived message in `status`; return False if no message has arrived."""
         whom = MPI.ANY_SOURCE if source == ANY else source
         return self._comm.Iprobe(whom, MPI.ANY_TAG if tag == ANY else tag, status)
 
@@ -249,7 +254,7 @@ class MPICommunicator(Communicator):
 
 @contextmanager
 def _host(vector: Tensor) -> Iterator[Array]:
-    """Lend the vector's memory to MPI, through a host copy if it lives on a GPU."""
+    """Yield the vector's memory for MPI; a vector on a GPU is copied to the host and back."""
     array = vector.cpu().numpy()
     yield array
     if vector.is_cuda:

@@ -1,4 +1,4 @@
-"""The ranks as processes: where they run, whether they live, and how long one waits for them."""
+"""Processes of the ranks: where they run, whether they are alive, and how long to wait for them."""
 
 import os
 import socket
@@ -8,21 +8,26 @@ from pathlib import Path
 
 from nnlo_lib.comm.communicator import PeerLostError
 
-PEER_POLL_INTERVAL_S = 100e-6  # seconds: give the core away, ranks may outnumber cores
-PEER_POLL_BACKOFF_AFTER_S = 0.1  # seconds of waiting after which naps are ten times as long
-PEER_CHECK_INTERVAL_S = 0.5  # seconds between two looks at the processes
-PEER_MAX_CREDITED_GAP_S = 0.1  # seconds: a nap that took longer was a stop of this process
+PEER_POLL_INTERVAL_S = 100e-6  # seconds: sleeping frees the core, as ranks may outnumber cores
+PEER_POLL_BACKOFF_AFTER_S = 0.1  # seconds of waiting after which sleeps are ten times as long
+PEER_CHECK_INTERVAL_S = 0.5  # seconds between two checks of the processes
+PEER_MAX_CREDITED_GAP_S = 0.1  # seconds: a longer sleep means that this process was stopped
 
-AwaitedRanks = Sequence[int] | None  # ranks that are waited for; None: all others
+AwaitedRanks = Sequence[int] | None  # ranks to wait for; None: all other ranks
 
 
 class PeerMonitor:
-    """The processes (host, number) of a communicator's ranks, and the patience with them.
+    """Watch the processes of a communicator's ranks and bound the wait for them.
 
-    timeout: seconds a silent peer is waited for. A scheduler may stop (suspend) a job for hours: seconds in which
-    this process was stopped do not count, nor those in which one of `suspendable_pids` is, the processes of this host. What
-    is stopped on another host cannot be seen from here: where hosts are suspended one by one, it counts as silent.
-    given_up: says why there is nothing to wait for any more, if a peer that lives has told.
+    A scheduler may stop (suspend) a job for hours. Seconds do not count while this process or one of
+    `suspendable_pids` (the ranks' processes on this host) is stopped. A stopped process on another host
+    cannot be detected: where hosts are suspended one by one, it counts as silent.
+
+    Args:
+        rank: this rank.
+        processes: (host, pid) of every rank.
+        timeout: seconds to wait for a silent peer.
+        given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
     """
 
     def __init__(
@@ -34,9 +39,17 @@ class PeerMonitor:
         self.suspendable_pids = [pid for host, pid in processes if host == self._here]
 
     def wait(self, done: Callable[[], bool], what: str, patience: float, whom: AwaitedRanks = None) -> float:
-        """Poll `done`, busily for `patience` seconds, then with naps; return the seconds of the naps.
+        """Poll `done` until it returns True; return the seconds spent asleep.
 
-        Raises PeerLostError naming those of `whom` that are dead, or all of them if they stay silent.
+        Args:
+            done: the condition.
+            what: name of the awaited event in error messages.
+            patience: seconds of busy polling before sleeps between polls.
+            whom: ranks to wait for; default: all other ranks.
+
+        Raises:
+            PeerLostError: if awaited ranks are dead (it names these), stay silent for too long (it names all
+                awaited ranks), or there is a reason to stop waiting.
         """
         started = time.perf_counter()
         while not done():
@@ -68,7 +81,7 @@ class PeerMonitor:
 
     def _check(self, done: Callable[[], bool], waited: float, what: str, whom: Sequence[int]) -> None:
         dead = [peer for peer in whom if self._is_dead(peer)]
-        if (dead or waited > self._timeout) and not done():  # a peer may have done its part and left since
+        if (dead or waited > self._timeout) and not done():  # a peer may have done its part and exited
             state = "died" if dead else f"stayed silent for {waited:.0f} s"
             names = ", ".join(self._name(peer) for peer in dead or whom)
             raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
@@ -94,7 +107,7 @@ def _timed_sleep(seconds: float) -> float:
 
 
 def _state(pid: int) -> str:
-    """Return the kernel's letter for a process's state (T: stopped, Z: ended), nothing if it is gone."""
+    """Return the kernel's letter for a process's state (T: stopped, Z: ended); empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

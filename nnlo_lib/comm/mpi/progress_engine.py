@@ -1,4 +1,4 @@
-"""What a rank waits for: polled politely, bounded in time, and on the books."""
+"""Progress of a rank's MPI transfers: polling, bounded waits and their time."""
 
 import os
 import time
@@ -10,24 +10,28 @@ from mpi4py import MPI
 from nnlo_lib.comm.accounting import PhaseSeconds
 from nnlo_lib.comm.mpi.peer_monitor import AwaitedRanks, PeerMonitor
 
-BUSY_POLL_UNSOLICITED_S = 0.0  # seconds of busy polling for a message that may be long in coming
-BUSY_POLL_LOCKSTEP_S = 1e-3  # for peers that do the same work as we do
-BUSY_POLL_TRANSFER_S = 1.0  # for bytes on their way: large messages move only while both sides poll
+BUSY_POLL_UNSOLICITED_S = 0.0  # seconds of busy polling for a message that may take long to arrive
+BUSY_POLL_LOCKSTEP_S = 1e-3  # for peers that do the same work as this rank
+BUSY_POLL_TRANSFER_S = 1.0  # for transfers in progress: large messages move only while both sides poll
 
 
 class ProgressEngine:
-    """The transfers of an MPI communicator that are under way; all are driven on by whoever waits for one.
+    """The transfers of an MPI communicator that are in progress; a wait for one of them advances all of them.
 
-    peers: who may die or be silent. seconds: where the time goes.
+    Attributes:
+        peers: bounds the waits for peer ranks.
+        seconds: receives the time spent in communication and waiting.
+        outbox: sends that are not complete.
+        in_flight: transfers whose buffers MPI still uses.
     """
 
     def __init__(self, comm: MPI.Comm, peers: PeerMonitor, seconds: PhaseSeconds) -> None:
         self._comm, self.peers, self.seconds = comm, peers, seconds
         self.outbox: list[MPI.Request] = []
-        self.in_flight: list[MPI.Request] = []  # with the memory that they write into
+        self.in_flight: list[MPI.Request] = []  # also keeps the memory alive that MPI writes into
 
     def barrier(self, what: str) -> None:
-        """Wait idly until every rank has come."""
+        """Wait, with sleeps between polls, until every rank has called this."""
         self.poll(self._comm.Ibarrier().Test, what, BUSY_POLL_LOCKSTEP_S)
 
     def wait_all(
@@ -37,18 +41,18 @@ class ProgressEngine:
         whom: AwaitedRanks = None,
         patience: float = BUSY_POLL_TRANSFER_S,
     ) -> None:
-        """Drive transfers to their end."""
+        """Poll until all `requests` are complete; arguments as in PeerMonitor.wait."""
         self.in_flight += requests
         self.poll(lambda: MPI.Request.Testall(requests), what, patience, whom)
         self.in_flight = [request for request in self.in_flight if request]
 
     def track(self, request: MPI.Request) -> MPI.Request:
-        """Note a transfer that is under way."""
+        """Record a transfer that is in progress."""
         self.in_flight.append(request)
         return request
 
     def detach(self, request: MPI.Request) -> None:
-        """Drive a message for a moment; if it takes longer, every later call drives it on."""
+        """Poll a send for a short time; if it is not complete by then, every later call polls it."""
         started = time.perf_counter()
         while not request.Test():
             if time.perf_counter() - started > BUSY_POLL_LOCKSTEP_S:
@@ -57,7 +61,7 @@ class ProgressEngine:
             os.sched_yield()
 
     def poll(self, done: Callable[[], bool], what: str, patience: float, whom: AwaitedRanks = None) -> None:
-        """Poll `done`; naps count as waiting, and are told as one, the last of the polling."""
+        """Poll `done`; count the sleeps as waiting and report them as one span at the end of the polling."""
         if napped := self.peers.wait(done, what, patience, whom):
             now = time.perf_counter()
             self.seconds["wait"] += napped
@@ -65,7 +69,7 @@ class ProgressEngine:
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Count the time inside as communication, less what was idle polling."""
+        """Count the time inside as communication, without idle polling."""
         started, idle = time.perf_counter(), self.seconds["wait"]
         self.outbox = [request for request in self.outbox if not request.Test()]
         yield

@@ -1,8 +1,8 @@
-"""Sums over the ranks of one host, through memory that all of them see.
+"""Sums over the ranks of one host, through memory that all of them map.
 
-MPI moves large vectors in pieces, for which every rank must keep polling, which ranks that share cores do not. Here
-each copies its vector to a board of its own, adds its chunk of everyone's in rank order, and copies the chunks that
-the others added: twice to three times as fast as gloo.
+MPI moves large vectors in pieces, for which every rank must keep polling; ranks that share cores do not. Here
+each rank copies its vector to a buffer of its own, adds its chunk of all buffers in rank order, and copies
+the chunks that the other ranks added: two to three times as fast as gloo.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,22 +20,23 @@ WaitUntil = Callable[[Callable[[], bool]], None]  # polls until true
 
 
 class SharedBuffer:
-    """Memory of this rank that all map: first its vector, then in this rank's chunk the sum."""
+    """Memory of this rank that all ranks map: first its vector, then the sum in this rank's chunk."""
 
     def __init__(self, size: int) -> None:
         self.box = SharedMailbox(size, 0)
-        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)  # of everyone's, which MPI writes
-        self.readers_done = MPI.REQUEST_NULL  # until every rank has copied the sum
+        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)  # of all ranks' buffers; MPI writes them
+        self.readers_done = MPI.REQUEST_NULL  # complete when every rank has copied the sum
 
     def fits(self, size: int) -> bool:
-        """Say whether it has room for `size` bytes, and everyone has done with what it held."""
+        """Return True if it has room for `size` bytes and every rank has copied its last sum."""
         return self.box.memory.size >= size and self.readers_done.Test()
 
 
 class SharedMemoryAllreduce:
-    """The boards of all ranks; as many of one rank as it has sums under way.
+    """The shared buffers of all ranks; a rank has as many buffers as it has sums in progress.
 
-    signals: a communicator for nothing else, whose ranks all see each other's memory.
+    Args:
+        signals: an MPI communicator that nothing else uses; all its ranks can map each other's memory.
     """
 
     def __init__(self, signals: MPI.Comm) -> None:
@@ -44,13 +45,16 @@ class SharedMemoryAllreduce:
         self._mapped: dict[tuple[int, ...], Bytes] = {}
 
     def close(self) -> list[NDArray[np.int64]]:
-        """Let go of all but what MPI may still write into, if a sum is under way."""
+        """Close the buffers; return the arrays that MPI may still write into if a sum is in progress."""
         for board in self._mine:
             board.box.close()
         return [board.addresses for board in self._mine]
 
     def begin_sum(self, array: Array) -> Callable[[WaitUntil], None]:
-        """Show `array` (P,) to all; return what overwrites it by the sum over ranks, given how to wait."""
+        """Publish `array` (P,) to all ranks.
+
+        Return a function that, given a way to wait, overwrites `array` with the sum over ranks.
+        """
         board = self._free(array.nbytes)
         board.box.memory[: array.nbytes] = array.view(np.uint8)
         board.addresses = addresses = np.empty((self._size, board.box.address.size), np.int64)
@@ -69,7 +73,7 @@ class SharedMemoryAllreduce:
         return finish
 
     def _add(self, array: Array, everyones: Sequence[Array], mine: slice) -> None:
-        """Add this rank's chunk in rank order, for itself and on its board."""
+        """Add this rank's chunk in rank order, in `array` and in this rank's buffer."""
         first, *others = (board[mine] for board in everyones)
         total = np.add(first, others[0], out=array[mine])
         for part in others[1:]:

@@ -1,4 +1,4 @@
-"""A counter on rank 0 that all ranks read and raise, none waiting for another."""
+"""A counter on rank 0 that all ranks read and increment, without waiting for each other."""
 
 import numpy as np
 from mpi4py import MPI

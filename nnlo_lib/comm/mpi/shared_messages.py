@@ -1,7 +1,8 @@
-"""Large messages between ranks of one host, through memory that both see.
+"""Large messages between ranks of one host, through memory that both ranks map.
 
-MPI moves a large message only while sender and receiver both poll, which starves a server that shares its cores with
-its workers. Here the sender copies the vector into a mailbox and is done; the receiver copies it out when it likes.
+MPI moves a large message only while sender and receiver both poll, which starves a server that shares its
+cores with its workers. Here the sender copies the vector into a mailbox and returns; the receiver copies it
+out later.
 """
 
 import mmap
@@ -16,11 +17,14 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Address = NDArray[np.int64]
-SHARED_MEMORY_MIN_BYTES = 65_536  # bytes from which two copies beat a message
+SHARED_MEMORY_MIN_BYTES = 65_536  # bytes from which two copies are faster than a message
 
 
 def shared_memory_domain() -> str:
-    """Name the processes that can open each other's files in /proc; every other system is its own neighbourhood."""
+    """Return a name shared by the processes that can open each other's files in /proc.
+
+    On other systems every process has a name of its own.
+    """
     try:
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
     except OSError:
@@ -28,7 +32,14 @@ def shared_memory_domain() -> str:
 
 
 class SharedMailbox:
-    """Memory of this process that a neighbour can map: an anonymous file, gone with the last who holds it."""
+    """Memory of this process that other processes of the host can map: an anonymous file.
+
+    The kernel frees the memory when the last process has closed and unmapped the file.
+
+    Attributes:
+        address: [pid, file descriptor, size in bytes, number].
+        receipt: receive request, complete when the content has been fetched.
+    """
 
     def __init__(self, size: int, number: int) -> None:
         self.number = number
@@ -39,23 +50,27 @@ class SharedMailbox:
         self.receipt = MPI.REQUEST_NULL
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Close the file."""
         os.close(self._file)
 
     def fits(self, size: int) -> bool:
-        """Say whether it has room for `size` bytes, and what it held was fetched."""
+        """Return True if it has room for `size` bytes and its last content has been fetched."""
         return self.memory.size >= size and self.receipt.Test()
 
     def put(self, array: NDArray[Any], receipt: MPI.Request) -> None:
-        """Copy `array` in; `receipt` will tell when it was fetched."""
+        """Copy `array` in; `receipt` completes when `array` has been fetched."""
         self.memory[: array.nbytes] = array.view(np.uint8)
         self.receipt = receipt
 
 
 class SharedMailboxes:
-    """A pool of mailboxes to each neighbour, one for each message that it has not fetched; none is given back.
+    """Pools of mailboxes, one pool per receiving rank, one mailbox per message that has not been fetched.
 
-    receipts: a communicator for nothing else; a receipt is an empty message whose tag is the mailbox's number.
+    Mailboxes are reused and stay allocated until `close`.
+
+    Args:
+        receipts: an MPI communicator that nothing else uses; a receipt is an empty message, tagged with the
+            number of the mailbox.
     """
 
     def __init__(self, receipts: MPI.Comm) -> None:
@@ -64,13 +79,13 @@ class SharedMailboxes:
         self._visited: dict[tuple[int, ...], Bytes] = {}
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all mailboxes."""
         for pool in self._mine.values():
             for mailbox in pool:
                 mailbox.close()
 
     def deposit(self, array: NDArray[Any], to: int) -> Address:
-        """Put `array` into a free mailbox to `to`, a new one if there is none; return its address."""
+        """Put `array` into a mailbox for rank `to`, a new one if no mailbox is free; return its address."""
         mailbox = self._free(to, array.nbytes)
         mailbox.put(array, self._receipts.Irecv(np.empty(0, np.uint8), to, mailbox.number))
         return mailbox.address
@@ -84,7 +99,7 @@ class SharedMailboxes:
         return free
 
     def collect(self, array: NDArray[Any], address: Address, source: int) -> MPI.Request:
-        """Copy what lies at `address` into `array`; return the receipt under way to `source`."""
+        """Copy the vector at `address` into `array`; return the send request of the receipt to `source`."""
         key = tuple(address.tolist())
         if key not in self._visited:
             self._visited[key] = map_remote(address)
@@ -93,7 +108,7 @@ class SharedMailboxes:
 
 
 def map_remote(address: Address) -> Bytes:
-    """Map the mailbox that a neighbour described by its address."""
+    """Map the mailbox of another process, given its address."""
     pid, file, size, _ = address.tolist()
     handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
     try:

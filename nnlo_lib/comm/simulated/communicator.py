@@ -1,7 +1,8 @@
 """Ranks as greenlets in one process, one at a time, under a virtual clock: every run replays bit for bit.
 
-What a rank receives never depends on who ran first: a message from a named rank is the next on its edge, and a rank
-that looks at what came from anyone first lets all ranks with an earlier clock go on.
+The messages that a rank receives never depend on the order in which greenlets run. A message from a named
+rank is the next one on its edge. Before a rank looks for a message from any source, all ranks with an earlier
+clock run first.
 """
 
 import json
@@ -28,7 +29,7 @@ T = TypeVar("T")
 class SimulatedWorld:
     """A simulated machine: runs one program on `size` ranks.
 
-    >>> World(4).run(lambda comm: comm.rank)
+    >>> SimulatedWorld(4).run(lambda comm: comm.rank)
     [0, 1, 2, 3]
     """
 
@@ -39,7 +40,7 @@ class SimulatedWorld:
         self.groups = count()
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
-        """Run `program` on every rank and return what each returned; the first exception ends all."""
+        """Run `program` on every rank and return the results by rank; the first exception ends all ranks."""
         results: dict[int, T] = {}
         group = _Group(self, self.event_loop.processes)
 
@@ -52,7 +53,7 @@ class SimulatedWorld:
 
 @dataclass(eq=False)
 class _Collective:
-    """A collective call under way: what each rank brought, and what comes of it at its end."""
+    """A collective call in progress: the contribution of each rank, and the result once all have come."""
 
     number: int
     contributions: dict[int, Any] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class _Collective:
 
 
 class _Group:
-    """What the ranks of one communicator share."""
+    """State shared by the ranks of one communicator."""
 
     def __init__(self, world: SimulatedWorld, members: list[SimProcess]) -> None:
         self.world, self.members, self.number = world, members, next(world.groups)
@@ -167,7 +168,7 @@ class SimulatedCommunicator(Communicator):
         self._deliver(vector.clone(), to, tag, purpose)
 
     def _deliver(self, vector: Tensor, to: int, tag: int, purpose: str) -> None:
-        """Send a vector that nobody will change."""
+        """Send a vector that no rank changes afterwards."""
         sender, receiver = self._process, self._group.members[to]
         number = self._count(vector, to, purpose)
         arrival = self._cost_model.arrival(
@@ -194,7 +195,7 @@ class SimulatedCommunicator(Communicator):
         return Message(letter.source, letter.tag) if letter and letter.arrival <= self.now() else None
 
     def _await(self, source: int, tag: int) -> SimMessage:
-        """Wait for the matching letter that arrives first."""
+        """Wait for the matching message that arrives first."""
         letter = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
         self._wait_until(letter.arrival)
         return letter
@@ -205,7 +206,7 @@ class SimulatedCommunicator(Communicator):
         return letter
 
     def _first_of_all(self, tag: int) -> SimMessage:
-        """Wait until a letter is there that none still to be sent can arrive before."""
+        """Wait for a message such that no message still to be sent can arrive before it."""
         self._event_loop.yield_to_earlier(self._process)
         while (letter := self._mailbox.first(ANY, tag)) is None or letter.arrival > self._process.resumed_at:
             if letter is not None:
@@ -219,7 +220,7 @@ class SimulatedCommunicator(Communicator):
         self._mailbox.awaited = None
 
     def _wait_until(self, time: float) -> None:
-        """Set the clock to `time` if it is earlier, or to when this rank is up again."""
+        """Set the clock to `time` if it is earlier, then to the end of an outage of this rank, if any."""
         started = self.now()
         self._process.clock = self._cost_model.wake_time(self._process.number, max(started, time))
         if (now := self.now()) > started:
@@ -229,7 +230,7 @@ class SimulatedCommunicator(Communicator):
     def _enter_collective(
         self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> _Collective:
-        """Bring `item` to this rank's next collective call; the last to come computes the result."""
+        """Add `item` to this rank's next collective call; the last rank to come computes the result."""
         number, self._calls = self._calls, self._calls + 1
         meeting = self._group.collectives.setdefault(number, _Collective(number))
         meeting.contributions[self.rank] = item
@@ -259,7 +260,7 @@ class SimulatedCommunicator(Communicator):
 
 
 def discard(_: object) -> None:
-    """Forget a value."""
+    """Ignore a value."""
 
 
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The virtual machine of the simulator: how long computing and messages take, and when ranks stand still."""
+"""The virtual machine of the simulator: times of computing and of messages, and outages of ranks."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,13 @@ def uniform(seed: int, purpose: str, *coordinates: int) -> float:
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """What a collective call sends: `rounds` of `messages`, one round after the other; `size` bytes by a rank."""
+    """Messages of a collective call.
+
+    Attributes:
+        size: bytes that one rank sends in all rounds.
+        messages: messages of all ranks in one round.
+        rounds: number of rounds, one after the other.
+    """
 
     size: int
     messages: int
@@ -29,10 +35,11 @@ class CollectiveCost:
 
 
 class CostModel:
-    """Ranks of unequal speed that straggle, fail and return, each behind a network card of its own.
+    """Ranks of unequal speed that straggle, fail and return, each with a network card of its own.
 
-    All draws are pure functions of the seed, the rank, edge or group, and how often it was its turn. The clock of a rank must
-    not go back from call to call; times and durations are in virtual seconds, sizes in bytes.
+    All draws are pure functions of the seed, the rank, edge or group, and the number of earlier draws for it.
+    The clock of a rank must not decrease from call to call. Times and durations are in virtual seconds, sizes
+    in bytes.
     """
 
     def __init__(self, settings: SimulationConfig, size: int, seed: int) -> None:
@@ -46,11 +53,11 @@ class CostModel:
         self._resumed = perf_counter()
 
     def restart_stopwatch(self) -> None:
-        """Begin to measure the computing of the rank that goes on now."""
+        """Start to measure the computing time of the rank that is resumed now."""
         self._resumed = perf_counter()
 
     def compute_seconds(self, rank: int, samples: int, start: float) -> float:
-        """Return how long `rank` takes from `start` to compute the next `samples`, standing still included."""
+        """Return the time that `rank` takes from `start` to compute the next `samples`, outages included."""
         step = self._steps[rank]
         self._steps[rank] += 1
         work = (
@@ -83,13 +90,21 @@ class CostModel:
         )
 
     def wake_time(self, rank: int, time: float) -> float:
-        """Return when a rank that has something to do at `time` does it: then, or at the end of its failure."""
+        """Return when `rank` acts on an event at `time`: at once, or at the end of its outage."""
         return time + self._outages[rank].delay(time, 0.0)
 
     def arrival(self, source: int, to: int, size: int, sent: float, number: int) -> float:
-        """Return when message `number` on its edge arrives, for messages in the order `source` sends them.
+        """Return when a message arrives; calls must be in the order in which `source` sends its messages.
 
-        It leaves when all that `source` sent before has left, and never arrives before the one before it on its edge.
+        The message leaves after all earlier messages of `source` and never arrives before its predecessor on
+        the edge.
+
+        Args:
+            source: sending rank in the world.
+            to: receiving rank in the world.
+            size: bytes.
+            sent: clock of `source` when it sends.
+            number: number of the message on its edge.
         """
         left = max(sent, self._card_free[source]) + size / self._settings.bandwidth
         self._card_free[source] = left
@@ -99,14 +114,17 @@ class CostModel:
         return arrival
 
     def _losses(self, messages: int, purpose: str, *coordinates: int) -> int:
-        """Return how often the unluckiest of some messages sent at once is lost: P(at most k) = (1 - loss^(k+1))^messages."""
+        """Return the largest number of losses of one message among `messages` messages sent at once.
+
+        P(at most k) = (1 - loss^(k+1))^messages.
+        """
         if not (self._settings.loss and messages):
             return 0
         luck = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
         return int(math.log(-math.expm1(luck)) / math.log(self._settings.loss))
 
     def collective(self, call: CollectiveCost, group: int, number: int) -> float:
-        """Return how long collective call `number` of a group takes: every round waits for its last message."""
+        """Return the duration of collective call `number` of a group; a round waits for its last message."""
         lost = sum(
             self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
         )
@@ -115,14 +133,14 @@ class CostModel:
 
 
 class Outages:
-    """When one rank stands still, asked in the order of its clock."""
+    """Intervals in which one rank stands still; calls must be in the order of its clock."""
 
     def __init__(self, intervals: Iterator[Interval]) -> None:
         self._coming = intervals
         self._next = next(intervals, NEVER)
 
     def delay(self, start: float, work: float) -> float:
-        """Return for how long `work` seconds begun at `start` are held up."""
+        """Return the seconds by which outages delay `work` seconds of computing that begin at `start`."""
         held = 0.0
         while self._next[0] <= start + work + held:
             held += max(0.0, self._next[1] - max(self._next[0], start))
@@ -131,7 +149,7 @@ class Outages:
 
 
 def _intervals(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
-    """Yield when `rank` stands still: as it is written and as it is drawn."""
+    """Yield the outages of `rank`, both the configured and the drawn ones."""
     written = sorted((each.at, each.at + each.seconds) for each in settings.failures if each.rank == rank)
     return _disjoint(merge(written, _drawn(settings, rank, seed)))
 
@@ -148,7 +166,7 @@ def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interva
 
 
 def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
-    """Join intervals, sorted by their begin, that overlap."""
+    """Join overlapping intervals; `intervals` are sorted by their begin."""
     joined = next(intervals, NEVER)
     for begin, end in intervals:
         if begin <= joined[1]:
@@ -160,6 +178,6 @@ def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
 
 
 def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[int]:
-    """Return the ranks that are named, and a random fraction of all."""
+    """Return the stragglers: the configured ranks and a random fraction of all ranks."""
     shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
     return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])

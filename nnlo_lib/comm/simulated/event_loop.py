@@ -1,4 +1,4 @@
-"""Processes as greenlets, one at a time: the one with the earliest virtual time goes on (ties: the lowest number)."""
+"""Event loop of greenlets: one runs at a time, the earliest in virtual time (ties: the lowest number)."""
 
 import heapq
 from collections.abc import Callable
@@ -13,7 +13,11 @@ from nnlo_lib.comm.communicator import PeerLostError
 class SimProcess:
     """One simulated rank of the whole world.
 
-    clock: its virtual seconds. woken: the time up to which everybody else has gone, when it last went on.
+    Attributes:
+        number: rank in the world.
+        clock: virtual seconds.
+        resumed_at: virtual time at which it was last resumed; all other processes have run up to this time.
+        waits_for: the awaited event while it is blocked, for the error message of a deadlock.
     """
 
     number: int
@@ -23,7 +27,7 @@ class SimProcess:
 
 
 class EventLoop:
-    """Runs one program for each process. on_switch: called whenever another process goes on."""
+    """Runs one program per process; `on_switch` is called before each resumption of a process."""
 
     def __init__(self, size: int, on_switch: Callable[[], None] = lambda: None) -> None:
         self.processes = [SimProcess(number) for number in range(size)]
@@ -32,7 +36,7 @@ class EventLoop:
         self._ready: list[tuple[float, int]] = []
 
     def run(self, programs: list[Callable[[], None]]) -> None:
-        """Run all programs to their end; the first exception ends all."""
+        """Run all programs to their end; the first exception ends all of them."""
         self._greenlets = [greenlet(program) for program in programs]
         for process in self.processes:
             self.wake(process, 0.0)
@@ -41,7 +45,7 @@ class EventLoop:
             running -= self._step()
 
     def _step(self) -> bool:
-        """Let the earliest process go on; True if that was its last time."""
+        """Resume the earliest process; return True if it has ended."""
         if not self._ready:
             waiting = ", ".join(f"rank {p.number} for {p.waits_for}" for p in self.processes if p.waits_for)
             raise PeerLostError(f"nobody can go on: {waiting}")
@@ -54,17 +58,17 @@ class EventLoop:
         return bool(self._greenlets[number].dead)
 
     def wake(self, process: SimProcess, time: float) -> None:
-        """Let `process` go on at `time`; it may find that it was woken for nothing."""
+        """Resume `process` at `time`; the process itself checks whether its wait is over."""
         heapq.heappush(self._ready, (time, process.number))
 
     def block(self, process: SimProcess, what: str) -> None:
-        """Let others go until somebody wakes this process."""
+        """Run other processes until one of them wakes this process."""
         process.waits_for = what
         _hub().switch()
         process.waits_for = ""
 
     def yield_to_earlier(self, process: SimProcess) -> None:
-        """Let every process with an earlier clock go first."""
+        """Let every process with an earlier clock run first."""
         if not self._ready or self._ready[0] > (process.clock, process.number):
             process.resumed_at = process.clock
             return

@@ -1,4 +1,4 @@
-"""Messages between simulated ranks, from when they are sent to when they are received."""
+"""Messages between simulated ranks, from sending to receiving."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from nnlo_lib.comm.communicator import ANY
 
 @dataclass(eq=False, slots=True)
 class SimMessage:
-    """A message on its way, or arrived."""
+    """A message in transit or arrived; `arrival` is in virtual seconds."""
 
     arrival: float
     source: int
@@ -20,18 +20,23 @@ class SimMessage:
 
 @dataclass(eq=False)
 class MessageQueue:
-    """What one rank has not received: the letters of each source in their order. awaited: source and tag, or None."""
+    """Messages that one rank has not received yet.
+
+    Attributes:
+        by_source: the messages of each source in the order they were sent.
+        awaited: source and tag of the message that the rank waits for, if any.
+    """
 
     by_source: dict[int, deque[SimMessage]] = field(default_factory=dict)
     awaited: tuple[int, int] | None = None
 
     def deliver(self, letter: SimMessage) -> bool:
-        """Add a letter; say whether its receiver waits for it."""
+        """Add a message; return True if the receiver waits for it."""
         self.by_source.setdefault(letter.source, deque()).append(letter)
         return self.awaited is not None and _matches(letter, *self.awaited)
 
     def first(self, source: int, tag: int) -> SimMessage | None:
-        """Return the matching letter that arrives first (ties: the lowest source)."""
+        """Return the matching message that arrives first (ties: the lowest source)."""
         if source != ANY:
             return self._head(source, tag)
         heads = (letter for one in self.by_source if (letter := self._head(one, tag)))
@@ -41,7 +46,7 @@ class MessageQueue:
         return next((letter for letter in self.by_source.get(source, ()) if tag in (ANY, letter.tag)), None)
 
     def remove(self, letter: SimMessage) -> None:
-        """Remove a letter."""
+        """Remove a message."""
         queue = self.by_source[letter.source]
         queue.remove(letter)
         if not queue:

@@ -1,4 +1,4 @@
-"""A command as it was typed: which program, its words, and how it was launched."""
+"""Parser of a typed command: its program, its arguments and its launcher's options."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ SHELL_COMMANDS = {"export", "cd", "source"}
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A program without its `.py`, its arguments, and what its launcher was told."""
+    """A program (without `.py`), its arguments and its launcher's options."""
 
     program: str
     words: tuple[str, ...]
@@ -39,7 +39,7 @@ class CommandLine:
 
 
 def parse_command(words: Sequence[str]) -> CommandLine:
-    """Read a command: one string as of a shell, or its words."""
+    """Parse a command given as one string in shell syntax or as its words. Raises UserError."""
     text = words[0] if len(words) == 1 else shlex.join(words)
     lines = list(_lines(text))
     main = [line for line in lines if line[0] not in SHELL_COMMANDS]
@@ -60,7 +60,7 @@ def _lines(text: str) -> Iterator[list[str]]:
 
 
 def _launched(words: list[str], text: str) -> CommandLine:
-    """Take off environment, launcher and interpreter."""
+    """Strip environment, launcher and interpreter from a command."""
     environment = {}
     while words and ASSIGNMENT.fullmatch(words[0]):
         name, _, environment[name] = words.pop(0).partition("=")
@@ -89,7 +89,7 @@ def _launched(words: list[str], text: str) -> CommandLine:
 
 
 def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> list[str]:
-    """Read a launcher's options; return what follows them."""
+    """Parse a launcher's options into `counts` and `places`; return the words after them."""
     while words and words[0].startswith("-"):
         written, equals, value = words[0].partition("=")
         values = [value] if equals else []

@@ -1,4 +1,4 @@
-"""An experiment in the making: settings with a comment each, remarks, and what has no counterpart."""
+"""Draft of an imported experiment: settings with their sources, remarks, options without a counterpart."""
 
 import re
 from dataclasses import dataclass, field
@@ -14,7 +14,14 @@ from nnlo_lib.core.errors import UserError
 
 @dataclass(frozen=True)
 class ImportedSetting:
-    """A key of the experiment, its value, and the words it comes from; missing: why it may not be here."""
+    """A key of the experiment with its value.
+
+    Attributes:
+        key: dotted key.
+        value: its value.
+        source: the words of the command or file from which it follows.
+        missing_reason: why experiments may lack the key or value; empty if they always have it.
+    """
 
     key: str
     value: Any
@@ -24,30 +31,46 @@ class ImportedSetting:
 
 @dataclass
 class ExperimentDraft:
-    """What was translated so far."""
+    """All that is translated so far.
+
+    Attributes:
+        title: first line of the experiment's comment.
+        settings: keys with their values and sources.
+        remarks: differences in meaning.
+        untranslatable: options without a counterpart, with the reason.
+        ineffective: options without effect.
+        given_words: all options as they were written.
+    """
 
     title: str
     settings: list[ImportedSetting] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     untranslatable: list[str] = field(default_factory=list)
     ineffective: list[str] = field(default_factory=list)
-    given_words: list[str] = field(default_factory=list)  # all that was given
+    given_words: list[str] = field(default_factory=list)  # see `unmentioned_words`
 
     def set(self, key: str, value: Any, said: str, missing: str = "") -> None:
-        """Set a key; with `missing` only if experiments have it, else it is written as a comment."""
+        """Set a key.
+
+        Args:
+            key: dotted key of the experiment.
+            value: its value.
+            said: the words from which it follows.
+            missing: reason why experiments may lack it; if they do, the setting is written as a comment.
+        """
         self.settings.append(ImportedSetting(key, value, said, missing))
 
     def override(self, key: str, value: Any, said: str) -> None:
-        """Set a key, whatever set it before."""
+        """Set a key and drop its earlier settings."""
         self.settings = [setting for setting in self.settings if setting.key != key]
         self.set(key, value, said)
 
     def add_untranslatable(self, said: str, because: str) -> None:
-        """Tell of an option that has no counterpart."""
+        """Record an option without a counterpart, and the reason."""
         self.untranslatable.append(f"{said}: not here, because {because}")
 
     def translate_options(self, options: ParsedOptions) -> None:
-        """Translate all options whose table says where they go."""
+        """Translate all options for which the table has a key, a note or a reason."""
         self.given_words += [options.as_written(name) for name, _ in options.given_options()]
         for name, option in options.table.items():
             if option.key and not (name not in options and option.default in (None, False)):
@@ -64,7 +87,7 @@ class ExperimentDraft:
 
     @property
     def unmentioned_words(self) -> list[str]:
-        """What was given and nothing tells of, so that nothing is left out silently."""
+        """Given options that are mentioned nowhere in the draft, so that no option is dropped silently."""
         told = [
             *self.remarks,
             *self.untranslatable,
@@ -74,7 +97,10 @@ class ExperimentDraft:
         return [word for word in self.given_words if not any(word in text for text in told)]
 
     def validated_settings(self) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-        """Return the settings that experiments have today, and those that they do not have."""
+        """Return the settings that experiments support, and the others.
+
+        Raises UserError if the settings without a `missing_reason` make no experiment.
+        """
         live = [setting for setting in self.settings if not setting.missing_reason]
         if refused := _refusal(live):
             raise UserError(f"this cannot be an experiment: {refused}")
@@ -86,7 +112,7 @@ class ExperimentDraft:
 
 
 def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-    """Return the settings that differ from our defaults, without what does not, and those that do not."""
+    """Return the settings that differ from our defaults, reduced to the differences, and the others."""
     whole = Experiment.model_validate(nested(settings))
     search = SearchConfig() if whole.search else None
     default = Experiment(search=search)
@@ -102,12 +128,12 @@ def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSettin
 
 
 def named(text: str) -> str:
-    """Make a name of a folder of any text."""
+    """Return a folder name made from any text."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "imported"
 
 
 def nested(settings: list[ImportedSetting]) -> dict[str, Any]:
-    """Return the settings as a mapping of blocks."""
+    """Return the settings as nested mappings."""
     tree: dict[str, Any] = {}
     for setting in settings:
         *path, last = setting.key.split(".")
@@ -128,7 +154,7 @@ def _refusal(settings: list[ImportedSetting]) -> str | None:
 
 def _at(block: Any, key: str) -> Any:
     run, *path = key.split(".")
-    if run == "runs":  # with what it takes from the base
+    if run == "runs":  # a run with the settings inherited from the base
         block, path = block.variants[path[0]], path[1:]
     else:
         path = [run, *path]
@@ -138,7 +164,7 @@ def _at(block: Any, key: str) -> Any:
 
 
 def _shortened(value: Any, block: Any) -> Any:
-    """Leave out of a block what its kind has by default."""
+    """Return a block without the keys that have the defaults of its type."""
     if not (isinstance(value, dict) and isinstance(block, ConfigModel)):
         return value
     fields = type(block).model_fields

@@ -9,7 +9,14 @@ from nnlo_lib.compat.importers.draft import ExperimentDraft
 
 @dataclass(frozen=True)
 class ImportedNetwork:
-    """Its name here, the data that its module brings along, what NNLO searches of it; own: a file of the user's."""
+    """A network of NNLO or of the user.
+
+    Attributes:
+        name: model name in experiments, or path of a file.
+        dataset: data set that the network's module provides, if any.
+        space: search space of the network's arguments in NNLO.
+        is_user_file: True if the network is a Python file of the user.
+    """
 
     name: str
     dataset: str | None = None
@@ -17,7 +24,7 @@ class ImportedNetwork:
     is_user_file: bool = False
 
 
-DROPOUT = {"uniform": [0.0, 0.95]}  # NNLO: to 1, where nothing is left
+DROPOUT = {"uniform": [0.0, 0.95]}  # NNLO searches up to 1, which drops everything
 MNIST = ImportedNetwork(
     "nnlo_mnist", "mnist",
     {"filters": {"integer": [10, 50]}, "pool": {"integer": [2, 10]}, "kernel": {"integer": [2, 10]},
@@ -54,7 +61,7 @@ NNLO_NETWORKS = {
 
 
 def set_model(draft: ExperimentDraft, written: str, said: str) -> ImportedNetwork:
-    """Set the model that NNLO was told; a file of the user's goes before NNLO's own of that name."""
+    """Set the model of NNLO's command; a user's file takes precedence over a network of NNLO."""
     path, known = Path(written), NNLO_NETWORKS.get(Path(written).stem)
     if path.suffix == ".py" and path.is_file():
         draft.set("model", {"name": written}, f"{said}; its get_model is called with model.args")
@@ -71,7 +78,7 @@ def set_model(draft: ExperimentDraft, written: str, said: str) -> ImportedNetwor
 
 
 def set_gan_problem(draft: ExperimentDraft, said: str) -> None:
-    """Set what the 3-D GAN learns by (nnlo/train/GanModel.py), whatever loss was asked for."""
+    """Set problem and loss of the 3-D GAN (nnlo/train/GanModel.py), regardless of the requested loss."""
     draft.set(
         "problem", {"name": "gan", "energy_weight": 5.0}, f"{said}: weights 2, 0.1, 0.1; errors in per cent"
     )

@@ -1,4 +1,4 @@
-"""Optimizers of Keras and TensorFlow, by the names of their arguments there."""
+"""Optimizers of Keras and TensorFlow, with the names of their arguments."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SERVER_OPTIMIZER_DEFAULTS = {
 
 
 def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str, Any], said: str) -> None:
-    """Set the optimizer of the workers; Keras's sgd has learning rate 1 in NNLO where none is given."""
+    """Set the optimizer of the workers; without a learning rate, NNLO's sgd uses 1."""
     name = name.lower()
     rule: dict[str, Any] = {"name": name}
     if name == "sgd":
@@ -36,7 +36,7 @@ def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str,
 
 
 def set_server_optimizer(draft: ExperimentDraft, name: str, said: str) -> None:
-    """Set the optimizer of Downpour's server, with NNLO's constants for it."""
+    """Set the optimizer of Downpour's server with NNLO's constants."""
     known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower())
     missing = "" if known else f"{name} is no optimizer of NNLO's master"
     draft.set("train.optimizer", {"name": name.lower(), **(known or {})}, said, missing)

@@ -1,4 +1,4 @@
-"""The options of an old launcher: what each takes, what it was by default, and where it goes."""
+"""Tables of an old launcher's options: the type, default and translation of each option."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +11,14 @@ from nnlo_lib.core.errors import UserError
 
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option. kind: reads its word, None for a flag; key: of the experiment, which takes the value as it is;
+    """One option of an old launcher.
 
-    says: what became of it, where it has no key; missing: why the key, or any, is not here.
+    Attributes:
+        parse: converts the option's text; None for a flag.
+        default: value if the option is omitted.
+        key: key of the experiment that takes the value unchanged.
+        note: remark about an option without a key.
+        missing_reason: why experiments lack the key, or any counterpart.
     """
 
     parse: Callable[[str], Any] | None = str
@@ -24,17 +29,17 @@ class OptionSpec:
 
 
 def flag_option(says: str = "", missing: str = "", key: str = "") -> OptionSpec:
-    """Describe an option without a value."""
+    """Return the specification of an option without a value."""
     return OptionSpec(None, False, key, says, missing)
 
 
 def parse_bool(text: str) -> bool:
-    """Read a boolean as PyDTNN does: true, 1 and yes; the rest is false."""
+    """Parse a boolean as PyDTNN does: true, 1 and yes are True, any other text is False."""
     return text.lower() in ("true", "1", "yes")
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Read arguments as Python writes them, like {'lr': 0.1}."""
+    """Parse arguments written as a Python dictionary, like {'lr': 0.1}. Raises ValueError."""
     value = ast.literal_eval(text)
     if not isinstance(value, dict):
         raise ValueError("no arguments")
@@ -42,7 +47,17 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 class ParsedOptions:
-    """What was given of a table of options; positional words first."""
+    """The options given in a command, parsed by a table; omitted options have their default values.
+
+    Args:
+        program: name of the program for error messages.
+        table: all options by name.
+        words: words of the command after the program.
+        positional: names of the values that are given without an option, in their order.
+
+    Raises:
+        UserError: if an option is unknown or ambiguous, or if a value is missing, invalid or superfluous.
+    """
 
     def __init__(
         self,
@@ -86,7 +101,7 @@ class ParsedOptions:
         self._written[name] = f"{written} {text}".rstrip()
 
     def _known(self, written: str) -> str:
-        """Return the option that is meant; argparse allows any beginning that is unique."""
+        """Return the full name of an option; like argparse, accept any unique prefix. Raises UserError."""
         name = written.removeprefix("--")
         starts = [name] if name in self.table else [each for each in self.table if each.startswith(name)]
         if len(starts) != 1:
@@ -102,18 +117,18 @@ class ParsedOptions:
         return self._values.get(name, self.table[name].default if name in self.table else None)
 
     def copy_from(self, name: str, other: str) -> None:
-        """Let one option say what another does."""
+        """Give option `name` the value and text of option `other`."""
         self._values[name], self._written[name] = self[other], self.as_written(other)
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
 
     def as_written(self, *names: str) -> str:
-        """Return options as they were written, or that they are the old defaults."""
+        """Return options as they were written; an omitted option is described by its old default."""
         return ", ".join(
             self._written.get(name, f"by default --{name} {self[name]}").strip() for name in names
         )
 
     def given_options(self) -> Iterator[tuple[str, OptionSpec]]:
-        """Yield what was given of the table."""
+        """Yield the given options of the table with their specifications."""
         yield from ((name, self.table[name]) for name in self._values if name in self.table)

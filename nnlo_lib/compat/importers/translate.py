@@ -1,4 +1,4 @@
-"""Find out whose command it is, and translate it."""
+"""Detect the system to which a command or file belongs, and translate it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,9 +40,10 @@ NOT_TRAININGS = {
 
 
 def translate(words: Sequence[str]) -> str:
-    """Return the experiment that an old command, or a file, means, as YAML.
+    """Return the experiment that corresponds to an old command or file, as YAML. Raises UserError.
 
-    words: a command as one string or word by word, a YAML file of DiNNO's, or a session of Theano-MPI.
+    `words` is a command (one string, or word by word), or the path of a DiNNO YAML file or a Theano-MPI
+    session.
     """
     if len(words) == 1 and _is_file(words[0]):
         return render_yaml(_file(Path(words[0])), words[0])
@@ -53,7 +54,7 @@ def translate(words: Sequence[str]) -> str:
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except OSError:  # a command may be longer than any name
+    except OSError:  # a command may be longer than the longest file name
         return False
 
 

@@ -1,4 +1,4 @@
-"""The experiment as text: YAML in which every setting says where it comes from."""
+"""The experiment as YAML text with a comment about the source of each setting."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -10,11 +10,11 @@ from nnlo_lib.config.docgen.schema_tree import inline_yaml
 
 WIDTH = 110
 ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
-Tree = dict[str, Any]  # of trees, or at its leaves of (setting, whether it is there)
+Tree = dict[str, Any]  # of trees; its leaves are (setting, True if experiments have it)
 
 
 def render_yaml(draft: ExperimentDraft, text: str) -> str:
-    """Write a draft of the command `text`."""
+    """Return the draft of the command `text` as YAML."""
     live, absent = draft.validated_settings()
     differing, same = split_defaults(live)
     idle = [
@@ -42,7 +42,7 @@ def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:
         block = tree
         for part in path:
             block = block.setdefault(part, {})
-        while last in block:  # one that is not here, beside one that is
+        while last in block:  # an absent setting beside a live one with the same key
             last += " "
         block[last] = setting, there
     return dict(sorted(tree.items(), key=lambda item: _place(item[0])))

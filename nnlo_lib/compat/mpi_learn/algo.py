@@ -1,4 +1,4 @@
-"""What mpi_learn calls an algorithm: optimizer, loss and how workers and master agree."""
+"""mpi_learn's algorithm: optimizer, loss, and the protocol between workers and master."""
 
 import json
 from typing import Any
@@ -17,9 +17,10 @@ OPTIONS = {
 
 
 class Algo:
-    """Settings of the training, by mpi_learn's names; others are arguments of `optimizer`, like learning_rate.
+    """Settings of the training under mpi_learn's names; other names are arguments of `optimizer`.
 
-    mode: sgd (Downpour), easgd or gem. Raises UserError for names that nobody knows.
+    `mode` is sgd (Downpour), downpour, easgd or gem. Raises UserError if the mode is unknown, or if
+    elastic_lr or elastic_momentum is set.
     """
 
     def __init__(self, optimizer: str, **kwargs: Any) -> None:
@@ -35,11 +36,14 @@ class Algo:
 
     @property
     def loss(self) -> str:
-        """The loss by its name here."""
+        """Name of the loss in experiments."""
         return str(LOSSES.get(self.options["loss"], self.options["loss"]))
 
     def experiment_settings(self, ranks: int, masters: int, synchronous: bool) -> Block:
-        """Return the keys of an experiment that say the same."""
+        """Return the equivalent settings of an experiment.
+
+        Raises UserError if an argument of the optimizer is unknown.
+        """
         served = ranks > 1 and MODES[self.options["mode"]] == "downpour"
         own = self.options["worker_optimizer"], json.loads(self.options["worker_optimizer_params"])
         name, arguments = (self.optimizer, self.optimizer_args) if served or ranks == 1 else own
@@ -62,7 +66,7 @@ class Algo:
 
 
 def _optimizer_block(name: str, arguments: Block) -> Block:
-    """Return an optimizer by the names of its arguments here. Raises UserError for one that is not there."""
+    """Return the settings of an optimizer with renamed arguments. Raises UserError if one is unknown."""
     for word in arguments:
         if word not in ARGUMENT_NAMES:
             raise UserError(f"Algo: '{word}' is neither an option nor an argument of {name}")

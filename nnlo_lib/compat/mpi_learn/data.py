@@ -1,4 +1,4 @@
-"""Where the user's samples come from."""
+"""Data sources of mpi_learn's scripts: generated batches and HDF5 files."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,14 +8,15 @@ import numpy as np
 
 from nnlo_lib.data.readers import Array
 
-Side = Array | Sequence[Array]  # what goes into a network, or comes out of it: one array or several
+Side = Array | Sequence[Array]  # inputs or outputs of a network: one array or several
 Generated = Iterator[tuple[Side, Side]]
 
 
 class Data:
-    """Derive from it and override `generate_data`.
+    """Base class of data sources: derive from it and override `generate_data`.
 
-    batch_size: samples per step and worker; None: as many as the first batch that is generated has.
+    `batch_size` is the number of samples per step and worker. If it is None, it becomes the size of the first
+    generated batch, or 100 for an H5Data without overridden methods.
     """
 
     batch_size: int | None = None
@@ -25,7 +26,7 @@ class Data:
         self.batch_size = batch_size
 
     def set_file_names(self, file_names: Sequence[str]) -> None:
-        """Take the files that the next `generate_data` is to read."""
+        """Set the files that the next `generate_data` reads."""
         self.file_names = list(file_names)
 
     def generate_data(self) -> Generated:
@@ -34,7 +35,7 @@ class Data:
 
 
 class H5Data(Data):
-    """HDF5 files with the arrays `features_name`, or a group of several, and `labels_name`."""
+    """HDF5 files with the array `features_name`, or a group of several, and the array `labels_name`."""
 
     def __init__(
         self, batch_size: int | None = None, features_name: str = "features", labels_name: str = "labels"
@@ -52,7 +53,7 @@ class H5Data(Data):
                 yield _rows(x, start, start + size), _rows(y, start, start + size)
 
     def load_data(self, in_file_name: str) -> tuple[Side, Side]:
-        """Return what one file holds; to override for files of other kinds."""
+        """Return features and labels of one file; override it for other file formats."""
         with h5py.File(in_file_name) as file:
             return _read(file[self.features_name]), _read(file[self.labels_name])
 

@@ -1,4 +1,4 @@
-"""What a script of mpi_learn's users ends with: all ranks train together."""
+"""Manager of mpi_learn's scripts, which trains with all ranks."""
 
 import inspect
 import json
@@ -41,14 +41,29 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
-MASTER_HISTORY_KEY = "0:0:-"  # how mpi_learn calls the master in its histories
+MASTER_HISTORY_KEY = "0:0:-"  # name of the master in mpi_learn's histories
 
 
 class MPIManager:
-    """Train with all ranks of `comm`, whose others begin at once and end with rank 0, which begins at `train`.
+    """Trains with all ranks of `comm`.
 
-    settings: keys of an experiment (docs/experiment.md) that go before what the others say. folder: where results and
-    checkpoints stay, so that a script that is started again goes on; None: nowhere.
+    Rank 0 starts to train when the script calls `train`. All other ranks start in the constructor and return
+    from it when the training has ended.
+
+    Args:
+        comm: communicator of mpi4py.
+        data: source of the samples.
+        algo: optimizer, loss and algorithm.
+        model_builder: builds the network on each rank.
+        num_epochs: number of epochs.
+        train_list: files with training samples.
+        val_list: files with validation samples; if empty, 10 % of the training samples are used.
+        num_masters: number of masters.
+        synchronous: True if the master waits for all workers.
+        callbacks: Keras callbacks for rank 0.
+        seed: seed of initial weights and order of samples.
+        folder: folder of results and checkpoints, from which a restarted script resumes; None keeps neither.
+        settings: keys of an experiment (docs/experiment.md) that override the other arguments.
     """
 
     def __init__(
@@ -73,12 +88,15 @@ class MPIManager:
         self._seed, self._folder, self._settings = seed, folder, settings or {}
         self._histories: dict[str, KerasHistory] | None = None
         self.model: Any = None
-        self.process = self  # mpi_learn: manager.process.train()
+        self.process = self  # mpi_learn's scripts call manager.process.train()
         if comm.Get_rank():
             self.train()
 
     def train(self) -> dict[str, KerasHistory]:
-        """Train, once, and return the histories; on every rank or on rank 0 only. An error ends all ranks."""
+        """Train once and return the histories; an error aborts all ranks.
+
+        A script may call it on all ranks or only on rank 0.
+        """
         if self._histories is None:
             try:
                 self._histories = self._run_training()
@@ -88,17 +106,17 @@ class MPIManager:
         return self._histories or {}
 
     def get_histories(self, comm: Any = None) -> dict[str, KerasHistory]:
-        """Return what `train` did."""
+        """Return the histories of the training, empty before it."""
         return self._histories or {}
 
     def record_details(self, json_name: str, meta: dict[str, Any] | None = None) -> None:
-        """Write time and histories to a JSON file, as mpi_learn did; on rank 0."""
+        """On rank 0, write the training time and histories to a JSON file as mpi_learn did."""
         if self.comm.Get_rank() == 0:
             content = {"train_time": self.train_time, "history": self._histories, **(meta or {})}
             Path(json_name).write_text(json.dumps(content, indent=1))
 
     def free_comms(self) -> None:
-        """Do nothing: MPI ends by itself."""
+        """Do nothing: MPI is finalized automatically."""
 
     def _run_training(self) -> dict[str, KerasHistory]:
         first = self.comm.Get_rank() == 0
@@ -116,7 +134,7 @@ class MPIManager:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _store(self, folder: Path) -> tuple[str, int]:
-        """Make the store; return what all ranks must know of it: its block as JSON, and the batch size."""
+        """Make the store; return its data block as JSON and the batch size, which all ranks need."""
         one_hot = self.algo.loss not in ("mse", "mae", "huber")
         block = make_store(self.data, *self.lists, one_hot, folder)
         return block.model_dump_json(), self.data.batch_size or 100

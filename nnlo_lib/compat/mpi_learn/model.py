@@ -1,10 +1,10 @@
-"""How the user's network is made."""
+"""Builders of the user's network."""
 
 from typing import Any
 
 
 class ModelBuilder:
-    """Derive from it and override `build_model`."""
+    """Base class of builders: derive from it and override `build_model`."""
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
@@ -15,7 +15,7 @@ class ModelBuilder:
 
 
 class ModelFromJson(ModelBuilder):
-    """Build the network in a JSON file that Keras wrote, or in a string."""
+    """Builds the network from JSON written by Keras, in a file or a string."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class ModelFromJson(ModelBuilder):
         json_str: str | None = None,
         weights: str | None = None,
     ) -> None:
-        """`weights`: a file that Keras's `save_weights` wrote."""
+        """Set the source of the network; `weights` is a file written by Keras's `save_weights`."""
         super().__init__(comm)
         if (filename is None) == (json_str is None):
             raise ValueError("ModelFromJson needs either filename or json_str")

@@ -1,4 +1,4 @@
-"""The user's samples as a store: files are converted as they are, generated batches are written down first."""
+"""The user's samples as a store: files are converted directly, generated batches are written to files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,14 +12,17 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 
-MAX_FILE_BYTES = 1 << 26  # bytes of batches that are written as one file
+MAX_FILE_BYTES = 1 << 26  # limits the batches collected in memory for one file
 DATASET_NAME = "mpi_learn"
 
 
 def make_store(
     data: Data, train_list: Sequence[str], val_list: Sequence[str], one_hot: bool, folder: Path
 ) -> DataBlock:
-    """Write the store into `folder` and return the experiment's block about it. Raises UserError."""
+    """Write the store into `folder` and return the experiment's data block for it.
+
+    Raises UserError if no training batch is generated, or if there are several arrays of labels.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lists = {"train": list(train_list), "validation": list(val_list)}
     keys: dict[str, Any] = {"features": "features", "labels": "labels"}
@@ -51,7 +54,7 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
-    """Let `data` generate one epoch of the files `names`, and write its batches to files of some size."""
+    """Generate one epoch from the files `names`, write its batches to .npz files and return their paths."""
     if stem.name.endswith("validation") and not names:
         return []
     data.set_file_names(names)
@@ -73,7 +76,7 @@ def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
 
 
 def _named(x: Side, y: Side) -> dict[str, Array]:
-    """Name the arrays of a batch; the network's inputs keep their order."""
+    """Name the arrays of a batch so that the network's inputs keep their order. Raises UserError."""
     inputs, targets = ([side] if isinstance(side, np.ndarray) else list(side) for side in (x, y))
     if len(targets) != 1:
         raise UserError(f"generate_data() yields {len(targets)} kinds of labels; one is possible")

@@ -1,4 +1,4 @@
-"""Keras's callbacks and histories in a training of a network that the user's script has built."""
+"""Keras's callbacks and histories for the training of a network built by the user's script."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ COLUMNS = {"train_loss": "loss", "train_accuracy": "acc", "val_loss": "val_loss"
 
 
 class KerasCallbacks(Callback):
-    """Passes a training's events on to Keras's callbacks, which may set `model.stop_training`; on rank 0."""
+    """Passes a training's events to Keras's callbacks on rank 0; `model.stop_training` stops the training."""
 
     def __init__(self, trainer: Trainer, model: Any, callbacks: Sequence[Any]) -> None:
         self._trainer, self._model, self._callbacks = trainer, model, callbacks
@@ -34,7 +34,7 @@ class KerasCallbacks(Callback):
         logs = {name: values[-1] for name, values in history.items() if values}
         accuracies = {
             name.replace("acc", "accuracy"): value for name, value in logs.items()
-        }  # as Keras says today
+        }  # Keras 3's names
         self._notify("on_epoch_end", self._trainer.position.epoch - 1, logs | accuracies)
         if getattr(self._model, "stop_training", False):
             self._trainer.stop.signal = "stop_training"
@@ -45,18 +45,18 @@ class KerasCallbacks(Callback):
 
 
 def keras_history(recorder: Recorder) -> KerasHistory:
-    """Return what was measured, a list with a value for each epoch, by Keras's names."""
+    """Return the measured values under Keras's names, each a list with one value per epoch."""
     rows = recorder.history.rows
     return {theirs: [row[ours] for row in rows if ours in row] for ours, theirs in COLUMNS.items()}
 
 
 def model_of_script(module: nn.Module) -> Any:
-    """Return the model as the script has built it: `module`, or what `module` wraps."""
+    """Return the model that the script has built: `module` itself, or the Keras model that it wraps."""
     return getattr(module, "_model", (module,))[0]
 
 
 def share_weights(trainer: Trainer) -> None:
-    """Give every rank the weights of rank 0: scripts may draw them as they like."""
+    """Copy rank 0's weights and buffers to all ranks, because scripts may initialize them differently."""
     comm, replica = trainer.context.comm, trainer.context.replica
     comm.broadcast(replica.theta)
     if replica.buffers.numel():
@@ -64,7 +64,7 @@ def share_weights(trainer: Trainer) -> None:
 
 
 def report_error(error: BaseException) -> None:
-    """Print a sentence if it is the user's mistake; else let Python print where it happened."""
+    """Log only the message of a UserError; print any other error with its traceback."""
     from nnlo_lib.core.errors import UserError
 
     if isinstance(error, UserError):

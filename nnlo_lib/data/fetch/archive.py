@@ -1,4 +1,4 @@
-"""Archives: told by their name, and extracted without trusting what they hold."""
+"""Archives: recognition by name, and safe extraction of untrusted contents."""
 
 import bz2
 import gzip
@@ -16,11 +16,11 @@ from nnlo_lib.core.errors import UserError
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_MEMBERS = 10_000_000
-FREE_SPACE_MARGIN_BYTES = 100_000_000  # bytes that stay free on the disk
-HIGHEST_RATIO = 1100  # deflate reaches 1032; what grows more, and beyond MARGIN, is a bomb
+FREE_SPACE_MARGIN_BYTES = 100_000_000  # bytes of the disk that extraction leaves free
+HIGHEST_RATIO = 1100  # deflate reaches 1032; a higher ratio indicates a bomb
 MAX_TAR_METADATA_BYTES = (
     1 << 24
-)  # bytes in a tar from one file's content to the next: headers, long names, padding
+)  # bytes between the contents of two files of a tar: headers, long names, padding
 CHUNK_BYTES = 1 << 20
 COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -32,7 +32,7 @@ DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOF
 
 @dataclass(frozen=True)
 class Member:
-    """One file in an archive; `name` is relative, with / between its parts."""
+    """One file in an archive; `name` is the path as stored in the archive, not yet checked."""
 
     name: str
     size: int
@@ -40,16 +40,19 @@ class Member:
 
 
 def is_archive(name: str) -> bool:
-    """Tell an archive by its name."""
+    """Return True if the name has the suffix of an archive."""
     return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def extract(archive: Path, target: Path) -> None:
-    """Extract all files into the new folder `target`, which appears only when all of them are there.
+    """Extract all files into `target`, replacing it; `target` changes only after all files are extracted.
 
-    Raises UserError naming archive and member for what is no plain file below `target`: an absolute path, `..`, a link,
-    a device; for more than the disk or an honest archive of its size holds; for a member that yields other than it
-    declares; for a damaged archive; and where the file system refuses.
+    Raises:
+        UserError: if a member is not a plain file below `target` (absolute path, `..`, link, device); if the
+            members need more space than the disk has free, or grow more than HIGHEST_RATIO times and beyond
+            FREE_SPACE_MARGIN_BYTES (decompression bomb), or are more than MAX_MEMBERS; if the content of a
+            member does not have its declared size; if the archive is damaged; or if the file system reports
+            an error.
     """
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -59,7 +62,7 @@ def extract(archive: Path, target: Path) -> None:
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
     except DAMAGED as error:
-        if getattr(error, "errno", None):  # the system's, not that of a decompressor
+        if getattr(error, "errno", None):  # an error of the file system, not of a decompressor
             raise UserError(f"cannot extract {archive} into {target}: {error}") from error
         raise UserError(
             f"{archive} is damaged or no archive ({error or type(error).__name__}); get it again"
@@ -100,12 +103,12 @@ def _tar_members(archive: Path) -> Iterator[Member]:
         bounded = _Bounded(stream)
         with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r|") as tar:
             while (info := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # or tarfile remembers all of them
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile would keep all of them in memory
                 bounded.left = info.size + MAX_TAR_METADATA_BYTES
                 if not info.isdir():
                     yield Member(info.name, info.size, _content(archive, tar, info))
                 bounded.left = MAX_TAR_METADATA_BYTES
-        while bounded.read(CHUNK_BYTES):  # to the end, where the checksum of what was compressed is compared
+        while bounded.read(CHUNK_BYTES):  # reading to the end verifies the checksum of the compressed stream
             pass
 
 
@@ -117,7 +120,7 @@ def _content(archive: Path, tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[b
 
 
 class _Bounded:
-    """A stream of at most `left` bytes more, for tarfile reads a header of any declared size into memory."""
+    """Stream that yields at most `left` more bytes, because tarfile reads headers of any size into memory."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.left = stream, MAX_TAR_METADATA_BYTES
@@ -144,7 +147,7 @@ def _zip_members(archive: Path) -> Iterator[Member]:
         for info in zipped.infolist():
             if info.is_dir():
                 continue
-            if info.external_attr >> 28 not in (0, 8):  # the kind of file, where Unix wrote the archive
+            if info.external_attr >> 28 not in (0, 8):  # type of the file, if the archive was written on Unix
                 raise UserError(
                     f"{archive}: {info.filename} is a link or device; only plain files are extracted"
                 )
@@ -160,7 +163,7 @@ def _parts(archive: Path, name: str) -> tuple[str, ...]:
 
 
 def _write(archive: Path, member: Member, path: Path) -> None:
-    """Write a member, and no more of it than it declares."""
+    """Write a member, at most its declared size. Raises UserError if its content has another size."""
     left = member.size
     with path.open("xb") as file:
         while chunk := member.stream.read(min(CHUNK_BYTES, left + 1)):
@@ -175,6 +178,6 @@ def _write(archive: Path, member: Member, path: Path) -> None:
 
 
 def single_subfolder(folder: Path) -> Path:
-    """Return the only folder in `folder`, or `folder` if there is anything else."""
+    """Return the only visible entry of `folder` if it is a folder, else `folder` itself."""
     inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder

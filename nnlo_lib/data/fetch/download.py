@@ -1,4 +1,4 @@
-"""Download one file over HTTP: mirrors in turn, bounded patience, going on where an earlier download broke off."""
+"""Download of one file over HTTP, with mirrors, bounded retries and resumption of partial downloads."""
 
 import json
 import os
@@ -22,12 +22,12 @@ ATTEMPTS = 3
 PAUSE_SECONDS = 0.5
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 15.0
-LOG_SECONDS = 10.0  # between two lines of progress where there is no terminal
+LOG_SECONDS = 10.0  # interval of progress lines if stderr is not a terminal
 CHUNK_BYTES = 1 << 16
 
 
 class _FailedError(Exception):
-    """Why one attempt failed, and whether the same address deserves another."""
+    """Reason why one attempt failed; `is_retryable` if another attempt at the same address may succeed."""
 
     def __init__(self, reason: str, again: bool) -> None:
         super().__init__(reason)
@@ -35,12 +35,21 @@ class _FailedError(Exception):
 
 
 def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], None]) -> None:
-    """Write to `target` what the first good one of `urls` delivers; `check(path, url)` raises UserError if bad.
+    """Download the file from the first of `urls` that delivers a good one.
 
-    Each address gets up to three attempts, but only one if it is slow to connect or says that it has no such
-    file, so that a machine without network learns it in seconds. What has come stays in a hidden `.part` beside
-    `target`, and the next attempt, or the next process, asks the same address for the rest. Raises UserError with the
-    reason of each.
+    Each address gets up to ATTEMPTS attempts, but only one if connecting takes longer than CONNECT_SECONDS or
+    if the server answers that it has no such file; a machine without network therefore fails within seconds.
+    Received bytes stay in a hidden `.part` file beside `target`; the next attempt or the next process
+    requests only the rest from the same address.
+
+    Args:
+        urls: addresses of the file, tried in turn.
+        target: path of the complete file.
+        check: called with the partial file's path and the URL before the file is renamed; raises UserError if
+            the file is not the expected one.
+    Raises:
+        UserError: with the reason for each address if all fail; if another process is downloading `target`;
+            if `target` cannot be written.
     """
     try:
         with _partial(target) as part:
@@ -68,7 +77,7 @@ def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], N
 
 
 def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
-    """Check what has come; what is wrong is not gone on with."""
+    """Check the downloaded file, and truncate it if it is wrong so that no later attempt resumes from it."""
     try:
         check(part, url)
     except UserError:
@@ -80,7 +89,10 @@ def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
 
 @contextmanager
 def _partial(target: Path) -> Iterator[Path]:
-    """Give the partial file, which nobody else may write meanwhile, and which says of what it is a part."""
+    """Yield the path of the partial file, locked against other processes.
+
+    If the file is empty or absent at the end, its resume information is removed.
+    """
     part = target.with_name(f".{target.name}.part")
     with exclusive_lock(part, f"downloading {target}"):
         try:
@@ -91,12 +103,12 @@ def _partial(target: Path) -> Iterator[Path]:
 
 
 def _resume_info_path(part: Path) -> Path:
-    """Where it stands which version of which address the partial file is of."""
+    """Return the path of the JSON file with the URL and the version (validator) of the partial file."""
     return part.with_suffix(".json")
 
 
 def _get(url: str, part: Path) -> None:
-    """Bring the file, or the rest of it, into `part`."""
+    """Download the file, or the missing rest of it, into `part`."""
     import requests
 
     version = _version_begun(url, part)
@@ -125,7 +137,7 @@ def _get(url: str, part: Path) -> None:
 
 
 def _start(response: "Response", part: Path, have: int) -> int:
-    """Tell which byte of the file the answer begins with."""
+    """Return the offset in the file at which the response begins."""
     if response.status_code != 206:
         return 0
     if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
@@ -137,18 +149,18 @@ def _start(response: "Response", part: Path, have: int) -> int:
 def _receive(response: "Response", url: str, part: Path, start: int) -> None:
     version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
     with part.open("rb+") as file, _bar(response, part.name[1:-5], start) as bar:
-        file.truncate(start)  # before the note: it must never speak of what is not there
+        file.truncate(start)  # before the JSON is written, which must not describe older bytes
         _resume_info_path(part).write_text(
             json.dumps({"url": url, "version": "" if version.startswith("W/") else version})
         )
         file.seek(start)
         for chunk in response.iter_content(CHUNK_BYTES):
             if bar.update(file.write(chunk)) and not sys.stderr.isatty():
-                print(file=sys.stderr)  # in a log each state has its own line
+                print(file=sys.stderr)  # in a log each progress state gets its own line
 
 
 def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
-    """Show progress at once on a terminal, every ten seconds in a log."""
+    """Return a progress bar, updated every 0.1 s on a terminal and every LOG_SECONDS in a log."""
     from tqdm import tqdm
 
     pause = 0.1 if sys.stderr.isatty() else LOG_SECONDS
@@ -160,7 +172,7 @@ def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
 
 
 def _version_begun(url: str, part: Path) -> str | None:
-    """Return the validator of the version of `url` that the partial file is the beginning of."""
+    """Return the HTTP validator of the partial file's version, or None if it cannot be resumed from `url`."""
     try:
         note = json.loads(_resume_info_path(part).read_text())
         return str(note["version"]) or None if note["url"] == url else None
@@ -169,7 +181,7 @@ def _version_begun(url: str, part: Path) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """Say in a few words what requests says in many."""
+    """Return a short description of an error of `requests`."""
     from requests import exceptions as known
 
     reasons: dict[type[Exception], str] = {

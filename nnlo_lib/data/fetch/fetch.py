@@ -1,4 +1,4 @@
-"""Bring the original files of a data set into a folder, each checked before it gets its name."""
+"""Fetching of the original files of a data set into a folder, with a check of each file."""
 
 import hashlib
 import shutil
@@ -19,15 +19,22 @@ from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
 from nnlo_lib.data.fetch.record import FetchRecord
 
-EXTRACTED_FOLDER = "files"  # the folder, below the target, of what was in an archive
+EXTRACTED_FOLDER = "files"  # folder of extracted archives, below the target
 
 
 def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> FetchRecord:
-    """Fill `target` with the data set's files and a record of them.
+    """Put the data set's files into `target` and write a record of them.
 
-    They come from the mirrors, or from `source`: a folder, an archive or a URL of either. Files already there with the
-    right content are kept. The user's own files are read where they lie, but for archives and URLs. Raises UserError if
-    a file cannot be had or is not the official one by its checksum; then nothing appears under its name.
+    Files of a catalog data set that are already in `target` with the right content are kept; others get their
+    final name only after their checksum was verified. Folders of the user's own files are not copied, only
+    recorded; archives are extracted into `target`.
+
+    Args:
+        dataset: specification of the data set.
+        target: folder of the files and of the record.
+        source: a folder, an archive, or a URL; None uses the mirrors or the installed package.
+    Raises:
+        UserError: if a file cannot be fetched or differs from the official one by its checksum.
     """
     fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
     fetched.save()
@@ -78,7 +85,7 @@ def _is_remote(source: str) -> bool:
 
 
 def _name(source: str) -> str:
-    """Return the file name in a path or URL, without what a URL asks behind it."""
+    """Return the file name in a path or URL, without the query of a URL."""
     return Path(urlsplit(source).path if _is_remote(source) else source).name
 
 
@@ -94,7 +101,7 @@ def _archive(source: str, target: Path) -> Path:
 
 
 def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSpec:
-    """Return the data set, made of its other official file where that lies and the first does not."""
+    """Return the data set, with its alternative file `instead` if only that file is available."""
     places = [str(target), base or ""]
     other = dataset.instead
     if other and not _is_available(dataset.files[0], places) and _is_available(other, places):
@@ -103,7 +110,7 @@ def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSp
 
 
 def _is_available(file: SourceFile, places: list[str]) -> bool:
-    """Tell whether one of `places` is the file, by path or URL, or a folder that has it."""
+    """Return True if one of `places` is a path or URL with the file's name, or a folder that contains it."""
     return any(
         _name(place) == file.name or (Path(place).expanduser() / file.name).is_file() for place in places
     )
@@ -114,14 +121,17 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _unpacked(archive: Path, target: Path) -> str:
-    """Extract an archive below `target`; return where its files are, relative to it."""
+    """Extract an archive below `target`; return the folder of its files relative to `target`."""
     with exclusive_lock(target / f".{EXTRACTED_FOLDER}.lock", f"extracting into {target}"):
         extract(archive, target / EXTRACTED_FOLDER)
     return str(single_subfolder(target / EXTRACTED_FOLDER).relative_to(target))
 
 
 def _embedded(dataset: DatasetSpec) -> str | None:
-    """Find the folder inside an installed package without importing the package."""
+    """Return the data set's folder in an installed package (not imported); None if it is not embedded.
+
+    Raises UserError if the package is not installed.
+    """
     if dataset.embedded is None:
         return None
     package, _, folder = dataset.embedded.partition("/")
@@ -132,7 +142,7 @@ def _embedded(dataset: DatasetSpec) -> str | None:
 
 
 def _valid_existing_file(file: SourceFile, target: Path) -> Path | None:
-    """Return the file already in `target` if its content is right."""
+    """Return the file in `target` if it exists and its checksum is right, else None."""
     path = find_plain_or_gzip(target, file.name)
     try:
         return path if path and not _difference(file, path, str(path)) else None
@@ -152,7 +162,7 @@ def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str 
 
 
 def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path) -> Path:
-    """Copy from a folder, or the archive itself if it is the file."""
+    """Copy the file from the folder `base`, or copy `base` itself if it is a file."""
     found = base if base.is_file() else find_plain_or_gzip(base, file.name)
     if found is None:
         raise UserError(f"no {file.name} in {base} (data.source); {_wanted(dataset)}")
@@ -198,7 +208,7 @@ def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> N
 
 
 def _difference(file: SourceFile, path: Path, origin: str) -> str | None:
-    """Say by what the file differs from the official one."""
+    """Return how the checksum differs from the official one, or None if it does not."""
     if file.content_sha256:
         found, expected, what = (
             content_sha256(path, origin),

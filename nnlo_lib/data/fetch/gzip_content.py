@@ -1,4 +1,4 @@
-"""The content of a file, whether it is stored plain or compressed by gzip."""
+"""Access to the content of files that are stored plain or compressed by gzip."""
 
 import gzip
 import hashlib
@@ -11,22 +11,22 @@ from typing import BinaryIO, cast
 from nnlo_lib.core.errors import UserError
 
 CONTENT_CHUNK_BYTES = 1 << 20
-DEFLATE_LIMIT = 1040  # deflate cannot make its input grow by more than about this
+DEFLATE_LIMIT = 1040  # approximate upper bound of the ratio of decompressed to compressed bytes in deflate
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def variants(name: str) -> tuple[str, ...]:
-    """List the names under which the file may lie: as it is published, and decompressed."""
+    """Return the possible names of a file: as published, and without .gz if it has that suffix."""
     return (name, name.removesuffix(".gz")) if name.endswith(".gz") else (name,)
 
 
 def find_plain_or_gzip(folder: Path, name: str) -> Path | None:
-    """Return the path of `name` in `folder`, compressed or not, or None."""
+    """Return the path of `name` in `folder`, with or without .gz; None if there is neither."""
     return next((folder / each for each in variants(name) if (folder / each).is_file()), None)
 
 
 def is_gzip(path: Path) -> bool:
-    """Tell by its first bytes whether the file is compressed."""
+    """Return True if the first bytes show that the file is compressed by gzip."""
     with path.open("rb") as file:
         return file.read(2) == GZIP_MAGIC
 
@@ -48,7 +48,7 @@ def open_decompressed(path: Path, called: str | None = None) -> Iterator[BinaryI
 
 
 def content_sha256(path: Path, called: str | None = None) -> str:
-    """Return the SHA-256 of the decompressed content, streamed; errors as for `opened`."""
+    """Return the SHA-256 of the decompressed content. Raises UserError like `open_decompressed`."""
     digest = hashlib.sha256()
     with open_decompressed(path, called) as stream:
         while chunk := stream.read(CONTENT_CHUNK_BYTES):

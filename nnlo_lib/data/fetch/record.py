@@ -1,4 +1,4 @@
-"""What was fetched and where it lies: `fetched.json` in data/<dataset>/raw."""
+"""Record of the fetched files and their folder: `fetched.json` in data/<dataset>/raw."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,8 +15,12 @@ FETCH_RECORD_FILE = "fetched.json"
 class FetchRecord:
     """The original files of a data set.
 
-    `folder` is where they are read: relative to `raw`, or the absolute path of data that stay where they are.
-    `files` have name, bytes and what is known of their content.
+    Attributes:
+        raw: folder of the record.
+        dataset: name of the data set.
+        source: origin of the files: a path or URL, or the list of mirrors.
+        folder: folder to read the files from, relative to `raw`; absolute for data that are not copied.
+        files: name, size in bytes and checksums of each fetched file.
     """
 
     raw: Path
@@ -27,7 +31,11 @@ class FetchRecord:
 
     @classmethod
     def load(cls, raw: Path) -> "FetchRecord":
-        """Read the record in `raw`; a folder without one is taken to hold the files itself."""
+        """Return the record in `raw`.
+
+        If `raw` has no record, return one that names `raw` itself as the folder of the files. Raises
+        UserError if the record is damaged.
+        """
         try:
             fields = json.loads((raw / FETCH_RECORD_FILE).read_text())
             return cls(raw, fields["dataset"], fields["source"], fields["folder"], tuple(fields["files"]))
@@ -44,7 +52,7 @@ class FetchRecord:
         return self.raw / self.folder
 
     def save(self) -> Path:
-        """Write the record, whole or not at all."""
+        """Write the record atomically; return its path."""
         fields = {name: value for name, value in asdict(self).items() if name != "raw"}
         with atomic_write(self.raw / FETCH_RECORD_FILE) as part:
             part.write_text(json.dumps(fields, indent=2) + "\n")

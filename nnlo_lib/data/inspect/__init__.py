@@ -1,1 +1,1 @@
-"""Describe a converted data set: counts and a contact sheet."""
+"""Description of a converted data set: counts and a contact sheet."""

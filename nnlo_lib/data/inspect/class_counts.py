@@ -1,4 +1,4 @@
-"""Tables of samples: of each class and split, of each worker and class."""
+"""Tables of the number of samples per class and split, and per worker and class."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import shorten
@@ -12,13 +12,13 @@ from nnlo_lib.data.store.manifest import DataManifest
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-ROWS = 24  # of a table; the middle of a longer one is left out
-CLASSES = 12  # that have a column of their own
-HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # letters of a class's name, above a column and in a row
+ROWS = 24  # maximum rows of a table; a longer table is shortened in the middle
+CLASSES = 12  # maximum number of classes that get one column each
+HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # limits of a class name's length: above a column, and in a row
 
 
 def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
-    """Tabulate how many samples of each class each split has; `labels` are the classes of its samples."""
+    """Return a table of the samples per class and split; `labels` has the class of each sample by split."""
     from pandas import DataFrame
 
     table = DataFrame({name: _count(manifest, each) for name, each in labels.items()})
@@ -32,7 +32,10 @@ def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str
 
 
 def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
-    """Tabulate how many samples of each class each worker has: class by class if they are few, else the most frequent."""
+    """Return a table of the samples of each worker.
+
+    It has a column for each class if there are at most CLASSES, else the most frequent class of each worker.
+    """
     counts = np.array([_count(manifest, labels[part]) for part in parts])
     named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
     table = _each(named, counts) if len(named) <= CLASSES else _most_frequent(named, counts)
@@ -43,7 +46,7 @@ def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: 
 
 
 def range_summary(what: str, counts: Indices) -> str:
-    """Say the least, the greatest and the median."""
+    """Return a line with the minimum, maximum and median of `counts`; `what` names the counts."""
     if counts.min() == counts.max():
         return f"{what}: {counts.min():,}"
     return f"{what}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
@@ -73,6 +76,6 @@ def _short(name: str) -> str:
 
 
 def _text(table: "DataFrame") -> str:
-    """Write a table, shortened in the middle; a zero is a dot, so that the eye finds who has what."""
+    """Return the table as text, shortened in the middle; dots replace zeros, so non-zero counts stand out."""
     shown = table.map(lambda value: value if isinstance(value, str) else f"{value:,}" if value else ".")
     return shown.to_string(index=False, max_rows=ROWS)

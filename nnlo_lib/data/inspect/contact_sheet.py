@@ -1,4 +1,4 @@
-"""A picture of a data set: samples of each class, side by side, each above the name of its class."""
+"""Contact sheet of a data set: images of each class side by side, each above the name of its class."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
 
-USUAL, SMALLEST, LARGEST = 96, 64, 128  # side of a tile in pixels
+USUAL, SMALLEST, LARGEST = 96, 64, 128  # sides of a tile in pixels
 MARGIN, GAP = 16, 8
-TEXT, TITLE = 13, 17  # pixels
+TEXT, TITLE = 13, 17  # font sizes in pixels
 INK, PAPER = "#333333", "#ffffff"
 
 
 def image_input(manifest: DataManifest) -> int | None:
-    """Return the number of the first input of images, (1 or 3, height, width); None if there is none."""
+    """Return the index of the first input of images, (1 or 3, height, width); None if no input has images."""
     for number, column in enumerate(manifest.inputs):
         if len(column.shape) == 3 and column.shape[0] in (1, 3) and 0 not in column.shape:
             return number
@@ -31,11 +31,12 @@ def image_input(manifest: DataManifest) -> int | None:
 
 
 def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int = 10, rows: int = 10) -> None:
-    """Write a PNG with up to columns * rows images of a split, equally many of each class.
+    """Write a PNG with up to columns * rows images of a split.
 
-    Which images depends on the data alone. With more classes than tiles, some are left out, evenly. Bytes are
-    shown as they are, other numbers from the least to the greatest on the sheet.
-    Raises UserError if the samples are no images.
+    Each class gets the same number of tiles. The choice of images depends on the data alone. If there are
+    more classes than tiles, classes are left out at even intervals. Bytes are multiplied by the data set's
+    `scale` to 0..1; other numbers are scaled linearly from the minimum to the maximum on the sheet. Raises
+    UserError if the samples are not images.
     """
     number = image_input(manifest)
     if number is None:
@@ -52,7 +53,7 @@ def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int =
 
 
 def _groups(labels: Array, classes: int | None) -> list[Indices]:
-    """List the samples of each class that occurs; all samples in one group if there are no classes."""
+    """Return the samples of each class that occurs, or all samples in one group if there are no classes."""
     if classes is None:
         return [np.arange(len(labels))]
     order = np.argsort(labels, kind="stable")
@@ -60,7 +61,10 @@ def _groups(labels: Array, classes: int | None) -> list[Indices]:
 
 
 def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices, Indices]:
-    """Return samples and their places, row by row; a class fills whole rows, or a row holds whole classes."""
+    """Return samples and their tile numbers, row by row.
+
+    Each class gets the tiles of whole rows, or of an equal part of a row.
+    """
     groups = [groups[index] for index in _spread(len(groups), columns * rows)]
     most = columns * rows // len(groups)
     each = next(count for count in range(most, 0, -1) if count % columns == 0 or columns % count == 0)
@@ -70,13 +74,13 @@ def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices
 
 
 def _spread(things: int, wanted: int) -> Indices:
-    """Pick up to `wanted` of the numbers 0..things-1, evenly."""
+    """Return up to `wanted` evenly spaced numbers of 0..things-1."""
     count = min(things, wanted)
     return np.arange(count) * things // count
 
 
 def _bytes(images: Array, scale: float) -> Array:
-    """Turn stored values into bytes 0..255."""
+    """Return stored values as bytes 0..255."""
     values = images.astype(np.float64)
     if images.dtype == np.uint8:
         values *= scale
@@ -94,7 +98,10 @@ def _captions(manifest: DataManifest, chosen: Indices, labels: Array) -> list[st
 
 
 def _tile(image: Array) -> "Image":
-    """Bring bytes (1 or 3, height, width) to a size that can be looked at, pixel by pixel if they are few."""
+    """Return bytes (1 or 3, height, width) as a picture of a visible size.
+
+    Large images are reduced to LARGEST; small ones are enlarged by a whole factor without interpolation.
+    """
     from PIL import Image
 
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).convert("RGB")
@@ -109,7 +116,7 @@ def _tile(image: Array) -> "Image":
 def _sheet(
     title: str, images: Sequence["Image"], captions: Sequence[str], places: Indices, columns: int
 ) -> "Image":
-    """Lay the images, all of one size, on paper."""
+    """Return the sheet with a title and the images, all of one size, above their captions."""
     from PIL import Image, ImageDraw, ImageFont
 
     width, height = max(SMALLEST, images[0].width) + GAP, images[0].height + TEXT + 2 * GAP
@@ -128,7 +135,7 @@ def _sheet(
 
 
 def _fitting(draw: "ImageDraw", text: str, width: int) -> str:
-    """Shorten a text to what fits."""
+    """Return the text shortened to at most `width` pixels."""
     short = text
     while draw.textlength(short) > width and text:
         text = text[:-1]

@@ -1,4 +1,4 @@
-"""What a store holds and who of the workers has what, as text."""
+"""Text description of a store and of the samples of each worker."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,15 +9,16 @@ from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
 from nnlo_lib.data.store.split import Split
 
-CHANNELS = 4  # whose mean and deviation are told one by one
-SKIPPED = 4  # shards that are named
+CHANNELS = 4  # maximum number of channels for which each mean and deviation is listed
+SKIPPED = 4  # maximum number of shards with corrupt records that are listed
 
 
 def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]) -> str:
-    """Describe a data set: files, arrays, samples of each class and split, and of each worker and class.
+    """Return a description of a data set: its files, its arrays, and tables of its samples.
 
-    `partitions` has, by the name of a run, the training samples of each worker; a single part is shared by all.
-    Raises UserError on unreadable shards.
+    Samples are counted per class and split, and per worker and class. `partitions` maps the name of a run to
+    the training samples of each worker; all workers share a single part. Raises UserError if a shard is
+    unreadable.
     """
     labels = {name: Split(manifest, name).labels for name in manifest.splits}
     paragraphs = ["\n".join(_facts(manifest)), _labels(manifest, labels)]
@@ -57,7 +58,7 @@ def _column(column: ArraySpec) -> str:
 
 
 def _moments(column: ArraySpec, scale: float) -> str:
-    """Say mean and deviation of each channel of the values that `normalize: unit` gives."""
+    """Return mean and standard deviation of each channel, for the values after `normalize: unit`."""
     factor = scale if column.dtype == "uint8" else 1.0
     told = [
         f"{what} " + (" ".join(values) if len(values) <= CHANNELS else f"{values[0]} ... {values[-1]}")
@@ -68,7 +69,7 @@ def _moments(column: ArraySpec, scale: float) -> str:
 
 
 def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
-    """Count the samples of each class and split; say the range of labels that are no classes."""
+    """Return the number of samples per class and split, or range and mean of labels that are not classes."""
     if manifest.classes is not None:
         return samples_by_class(manifest, labels)
     return "\n".join(
@@ -78,7 +79,7 @@ def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
 
 
 def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
-    """Say who has what in a run: all share one order, or each has samples of its own."""
+    """Return the samples of each worker in a run, or that all workers share one order."""
     samples = np.array([len(part) for part in parts])
     held = len(labels) - samples.sum()
     head = f"run {run}: {samples.sum():,} training samples, {held:,} held back for validation; "

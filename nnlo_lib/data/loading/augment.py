@@ -1,4 +1,4 @@
-"""Random changes to training images, as bytes, in mini-batches (count, channels, height, width)."""
+"""Random augmentation of training images in mini-batches (count, channels, height, width)."""
 
 from dataclasses import dataclass
 
@@ -8,21 +8,27 @@ import numpy.typing as npt
 from nnlo_lib.data.loading.shuffle import ShufflePurpose
 from nnlo_lib.data.readers import Array, Indices, Inputs
 
-Draws = npt.NDArray[np.uint64]  # (count, WORDS): what is drawn for each sample
+Draws = npt.NDArray[np.uint64]  # (count, WORDS): the random words of each sample
 WORDS = 8
-BLOCK = 4  # words that Philox makes at a time
+BLOCK = 4  # words per step of the Philox counter
 FLIP, WINDOW, TOP, LEFT, FROM_TOP, FROM_LEFT, TO_TOP, TO_LEFT = range(WORDS)
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Crop, then move a window, then flip.
+    """Augmentation of images: crop, then move a window, then flip.
 
-    flip: probability of a horizontal mirror. pad, crop: a random square of side `crop` (the stored size by default)
-    of the image with `pad` zeros around. window: with `window_probability` only a random square of that side is kept
-    and moved to a random place, the rest is zero (what PyDTNN's --crop_images means).
+    Invariant: the changes of a sample depend only on (seed, epoch, position), not on the calling rank or the
+    order of the calls.
 
-    What happens to a sample is a function of (seed, epoch, position), whoever asks and in whatever order.
+    Attributes:
+        flip: probability of a horizontal flip.
+        pad: number of zeros added on each side of the image before cropping.
+        crop: side of the random square cut out of the padded image, in pixels; None keeps the stored size.
+        window: side of a random square that is kept and moved to a random place while the rest of the image
+            becomes zero, in pixels (PyDTNN's --crop_images); None turns this off.
+        window_probability: probability of moving the window.
+        seed: seed of the random stream.
     """
 
     flip: float = 0.0
@@ -33,12 +39,15 @@ class Augment:
     seed: int = 0
 
     def __call__(self, inputs: Inputs, epoch: int, position: int) -> Inputs:
-        """Change the images of a mini-batch whose first sample is at `position` of the epoch; may reuse `inputs`."""
+        """Return the augmented mini-batch, whose first sample has this `position` in the epoch.
+
+        May modify `inputs`.
+        """
         draws = self._draws(epoch, position, len(inputs[0]))
         return tuple(self._changed(array, draws) if array.ndim == 4 else array for array in inputs)
 
     def _draws(self, epoch: int, position: int, count: int) -> Draws:
-        """Take the words of these positions out of the epoch's stream; numpy promises that they never change."""
+        """Return the random words of these positions; numpy guarantees that the stream never changes."""
         stream = np.random.Philox(np.random.SeedSequence([self.seed, ShufflePurpose.AUGMENT, epoch]))
         stream.advance(position * (WORDS // BLOCK))
         return stream.random_raw(count * WORDS).reshape(count, WORDS)
@@ -78,7 +87,7 @@ class Augment:
 
 
 def center_crop(inputs: Inputs, crop: int) -> Inputs:
-    """Cut the central square of side `crop` out of images that are larger."""
+    """Return the inputs with images larger than `crop` cut to their central square of side `crop`."""
     return tuple(_central(array, crop) if array.ndim == 4 else array for array in inputs)
 
 
@@ -92,5 +101,5 @@ def _chosen(words: npt.NDArray[np.uint64], probability: float) -> npt.NDArray[np
 
 
 def _below(words: npt.NDArray[np.uint64], limit: int) -> Indices:
-    """Turn words into integers 0..limit-1."""
+    """Map random 64-bit words to integers 0..limit-1."""
     return ((words >> np.uint64(32)) * np.uint64(limit) >> np.uint64(32)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Mini-batches in an order that anyone can compute again from (seed, epoch)."""
+"""Loader of mini-batches in an order that is a function of (seed, epoch)."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,16 +10,20 @@ from nnlo_lib.data.loading.sampler import Sampler
 from nnlo_lib.data.readers import Array, Indices, Inputs
 from nnlo_lib.data.store.split import Split
 
-PREFETCH_BATCHES = 2  # batches made ahead
-MIN_PREFETCH_BYTES = 1 << 20  # bytes of a batch from which reading it costs more than a change of thread
+PREFETCH_BATCHES = 2  # batches read ahead
+MIN_PREFETCH_BYTES = 1 << 20  # reading a smaller batch costs less than a thread switch
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one worker learns from in step `index` of an epoch.
+    """Mini-batch of one worker in step `index` of an epoch.
 
-    `inputs` are arrays (count, *shape) as they are stored, `labels` (count, ...), `ids` (count,) the samples' places
-    in the split; `global_count` counts the samples of all workers in this step.
+    Attributes:
+        inputs: arrays (count, *shape) in the stored dtype.
+        labels: array (count, ...).
+        ids: (count,) indices of the samples in the split.
+        count: number of samples of this worker.
+        global_count: number of samples of all workers in this step.
     """
 
     index: int
@@ -31,10 +35,11 @@ class Batch:
 
 
 class BatchLoader:
-    """Read what `sampler` says from `split`, and change it by `augment`; large batches are read ahead by a thread.
+    """Loads the samples that `sampler` selects from `split` and augments them.
 
-    In memory are the batches under way and, of each sample, 24 bytes: its class, its index and its place in the
-    epoch's order; what is mapped of the shards is the system's to take back.
+    A thread reads large batches ahead. Memory use: the batches in flight and 24 bytes per sample (its class,
+    its index and its place in the epoch's order). The operating system can evict the memory-mapped pages of
+    the shards.
     """
 
     def __init__(self, split: Split, sampler: Sampler, augment: Augment | None = None) -> None:
@@ -42,24 +47,24 @@ class BatchLoader:
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch, all workers together."""
+        """Number of samples of an epoch, all workers together."""
         return self._sampler.samples
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of an epoch, the same for all workers."""
+        """Number of steps of an epoch, the same for all workers."""
         return self._sampler.steps_per_epoch
 
     def count(self, epoch: int, step: int) -> int:
-        """Return how many samples this worker has in a step."""
+        """Return the number of samples of this worker in a step."""
         return len(self._sampler.ids(epoch, step))
 
     def resume(self, epoch: int, used: Array) -> int:
-        """Leave out what others used of an epoch, (samples,) bool; return the step to go on at."""
+        """Skip the samples of an epoch marked in `used`, (samples,) bool; return the step to resume at."""
         return self._sampler.resume(epoch, used)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield this worker's batches of an epoch from step `start` on."""
+        """Yield this worker's batches of an epoch, starting at step `start`."""
         batches = (self.batch(epoch, step) for step in range(start, self.steps_per_epoch))
         if not self._should_prefetch(epoch, start):
             yield from batches
@@ -68,7 +73,7 @@ class BatchLoader:
             yield from ahead
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Return one batch of an epoch."""
+        """Return this worker's batch in a step of an epoch."""
         ids = self._sampler.ids(epoch, step)
         inputs, labels = self._split.take(ids)
         if self._augment:

@@ -1,4 +1,4 @@
-"""A thread that makes the next items while the current one is used."""
+"""Prefetching: a thread computes the next items while the consumer uses the current one."""
 
 from collections.abc import Generator, Iterator
 from queue import Empty, Full, Queue
@@ -6,20 +6,21 @@ from threading import Event, Thread
 from typing import TypeVar
 
 T = TypeVar("T")
-QUEUE_PUT_TIMEOUT_S = 0.1  # seconds between two looks at whether the consumer has gone
+QUEUE_PUT_TIMEOUT_S = 0.1  # interval at which the thread checks whether the consumer has stopped
 
 
 class _Failed:
-    """What the thread raised."""
+    """Queue item that carries an exception raised in the thread."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 def prefetched(source: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """Yield the items of `source`, up to `depth` of them made ahead by a thread.
+    """Yield the items of `source`; a thread computes up to `depth` items ahead.
 
-    What `source` raises is raised here, in its turn. Closing the generator stops the thread and waits for it.
+    An exception of `source` is raised here after the items before it. Closing the generator stops the thread
+    and waits for its end.
     """
     ready: Queue[T | _Failed | None] = Queue(depth)
     stop = Event()
@@ -42,7 +43,7 @@ def _fill(source: Iterator[T], ready: "Queue[T | _Failed | None]", stop: Event) 
             if not _put(item, ready, stop):
                 return
         _put(None, ready, stop)
-    except BaseException as error:  # whatever it is, the consumer must hear of it
+    except BaseException as error:  # the consumer raises it, whatever its type
         _put(_Failed(error), ready, stop)
 
 

@@ -1,4 +1,4 @@
-"""Which samples each worker takes in each step of an epoch."""
+"""Samplers, which select the samples of each worker in each step of an epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,9 +11,15 @@ from nnlo_lib.data.readers import Array, Indices
 
 
 class Sampler(ABC):
-    """The part of one worker in every step, a pure function of (seed, epoch, step).
+    """Selects the samples of one worker in every step.
 
-    `samples` counts what all workers use in an epoch of `steps_per_epoch` steps.
+    Invariant: the selection is a pure function of (seed, epoch, step) and of the samples given to `resume`.
+
+    Args:
+        steps: number of steps in which all workers together use all samples once.
+        wanted: train.steps_per_epoch; None uses all `steps`.
+    Raises:
+        UserError: if `wanted` is greater than `steps`.
     """
 
     def __init__(self, steps: int, wanted: int | None) -> None:
@@ -28,44 +34,52 @@ class Sampler(ABC):
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch, all workers together."""
+        """Number of samples of an epoch of `steps_per_epoch` steps, all workers together."""
         return self._samples_through(self.steps_per_epoch - 1)
 
     def resume(self, epoch: int, used: Array) -> int:
-        """Go on where other workers, perhaps another number of them, had used samples of an epoch's one order.
+        """Resume an epoch of which previous workers, possibly another number of them, used some samples.
 
-        used: (samples of the split,) bool. Return the step to go on at; it is a short one if theirs ended within it.
+        The previous workers must have shared one order. The used samples move to the front of it.
+
+        Args:
+            epoch: the epoch to resume.
+            used: (samples of the split,) bool, True for each used sample.
+        Returns: the step to resume at; it is shorter than the others if the used samples end within it.
         """
         self._before, self._epoch = (epoch, used), None
         steps, taken = range(self.steps_per_epoch), self._already_used(epoch)
         return next((step for step in steps if self._samples_through(step) > taken), self.steps_per_epoch)
 
     def _already_used(self, epoch: int) -> int:
-        """Return how many samples of an epoch others had used."""
+        """Return the number of samples of an epoch that were used before `resume`."""
         return int(np.count_nonzero(self._before[1])) if epoch == self._before[0] else 0
 
     def samples_before(self, epoch: int, step: int) -> int:
-        """Return how many samples of an epoch all workers have taken before a step."""
+        """Return the number of samples of an epoch that all workers have used before a step."""
         return max(self._already_used(epoch), self._samples_through(step - 1))
 
     def global_count(self, epoch: int, step: int) -> int:
-        """Return how many samples all workers have in a step."""
+        """Return the number of samples of all workers in a step."""
         return self._samples_through(step) - self.samples_before(epoch, step)
 
     @abstractmethod
     def ids(self, epoch: int, step: int) -> Indices:
-        """Return this worker's samples in a step."""
+        """Return the indices of this worker's samples in a step."""
 
     @abstractmethod
     def position(self, epoch: int, step: int) -> int:
-        """Return a number that no other worker's sample of the epoch has: the first id's; the next ones follow."""
+        """Return the position of this worker's first sample of a step; the others follow it.
+
+        Positions are unique among all samples of all workers in an epoch.
+        """
 
     @abstractmethod
     def _samples_through(self, step: int) -> int:
-        """Return how many samples all workers have taken after a step."""
+        """Return the number of samples that all workers have used after a step."""
 
     def order(self, epoch: int) -> Indices:
-        """Return the order that `ids` are taken from; trimming an epoch to fewer steps leaves the end of it out."""
+        """Return the order from which `ids` takes samples; an epoch with fewer steps leaves out its end."""
         if epoch != self._epoch:
             self._order, self._epoch = self._shuffle(epoch), epoch
             if epoch == self._before[0]:
@@ -75,19 +89,20 @@ class Sampler(ABC):
 
     @abstractmethod
     def samples_of_epoch(self, epoch: int) -> Indices:
-        """Return what an epoch takes from its order: all workers' samples if they share it, else this worker's."""
+        """Return the samples of an epoch: of all workers if they share one order, else of this worker."""
 
     @abstractmethod
     def _shuffle(self, epoch: int) -> Indices:
-        """Make the order of an epoch."""
+        """Compute the order of an epoch."""
 
 
 class SharedOrderSampler(Sampler):
-    """All workers walk over one order of `indices`, cut into global batches of batch_size * workers samples.
+    """Sampler for workers that share one order of `indices`.
 
-    Each worker takes a contiguous share. The last global batch is kept however small and shared evenly: a worker may
-    get no sample, but never no step, so that all stay in step. Raises UserError if there are fewer samples than
-    workers.
+    The order is cut into global batches of batch_size * workers samples. Each worker takes a contiguous share
+    of every global batch. The last global batch is kept and shared evenly even if it is small: a worker may
+    get no sample in it, but has the same number of steps as the others. Raises UserError if there are fewer
+    samples than workers.
     """
 
     def __init__(
@@ -122,7 +137,7 @@ class SharedOrderSampler(Sampler):
         return self.order(epoch)[: self.samples]
 
     def _share(self, epoch: int, step: int) -> tuple[int, int]:
-        """Return this worker's part of a global batch; the first workers get one more if it does not divide."""
+        """Return (start, end) of this worker's share in the order; shares differ by at most one sample."""
         share, more = divmod(self.global_count(epoch, step), self._workers)
         start = self.samples_before(epoch, step) + self._worker * share + min(self._worker, more)
         return start, start + share + (self._worker < more)
@@ -139,10 +154,11 @@ class SharedOrderSampler(Sampler):
 
 
 class PartitionedSampler(Sampler):
-    """Each worker has samples of its own, `parts[worker]`, and an order of its own.
+    """Sampler for workers that each have their own samples, `parts[worker]`, and their own order.
 
-    In step s of S every worker takes the s-th of S pieces of its order, the largest of batch_size samples: all stay
-    in step, and each uses each of its samples once an epoch, however unequal the parts are.
+    In step s of S every worker takes the s-th of S pieces of its order; the largest pieces have batch_size
+    samples. All workers have the same number of steps and use each of their samples once an epoch, even if
+    the parts differ in size.
     """
 
     def __init__(
@@ -174,7 +190,7 @@ class PartitionedSampler(Sampler):
         return int(self._ends(step).sum())
 
     def _ends(self, step: int) -> Indices:
-        """Return how many samples each worker has used after a step."""
+        """Return the number of samples that each worker has used after a step, (workers,)."""
         return self._sizes * (step + 1) // self._all_steps
 
     def _shuffle(self, epoch: int) -> Indices:

@@ -1,4 +1,4 @@
-"""Which samples a training uses, and in whose order: what follows from their division among workers."""
+"""Plan of the samples that each worker uses, derived from the partition of the training samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,12 @@ from nnlo_lib.data.readers import Array, Indices
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """A walk over `parts`: a single one is shared by all workers, else each worker has its own.
+    """Creates the sampler of each worker.
 
-    dynamic: an epoch is one walk, whose steps go to whoever takes them.
+    Attributes:
+        parts: training samples of each worker; all workers share a single part.
+        dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
+            worker.
     """
 
     parts: Sequence[Indices]
@@ -24,7 +27,7 @@ class SamplingPlan:
     dynamic: bool
 
     def sampler(self, worker: int) -> Sampler:
-        """Return what a worker takes."""
+        """Return the sampler of a worker."""
         steps = self.steps_per_epoch
         if self.dynamic:
             steps = steps and steps * self.workers
@@ -36,7 +39,7 @@ class SamplingPlan:
         )
 
     def expected_uses(self, samples: int, epoch: int) -> Array:
-        """Return how often an epoch, counted from 0, is to use each of the training split's `samples`: 0 or 1."""
+        """Return how often an epoch (from 0) should use each sample of the split: (samples,), 0 or 1."""
         used = list(self.parts)
         if self.steps_per_epoch is not None:
             used = [self.sampler(owner).samples_of_epoch(epoch) for owner in range(len(self.parts))]

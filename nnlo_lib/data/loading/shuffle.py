@@ -1,4 +1,4 @@
-"""Random orders that depend on nothing but their key."""
+"""Random permutations that depend only on their key."""
 
 from enum import IntEnum
 
@@ -8,7 +8,7 @@ from nnlo_lib.data.readers import Indices
 
 
 class ShufflePurpose(IntEnum):
-    """What a random stream is for; each purpose has its own, whatever the others draw."""
+    """Purpose of a random stream; streams of different purposes are independent."""
 
     EPOCH = 1
     VALIDATION = 2
@@ -17,9 +17,10 @@ class ShufflePurpose(IntEnum):
 
 
 def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates: int) -> Indices:
-    """Permute `indices` by the stream of (seed, purpose, coordinates), like epoch and worker.
+    """Return `indices` permuted by the random stream of (seed, purpose, coordinates).
 
-    Samples are sorted by raw 64-bit draws, which numpy promises never to change, unlike its shuffle.
+    Coordinates are, for example, epoch and worker. The samples are sorted by raw 64-bit draws: numpy
+    guarantees that these never change, but does not guarantee this for its shuffle.
     """
     stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
     return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]

@@ -1,4 +1,4 @@
-"""Who learned from which sample, saved with the run: `partition.npz`."""
+"""The samples of each worker and of the validation, saved with the run as `partition.npz`."""
 
 import io
 import zlib
@@ -15,10 +15,10 @@ from nnlo_lib.data.store.shard import UNREADABLE_SHARD_ERRORS, write_shard
 
 
 def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) -> None:
-    """Write the samples that validate and those of each worker; the same give the same bytes.
+    """Write the validation samples and the samples of each worker; equal arguments give equal bytes.
 
-    The arrays `worker-00000`, ..., `validation` (samples,) int64 are places in the training split. A single part
-    holds what all workers share.
+    The arrays `worker-00000`, ..., `validation` (samples,) int64 are indices in the training split. All
+    workers share a single part.
     """
     ids = (each.astype(np.int64) for each in (*parts, validation))
     with atomic_write(path) as part_file:
@@ -26,7 +26,7 @@ def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) ->
 
 
 def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
-    """Return (validation, parts) as saved; raises UserError if the file is missing or damaged."""
+    """Return (validation, parts) as saved. Raises UserError if the file is missing or damaged."""
     try:
         with ZipFile(path) as archive:
             members = archive.namelist()
@@ -55,11 +55,11 @@ def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> 
 
 
 def _names(parts: int) -> list[str]:
-    """List the arrays; validation is last, so that a directory cut short is noticed."""
+    """Return the names of the arrays; validation is last, so that a truncated ZIP directory is detected."""
     return [*(f"worker-{number:05d}" for number in range(parts)), "validation"]
 
 
 def _array(content: bytes) -> Array:
-    """Read an npy file whose bytes were compared with their checksum, which np.load of the whole would not do."""
+    """Parse an npy file whose checksum ZipFile.read has verified; np.load of the NPZ would not verify it."""
     array: Array = np.load(io.BytesIO(content), allow_pickle=False)
     return array

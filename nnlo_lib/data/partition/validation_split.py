@@ -1,4 +1,4 @@
-"""Which samples train and which validate."""
+"""Split of the samples into training and validation."""
 
 import numpy as np
 
@@ -10,11 +10,18 @@ from nnlo_lib.data.readers import Indices, Labels
 def split_train_validation(
     samples: int, labels: Labels | None, validation: float, folds: int, fold: int | None, seed: int
 ) -> tuple[Indices, Indices]:
-    """Divide samples 0..samples-1 into (train, validation) indices, ascending, each sample in exactly one.
+    """Return ascending (train, validation) indices; each sample 0..samples-1 is in exactly one of them.
 
-    Without `fold`, `validation` is the fraction held back; with it, fold number `fold` of `folds` validates,
-    and over all folds each sample validates once. Given `labels` (samples,), each class is spread evenly.
-    Raises UserError for a wish that leaves one side empty.
+    Args:
+        samples: number of samples.
+        labels: classes (samples,) that are spread evenly over both sides; None ignores classes.
+        validation: fraction held back for validation; ignored if `fold` is given.
+        folds: number of folds; over all folds each sample is in the validation once.
+        fold: number of the fold that validates, from 0; None splits by `validation`.
+        seed: seed of the random order.
+    Raises:
+        UserError: if one side would be empty (`validation` 0 is allowed), or if `fold` or `folds` is out of
+            range.
     """
     order = shuffled(np.arange(samples), seed, ShufflePurpose.VALIDATION)
     if labels is not None:
@@ -26,7 +33,7 @@ def split_train_validation(
 
 
 def _fraction(samples: int, validation: float) -> Indices:
-    """Places, evenly spaced, of round(validation * samples) samples."""
+    """Return round(validation * samples) evenly spaced indices of 0..samples-1."""
     count = round(validation * samples)
     if not 0 <= validation < 1 or count == samples or (validation > 0 and count == 0):
         raise UserError(
@@ -37,7 +44,7 @@ def _fraction(samples: int, validation: float) -> Indices:
 
 
 def _fold(samples: int, folds: int, fold: int) -> Indices:
-    """Places fold, fold + folds, fold + 2 folds, ..."""
+    """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`."""
     if folds < 2 or not 0 <= fold < folds:
         raise UserError(f"fold {fold} of {folds}: they are numbered from 0, and there must be at least 2")
     if samples < folds:

@@ -1,12 +1,13 @@
-"""Which training samples belong to which worker, for studies of unequal data.
+"""Partition of the training samples among workers, for studies of unequal data.
 
-Three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665), but loses no class. `dirichlet` divides
-every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019, arXiv:1905.12022); Hsu et al. 2019
-(arXiv:1909.06335) draw the other way round, a mixture of classes for each worker. `sorted` cuts the samples sorted by
-class into shards (McMahan et al. 2017, arXiv:1602.05629, who give two to each worker).
+Three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665), but leaves out no class.
+`dirichlet` divides every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019,
+arXiv:1905.12022); Hsu et al. 2019 (arXiv:1909.06335) instead draw a mixture of classes for each worker.
+`sorted` cuts the samples sorted by class into one contiguous piece per worker (McMahan et al. 2017,
+arXiv:1602.05629, give two pieces to each worker).
 
-Draws come from numpy's RandomState, whose streams are frozen (NEP 19): a seed gives the same division
-everywhere, up to rounding of log and exp.
+Random numbers come from numpy's RandomState because its streams are frozen (NEP 19): a seed gives the same
+partition everywhere, up to rounding of log and exp.
 """
 
 from typing import Protocol, runtime_checkable
@@ -16,11 +17,11 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array, Indices
 
-PARTITION_STREAM = 0x776F726B  # "work": a stream apart from those of nnlo_lib.data.loading.shuffle
+PARTITION_STREAM = 0x776F726B  # "work": independent of the streams in nnlo_lib.data.loading.shuffle
 
 
 class PartitionScheme(Protocol):
-    """What the experiment says: by_class, sorted or dirichlet."""
+    """The experiment's data.partition block: by_class, sorted or dirichlet."""
 
     @property
     def name(self) -> str:
@@ -29,20 +30,28 @@ class PartitionScheme(Protocol):
 
 @runtime_checkable
 class Concentrated(Protocol):
-    """A scheme with a concentration: dirichlet."""
+    """A partition scheme with a concentration parameter: dirichlet."""
 
     @property
     def alpha(self) -> float:
-        """Concentration, above 0: large is even, small gives few classes each."""
+        """Concentration, above 0: a large value divides evenly, a small one gives each worker few classes."""
 
 
 def assign_to_workers(
     train: Indices, labels: Array | None, workers: int, scheme: PartitionScheme, seed: int
 ) -> list[Indices]:
-    """Divide the samples `train` among workers: one ascending array each, no sample lost, no worker without one.
+    """Return one ascending array of samples per worker.
 
-    `labels` (samples of the split,) are classes; `train` are places in them. Raises UserError if labels are no
-    classes or there are fewer samples than workers.
+    Each sample belongs to exactly one worker and each worker has at least one sample.
+
+    Args:
+        train: indices of the training samples in `labels`.
+        labels: classes (samples of the split,).
+        workers: number of workers.
+        scheme: the experiment's data.partition.
+        seed: seed of the random stream.
+    Raises:
+        UserError: if the labels are no classes or there are fewer samples than workers.
     """
     classes = _classes(labels, scheme)[train]
     if len(train) < workers:
@@ -67,7 +76,7 @@ def _classes(labels: Array | None, scheme: PartitionScheme) -> Array:
 
 
 def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.random.RandomState) -> Indices:
-    """Return the worker of each sample, in order of class; `sizes` count the samples of the classes that occur."""
+    """Return the worker of each sample in order of class; `sizes`: number of samples per present class."""
     if isinstance(scheme, Concentrated):
         return _dirichlet(sizes, workers, scheme.alpha, stream)
     if scheme.name == "sorted":
@@ -78,27 +87,31 @@ def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.ra
 
 
 def _even(things: int, workers: int) -> Indices:
-    """Give each worker a contiguous run of things, in numbers that differ by at most one."""
+    """Return the worker of each thing: contiguous pieces with sizes that differ by at most one."""
     return np.arange(things) * workers // things
 
 
 def _by_class(sizes: Indices, workers: int) -> Indices:
-    """Give each worker whole classes, neighbours and equally many (+-1); with more workers than classes, one each.
+    """Give each worker whole neighboring classes, in equal number (+-1).
 
-    Then several workers share a class evenly: each further worker joins the class with most samples a worker.
+    If there are more workers than classes, each worker gets one class and several workers share a class
+    evenly: each further worker joins the class with the most samples per worker.
     """
     if workers <= len(sizes):
         return np.repeat(_even(len(sizes), workers), sizes)
     sharing = np.ones(len(sizes), dtype=np.int64)
     for _ in range(workers - len(sizes)):
-        sharing[np.argmax(sizes / sharing)] += 1  # has over 1 sample a worker, for samples >= workers
+        sharing[np.argmax(sizes / sharing)] += 1  # over 1 sample per worker, because samples >= workers
     firsts = np.cumsum(sharing) - sharing
     each = zip(firsts, sizes.tolist(), sharing.tolist(), strict=True)
     return np.concatenate([first + _even(size, share) for first, size, share in each])
 
 
 def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.RandomState) -> Indices:
-    """Divide each class in proportions drawn from Dir(alpha); a worker left without gets a sample of the largest."""
+    """Divide each class in proportions drawn from Dir(alpha).
+
+    A worker without samples then gets one sample of the worker that has the most.
+    """
     ends = np.cumsum(_gammas((len(sizes), workers), alpha, stream), axis=1)
     ends = np.rint(ends / ends[:, -1:] * sizes[:, np.newaxis]).astype(np.int64)
     counts = np.diff(ends, axis=1, prepend=0)
@@ -110,9 +123,10 @@ def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.Ran
 
 
 def _gammas(shape: tuple[int, int], alpha: float, stream: np.random.RandomState) -> Array:
-    """Draw Gamma(alpha), each row divided by its largest.
+    """Draw Gamma(alpha) variates and divide each row by its maximum.
 
-    In logarithms, by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha): else a small alpha underflows to a row of zeros.
+    Computed in logarithms by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha), because a small alpha would
+    otherwise underflow to a row of zeros.
     """
     logs = alpha * np.log(stream.standard_gamma(alpha + 1, shape)) + np.log(1 - stream.random_sample(shape))
     drawn: Array = np.exp((logs - logs.max(axis=1, keepdims=True)) / alpha)

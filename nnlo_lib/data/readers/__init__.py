@@ -1,4 +1,4 @@
-"""Readers: what turns the original files of a data set into arrays, one shard's worth at a time."""
+"""Readers, which turn the original files of a data set into arrays, one shard at a time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +20,10 @@ Indices = npt.NDArray[np.int64]
 class SampleBlock:
     """The samples of one shard as they will be stored.
 
-    `inputs` has one array (n, *shape) for each input of the model, `labels` (n, ...) counts as the file does;
-    `skipped` names the corrupt records left out, with the reason.
+    Attributes:
+        inputs: one array (n, *shape) for each input of the model.
+        labels: array (n, ...); classes keep the numbers that they have in the original file.
+        skipped: name and reason of each corrupt record that was left out.
     """
 
     inputs: Inputs
@@ -31,10 +33,13 @@ class SampleBlock:
 
 @dataclass(frozen=True)
 class ConversionUnit:
-    """What becomes one shard: reading it needs no other unit, so units can be converted in parallel.
+    """The part of a data set that becomes one shard; units are independent and can be converted in parallel.
 
-    `name` is the shard's file name without suffix, `origin` the file that an error about a sample names.
-    `read` may raise UserError; each call reads anew.
+    Attributes:
+        split: name of the split.
+        name: file name of the shard without suffix.
+        origin: file that an error about a sample names.
+        read: reads the samples from the files again at each call; may raise UserError.
     """
 
     split: str
@@ -45,9 +50,14 @@ class ConversionUnit:
 
 @dataclass(frozen=True)
 class DatasetContents:
-    """What the files of a data set hold: units in the order of their samples, and the names of the arrays.
+    """Contents of the files of a data set.
 
-    Classes count from `first_class` in the stored labels; `class_names` may be empty.
+    Attributes:
+        units: conversion units in the order of their samples.
+        inputs: names of the input arrays.
+        labels: name of the label array.
+        first_class: number of the first class in the stored labels.
+        class_names: names of the classes; may be empty.
     """
 
     units: tuple[ConversionUnit, ...]
@@ -58,9 +68,16 @@ class DatasetContents:
 
 
 def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> DatasetContents:
-    """List what the files in `folder` hold, by their headers alone. Raises UserError on damaged files.
+    """Return the contents of the files in `folder`. Raises UserError if files are damaged.
 
-    The reader is the function `read` of the module of this package that is called like it.
+    Calls the function `read` of the module `reader` in this package. Most readers only read headers at this
+    point.
+
+    Args:
+        reader: name of the module.
+        folder: folder of the original files.
+        shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
+        options: further keyword arguments of the reader.
     """
     contents: DatasetContents = load_implementation(f"{__name__}.{reader}:read")(
         folder, shard_size, **options
@@ -69,7 +86,7 @@ def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any])
 
 
 def shard_ranges(split: str, samples: int, shard_size: int) -> list[tuple[str, int, int]]:
-    """Cut 0..samples-1 into shards: (name like train-00000-of-00006, first sample, end)."""
+    """Cut 0..samples-1 into shards; return (name like train-00000-of-00006, first sample, end) of each."""
     count = -(-samples // shard_size)
     return [
         (f"{split}-{index:05d}-of-{count:05d}", index * shard_size, min(samples, (index + 1) * shard_size))

@@ -1,4 +1,4 @@
-"""Rows of the user's arrays as a block of samples: labels become classes, features pass through an adaptor."""
+"""Conversion of rows of the user's arrays to a block of samples, with an optional adaptor for the inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,10 @@ class FileSlice:
 def read_block(
     pieces: Sequence[FileSlice], one_hot: bool, adaptor: str | None, channels: str = "first"
 ) -> SampleBlock:
-    """Read the pieces one behind the other; see `readers.arrays.read`. Raises UserError naming the file at fault."""
+    """Return the samples of all pieces in order; raises UserError naming the file at fault.
+
+    The arguments `one_hot`, `adaptor` and `channels` are explained at `readers.arrays.read`.
+    """
     labels = [_targets(piece, one_hot) for piece in pieces]
     inputs = [_inputs(piece, adaptor) for piece in pieces]
     for piece, arrays in zip(pieces, inputs, strict=True):
@@ -41,7 +44,7 @@ def read_block(
 
 
 def _turned(array: Array) -> Array:
-    """Move the channels of images (n, ..., channels) to the front."""
+    """Return images (n, ..., channels) as (n, channels, ...); leave arrays of fewer than 4 axes unchanged."""
     return np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 3 else array
 
 
@@ -54,10 +57,10 @@ def _kinds(arrays: Inputs) -> str:
 
 
 def _targets(piece: FileSlice, one_hot: bool) -> Array:
-    """Return class numbers, int64 (n,), or numbers to be learned, floats (n, ...).
+    """Return classes, int64 (n,), or regression targets, floats (n, ...).
 
-    Only type and shape decide between them, so that all shards agree; integers in rows become float64, for
-    int64 means classes.
+    Only `one_hot`, dtype and shape decide between the two, so that all shards agree. Integers in rows become
+    float64, because int64 labels denote classes.
     """
     labels = piece.labels.rows(piece.start, piece.end)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -98,7 +101,11 @@ def _inputs(piece: FileSlice, adaptor: str | None) -> Inputs:
 
 
 def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
-    """Let the user's function change the inputs: it is given the array, or the tuple of several, and returns such."""
+    """Return the inputs that the user's function makes of `inputs`; raises UserError if it fails.
+
+    The function gets the array of a single input or the tuple of several arrays, and returns the same number
+    of arrays.
+    """
     samples = len(inputs[0])
     try:
         changed = resolve_adaptor(load_user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)

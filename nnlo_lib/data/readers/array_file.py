@@ -1,4 +1,4 @@
-"""Files of named arrays - HDF5, NPZ, NPY - whose rows are read by range, whatever the size of the whole."""
+"""Access by row range to arrays in HDF5, NPZ and NPY files of any size."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,14 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class FileArray:
-    """An array in a file, nested groups as group/name: the shape of all of it, and its type, byte order aside."""
+    """An array in a file.
+
+    Attributes:
+        path: the file.
+        name: name in the file, group/name in nested groups.
+        shape: shape of the whole array.
+        dtype: type in native byte order.
+    """
 
     path: Path
     name: str
@@ -29,7 +36,7 @@ class FileArray:
     dtype: np.dtype[Any]
 
     def rows(self, start: int, end: int) -> Array:
-        """Read rows start..end-1 in native byte order. Raises UserError if the file is damaged."""
+        """Return rows start..end-1 in native byte order. Raises UserError if the file is damaged."""
         with _blamed(self.path):
             array = _format(self.path).rows(self.path, self.name, start, end)
             native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
@@ -39,10 +46,10 @@ class FileArray:
 
 
 def find_arrays(path: Path, key: str) -> list[FileArray]:
-    """Return the array `key`, or those of the group `key` sorted by name, from the headers alone.
+    """Return the array `key`, or the arrays in the group `key` sorted by name; only headers are read.
 
-    An NPY's only array answers to any key. Raises UserError if there is no such key, or if what the headers declare
-    cannot be in the file.
+    The only array of an NPY file is returned for any key. Raises UserError if the file has no `key`, or if it
+    cannot hold arrays of the shape and type that its headers declare.
     """
     key = key.strip("/")
     with _blamed(path):
@@ -58,13 +65,13 @@ def find_arrays(path: Path, key: str) -> list[FileArray]:
 
 
 def is_array_file(path: Path) -> bool:
-    """Tell by its name, else by its first bytes, whether a file is meant to hold arrays."""
+    """Return True if the file has the suffix of an array file or starts with the bytes of one."""
     with _blamed(path):
         return path.suffix.lower() in ARRAY_SUFFIXES or _recognised(path) is not None
 
 
 def is_npy(path: Path) -> bool:
-    """Tell by its first bytes whether a file holds a single array without a name."""
+    """Return True if the file starts like an NPY, which holds a single array without a name."""
     with _blamed(path):
         return _recognised(path) is NPY
 
@@ -82,7 +89,13 @@ def _blamed(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ArrayFileFormat:
-    """How a kind of file is read: its names, what a key stands for, some rows of an array."""
+    """Functions that read one file format.
+
+    Attributes:
+        names: lists the arrays and groups of a file for error messages.
+        find: finds the arrays for a key.
+        rows: reads rows start..end-1 of the array of a name.
+    """
 
     names: Callable[[Path], list[str]]
     find: Callable[[Path, str], dict[str, ArrayHeader]]
@@ -108,4 +121,4 @@ def _recognised(path: Path) -> ArrayFileFormat | None:
         return NPY
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return NPZ
-    return HDF5 if h5py.is_hdf5(path) else None  # finds its mark behind MATLAB's user block as well
+    return HDF5 if h5py.is_hdf5(path) else None  # also behind MATLAB's user block

@@ -1,4 +1,4 @@
-"""What a file declares of an array, and whether the file can hold that."""
+"""Declared shape and type of an array in a file, and checks of these declarations."""
 
 import math
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from nnlo_lib.data.fetch.gzip_content import DEFLATE_LIMIT
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """An array in a file: the shape of all of it, and its type."""
+    """Shape of a whole array in a file, and its type."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @property
     def bytes(self) -> int:
-        """Bytes of the whole array."""
+        """Size of the whole array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Tell whether values can be stored and learned from: booleans, integers, and floats of up to 64 bits."""
+    """Return True for types that samples may have: booleans, integers and floats of up to 64 bits."""
     return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
 def refuse_bomb(name: str, declared: int, stored: int) -> None:
-    """Raise ValueError if `declared` bytes of values cannot come from `stored` ones."""
+    """Raise ValueError if `stored` bytes cannot decompress to `declared` bytes."""
     if declared > stored * DEFLATE_LIMIT:
         raise ValueError(f"{name} declares {declared:,} bytes, but {stored:,} are stored")

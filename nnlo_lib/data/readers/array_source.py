@@ -1,4 +1,4 @@
-"""Where samples come from: the arrays of one file, or of a pair of NPY files, that fit together."""
+"""Source of samples: arrays of one file, or of a pair of NPY files, with equal numbers of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,24 +11,30 @@ from nnlo_lib.data.readers.array_kind import is_number
 
 @dataclass(frozen=True)
 class ArraySource:
-    """The arrays of one entry of a list: all from one file, or from a pair of NPY files."""
+    """Input and label arrays of one entry of a file list: one file or a pair of NPY files."""
 
     inputs: tuple[FileArray, ...]
     labels: FileArray
 
     @property
     def arrays(self) -> tuple[FileArray, ...]:
-        """Inputs and labels."""
+        """All arrays, inputs first, then labels."""
         return (*self.inputs, self.labels)
 
     @property
     def samples(self) -> int:
-        """Rows of every array."""
+        """Number of samples, equal to the number of rows of every array."""
         return self.labels.shape[0]
 
 
 def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> ArraySource:
-    """Find the arrays `keys`, or those in groups of these names, and `labels`; raises UserError if they do not fit."""
+    """Return the source in `paths`; raises UserError if its arrays cannot be used as samples.
+
+    Args:
+        paths: one file, or the NPY files of features and labels.
+        keys: names of input arrays, or of groups of input arrays.
+        labels: name of the label array.
+    """
     _refuse_wrong_pair(paths, keys)
     targets = find_arrays(paths[-1], labels)
     if targets[0].name != labels.strip("/"):
@@ -42,7 +48,7 @@ def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Ar
 
 
 def check_same_layout(source: ArraySource, first: ArraySource) -> None:
-    """Raise UserError unless two files agree on names, shapes of a sample and types."""
+    """Raise UserError unless the arrays of both sources have the same names, sample shapes and types."""
     found, wanted = (
         [f"{array.name} {array.shape[1:]} {array.dtype}" for array in each.arrays] for each in (source, first)
     )

@@ -1,4 +1,4 @@
-"""The user's own arrays in lists of HDF5, NPZ or NPY files, as NNLO and mpi_learn read them."""
+"""Reader of the user's own arrays in lists of HDF5, NPZ or NPY files, as in NNLO and mpi_learn."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -27,16 +27,29 @@ def read(
     channels: str = "first",
     adaptor: str | None = None,
 ) -> DatasetContents:
-    """List the files of each split: text lists, patterns or files, below `folder`.
+    """Return the contents of the files of each split.
 
-    A group, or a list of keys, as `features` is several inputs. Labels (n,) or (n, 1) of integers are classes; with
-    `one_hot` whole floats and rows (n, classes) with a single 1 are too; others are numbers to be learned.
-    With channels "last" the last axis of samples of three axes or more is moved to the front.
-    `adaptor`, "path.py:function", is called on some samples of one file at a time: on the array (n, ...) of the
-    one input, or on the tuple of several; it returns as many, of n rows each.
-    An uncompressed array is read by range; a compressed HDF5 by chunk; a compressed NPZ from its start for each
-    shard, so that large ones are slow. Raises UserError if files are missing or damaged, or differ in kind.
-    `train` may be one of NNLO's modules, `path.py`, which says all this.
+    Labels (n,) or (n, 1) of integers are always classes; see `one_hot` for the others.
+    Uncompressed arrays are read by row range and compressed HDF5 arrays by chunk. Compressed NPZ arrays are
+    read from their start for each shard, so large ones are slow.
+
+    Args:
+        folder: folder that relative paths refer to.
+        shard_size: maximum number of samples per shard.
+        train: a text list of files, a pattern, a file, or several of these; or a module of NNLO, `path.py`,
+            which defines the files, `features`, `labels` and the adaptor in place of the arguments.
+        test: files of the test split, given like `train`; None: no such split.
+        validation: files of the validation split, given like `train`; None: no such split.
+        features: name of the input array; a group or a list of names denotes several inputs.
+        labels: name of the label array.
+        one_hot: True treats all labels as classes and accepts also whole floats and rows (n, classes) with a
+            single 1; False treats all labels but integers (n,) or (n, 1) as regression targets.
+        channels: "last" moves the last axis of samples of three axes or more to the front.
+        adaptor: "path.py:function", called on some samples of one file at a time. The function gets the array
+            (n, ...) of a single input or the tuple of several arrays, and returns as many arrays with n rows.
+    Raises:
+        UserError: if files are missing or damaged, or if their arrays differ in name, sample shape or type.
+            Reading a unit raises it if labels are not classes despite `one_hot`.
     """
     if is_nnlo_module(train):
         return read(
@@ -81,7 +94,7 @@ def _units(
 
 
 def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end: int) -> list[FileSlice]:
-    """Find samples start..end-1 of the files one behind the other; `ends[i]` counts those up to file i."""
+    """Return the file slices of samples start..end-1; `ends[i]` is the number of samples in files 0..i."""
     pieces, index = [], bisect_right(ends, start)
     while start < end:
         source, before, last = sources[index], ends[index] - sources[index].samples, min(end, ends[index])

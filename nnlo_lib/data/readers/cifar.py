@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, in the binary or the python layout.
+"""Reader of CIFAR-10 and CIFAR-100, in the binary or the python layout.
 
 A binary record is one label byte (CIFAR-100: coarse, then fine) and 3 x 32 x 32 pixels.
 """
@@ -18,16 +18,21 @@ from nnlo_lib.data.readers.cifar_pickle import load_batch, load_class_names
 IMAGE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
-FIRST = ("data_batch_1.bin", "train.bin", "data_batch_1", "train")  # tells the layout
+FIRST = ("data_batch_1.bin", "train.bin", "data_batch_1", "train")  # one of these is present in each layout
 CLASSES = {"labels": 10, "fine_labels": 100, "coarse_labels": 20}
 LabelKind = Literal["fine", "coarse"]
 
 
 @dataclass(frozen=True)
 class CifarFile:
-    """One file of `count` records with `labels` label bytes each, of which `label` is taken; python if 0 label bytes.
+    """One file of CIFAR records.
 
-    `key` is what the python layout calls these labels.
+    Attributes:
+        path: the file.
+        count: number of records.
+        labels: number of label bytes of a binary record; 0 for the python layout.
+        label: index of the label byte that is used.
+        key: name of the labels in the python layout.
     """
 
     path: Path
@@ -37,7 +42,7 @@ class CifarFile:
     key: str
 
     def read(self, start: int, end: int) -> SampleBlock:
-        """Read records start..end-1; raises UserError on a label that is no class."""
+        """Return records start..end-1. Raises UserError if a label is not a class."""
         block = self._read(start, end)
         for wrong in np.flatnonzero((block.labels < 0) | (block.labels >= CLASSES[self.key]))[:1]:
             raise UserError(
@@ -61,7 +66,7 @@ class CifarFile:
 
 
 def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> DatasetContents:
-    """List the batches in `folder`, or in its only folder; any number of records in each."""
+    """Return the contents of `folder`, or of its only subfolder; files may have any number of records."""
     folder = _root(folder)
     splits = _splits(folder, labels)
     units = [
@@ -73,7 +78,7 @@ def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> Datase
 
 
 def _root(folder: Path) -> Path:
-    """Return `folder`, or its only folder if the batches are not in itself; the archive may lie beside that."""
+    """Return `folder`, or its only subfolder if `folder` has no batches (other files are ignored)."""
     if any((folder / name).is_file() for name in FIRST) or not folder.is_dir():
         return folder
     folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
@@ -81,7 +86,7 @@ def _root(folder: Path) -> Path:
 
 
 def _splits(folder: Path, labels: LabelKind) -> dict[str, list[CifarFile]]:
-    """Find which of the four layouts lies in `folder`."""
+    """Return the files of each split, in whichever of the four layouts is present in `folder`."""
     for train, test, suffix, label_bytes, label in (
         (BATCHES, "test_batch", ".bin", 1, 0),
         (["train"], "test", ".bin", 2, int(labels == "fine")),
@@ -114,7 +119,7 @@ def _open(path: Path, label_bytes: int, label: int, key: str) -> CifarFile:
 
 
 def _block(batches: list[CifarFile], start: int, end: int) -> SampleBlock:
-    """Read samples start..end-1 of the batches one behind the other."""
+    """Return samples start..end-1 of the concatenated batches."""
     blocks = list(_pieces(batches, start, end))
     images = np.concatenate([block.inputs[0] for block in blocks])
     return SampleBlock((images,), np.concatenate([block.labels for block in blocks]))

@@ -1,4 +1,4 @@
-"""The pickles of CIFAR's python layout, read without making anything but arrays, lists and strings."""
+"""Safe reader for the pickles of CIFAR's python layout, which creates only arrays and built-in values."""
 
 import io
 import pickle
@@ -12,14 +12,14 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array, Labels
 
 PIXELS = 3 * 32 * 32
-MAX_FILE_BYTES = 1 << 30  # the official files have 154 million at most
+MAX_FILE_BYTES = 1 << 30  # the official files have at most 154 million bytes
 DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, UnicodeError)  # fmt: skip
 
 
 class _Ndarray:
-    """Stands for numpy.ndarray while a pickle is read: takes the state, and checks it before anything is allocated."""
+    """Stand-in for numpy.ndarray during unpickling: checks the array's state before it allocates memory."""
 
-    array: Array = np.empty(0, np.uint8)  # of one that got no state
+    array: Array = np.empty(0, np.uint8)  # kept if the pickle sets no state
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, data = state
@@ -36,10 +36,10 @@ def _dtype(name: object, *_: object) -> "_Dtype":
 
 
 class _Dtype:
-    """Stands for numpy.dtype('u1')."""
+    """Stand-in for numpy.dtype('u1') during unpickling."""
 
     def __setstate__(self, _: object) -> None:
-        """The byte order of bytes says nothing."""
+        """Ignore the state: it holds the byte order, which single bytes do not have."""
 
     def __eq__(self, other: object) -> bool:
         return bool(other == np.dtype(np.uint8))
@@ -48,7 +48,7 @@ class _Dtype:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Python 3 writes bytes in protocol 2 as codecs.encode(text, 'latin1')."""
+    """Stand-in for codecs.encode: Python 3 writes bytes in protocol 2 as codecs.encode(text, 'latin1')."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it encodes text as {encoding!r}")
     return text.encode("latin1")
@@ -64,7 +64,7 @@ ADMITTED = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Read what CIFAR's files hold; anything else that a pickle could name or call is refused."""
+    """Unpickler that accepts only the functions and classes in ADMITTED."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
@@ -73,7 +73,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
-    """Return pixels (n, 3072) uint8 and labels (n,) of a batch; raises UserError if it is anything else."""
+    """Return pixels (n, 3072) uint8 and labels (n,). Raises UserError if the file is no CIFAR batch."""
     content = _content(path)
     data, labels = content.get("data"), content.get(key)
     pixels = data.array if isinstance(data, _Ndarray) else np.empty(0, np.uint8)
@@ -92,7 +92,7 @@ def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
 
 
 def load_class_names(path: Path, key: str) -> tuple[str, ...]:
-    """Return the names of the classes from a meta file."""
+    """Return the class names in a meta file. Raises UserError if it has no list of names `key`."""
     found = _content(path).get(key)
     if not isinstance(found, list) or not all(isinstance(name, bytes | str) for name in found):
         raise UserError(f"{path} has no list of names `{key}`; get it again")
@@ -106,14 +106,17 @@ def _text(value: object) -> str:
 
 
 def _check_memo(raw: bytes) -> None:
-    """Refuse a memo index beyond the size of the file: the unpickler would allocate 16 bytes for each below it."""
+    """Raise UnpicklingError if a memo index exceeds the file size.
+
+    The unpickler would allocate 16 bytes for each index below it.
+    """
     for opcode, argument, _ in pickletools.genops(raw):
         if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(raw):
             raise pickle.UnpicklingError(f"it numbers an object {argument}")
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Unpickle the dictionary of a file, its keys as text."""
+    """Return the dictionary of a file, with keys as text. Raises UserError if the file is no CIFAR pickle."""
     if path.stat().st_size > MAX_FILE_BYTES:
         raise UserError(f"{path} is larger than any file of CIFAR; is it another data set?")
     try:

@@ -1,4 +1,4 @@
-"""The diabetes study of scikit-learn: ten measurements of a patient, and how far the disease has come a year later."""
+"""Reader of scikit-learn's diabetes study: ten measurements per patient, disease progression after a year."""
 
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,10 @@ TEST_EVERY = 5
 
 
 def read(folder: Path, shard_size: int) -> DatasetContents:
-    """Read both tables as float32; every fifth patient, in file order, is a test sample (354 + 88)."""
+    """Return the contents of both tables as float32.
+
+    Every fifth patient in file order is a test sample (354 + 88).
+    """
     features, labels = _table(folder, MEASUREMENTS, COLUMNS), _table(folder, TARGET, 1)[:, 0]
     if len(features) != len(labels):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn: one gzipped CSV, a row for each 8x8 image and its label."""
+"""Reader of scikit-learn's handwritten digits: one CSV (gzipped or not), a row per 8x8 image and label."""
 
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,10 @@ TEST_EVERY = 5
 
 
 def read(folder: Path, shard_size: int) -> DatasetContents:
-    """Read `digits.csv[.gz]` and split it: in each class every fifth image, in file order, is a test image.
+    """Return the contents of `digits.csv[.gz]`.
 
-    The split depends on the file alone, so results everywhere are over the same 1,442 + 355 images.
+    In each class every fifth image in file order is a test image. The split depends on the file alone, so all
+    results refer to the same 1,442 + 355 images.
     """
     path = find_plain_or_gzip(folder, "digits.csv.gz")
     if path is None:
@@ -37,7 +38,7 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
 
 
 def _rows(path: Path) -> Array:
-    """Parse the table: (images, 64 pixels of 0..16 and a label), uint8."""
+    """Return the table (images, 65) uint8: 64 pixels of 0..16 and a label per row."""
     with open_decompressed(path) as stream:
         try:
             rows = np.loadtxt(stream, delimiter=",", dtype=np.uint8, ndmin=2)

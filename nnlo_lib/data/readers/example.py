@@ -1,4 +1,4 @@
-"""The record that TensorFlow keeps in a TFRecord: tf.train.Example, named features of bytes, floats or integers."""
+"""Parser of tf.train.Example, the record in TFRecords: named features of bytes, floats or integers."""
 
 from functools import cache
 from typing import Any
@@ -12,7 +12,7 @@ MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
 
 
 def parse(data: bytes) -> dict[str, list[Any]]:
-    """Return the values of each feature. Raises ValueError if the bytes are no Example."""
+    """Return the values of each feature. Raises ValueError if the bytes are not a tf.train.Example."""
     from google.protobuf.message import DecodeError
 
     try:

@@ -1,4 +1,4 @@
-"""Which files a split is made of: text lists, patterns, or the files themselves."""
+"""Resolution of text lists, patterns and paths to the files of a split."""
 
 import glob
 import os
@@ -13,16 +13,16 @@ FileSelection = str | Sequence[str]
 Entry = tuple[Path, ...]
 MAX_LIST_BYTES = 1 << 26  # about a million paths
 COMMENT = re.compile(r"(^|\s)#.*")
-SHOWN = 300  # characters of a name in an error
+SHOWN = 300  # characters of a file name shown in an error
 WHERE = "data.reader"
 
 
 def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
-    """Return the files of each entry: usually one; of NPY two, features and labels.
+    """Return the files of each entry: one file, or two NPY files with features and labels.
 
-    `wanted` is a text list (NNLO's format: a path a line, # starts a comment; looked up beside the list, then in
-    `folder`), a pattern, a file, or several of these. `~` and environment variables are expanded. Raises UserError
-    naming list and line of a missing file.
+    `wanted` is a text list, a pattern, a file, or several of these. A text list has NNLO's format: one path
+    per line, `#` starts a comment, paths are relative to the folder of the list or else to `folder`. `~` and
+    environment variables are expanded. Raises UserError if a file is missing, naming the list and the line.
     """
     texts = [wanted] if isinstance(wanted, str) else wanted
     entries = [entry for text in texts for entry in _entries(folder, text)]
@@ -72,7 +72,7 @@ def _text(path: Path) -> str:
 
 
 def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
-    """Find one file, or if there is none of that name the two that the words name."""
+    """Return the file `text`, or if it does not exist the two files that the words of `text` name."""
     if whole := _found(text, folders):
         return (whole,)
     words = text.split()

@@ -1,4 +1,4 @@
-"""Images in folders, class = folder: <split>/<class>/*, or <class>/* without splits."""
+"""Reader of images in one folder per class: <split>/<class>/*, or <class>/* without splits."""
 
 import hashlib
 import os
@@ -31,12 +31,24 @@ def read(
     test_fraction: float = 0.2,
     on_corrupt: Literal["error", "skip"] = "error",
 ) -> DatasetContents:
-    """List the images; classes are the sorted names of the folders, samples lie in an order that mixes classes.
+    """Return the contents of the image folders.
 
-    Where only `val` or `validation` stands beside `train`, it is the test. Without split folders, `test_fraction` of
-    each class is the test: the images whose paths have the smallest hashes, so that an image added to a class moves
-    at most one other in or out of its test. Links, hidden files and files with other suffixes are left alone.
-    Raises UserError if classes are empty or the splits do not agree on them.
+    Classes are the sorted names of the folders; samples are ordered by the hash of their path, which mixes
+    the classes. If the only split beside `train` is `val` or `validation`, it is used as the test split.
+    Links, hidden files and files with other suffixes are ignored.
+
+    Args:
+        folder: folder of the splits or of the classes.
+        shard_size: maximum number of images per shard.
+        size: side of the stored images, in pixels.
+        resize: method, see `readers.image.resized`.
+        colour: stored channels, "rgb" (3) or "grey" (1).
+        test_fraction: fraction of each class that becomes the test split if there are no split folders. These
+            are the images with the smallest hashes, so adding an image to a class moves at most one other
+            image between training and test.
+        on_corrupt: raise an error for an image that cannot be decoded, or skip it.
+    Raises:
+        UserError: if a class is empty, or if a split has a class that train does not have.
     """
     classes, splits = _listed(folder, test_fraction)
     units = []
@@ -48,7 +60,7 @@ def read(
 
 
 def _listed(folder: Path, test_fraction: float) -> tuple[list[str], dict[str, list[LabeledPath]]]:
-    """Return the classes, and the images of each split."""
+    """Return the class names and the images of each split."""
     prefixes = _prefixes(folder)
     classes = _folders(folder / prefixes["train"])
     if not classes:
@@ -59,7 +71,7 @@ def _listed(folder: Path, test_fraction: float) -> tuple[list[str], dict[str, li
 
 
 def _prefixes(folder: Path) -> dict[str, str]:
-    """Return where each split lies below `folder`; train in itself if there are no split folders."""
+    """Return the path prefix of each split below `folder`; {"train": ""} if there are no split folders."""
     names = [name for name in _folders(folder) if name in SPLITS]
     if not names:
         return {"train": ""}
@@ -72,7 +84,7 @@ def _prefixes(folder: Path) -> dict[str, str]:
 
 
 def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[LabeledPath]:
-    """List the images of the classes below folder/prefix, in the order of their hashes."""
+    """Return the images of all classes below folder/prefix, ordered by the hash of their path."""
     images = []
     for name in _folders(folder / prefix):
         if name not in classes:
@@ -98,7 +110,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """List what is not hidden in `folder`."""
+    """Return the entries of `folder` that are not hidden. Raises UserError if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
@@ -107,7 +119,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, list[LabeledPath]]:
-    """Give the first images of each class to the test, but not all of them."""
+    """Return train and test; the first images of each class are the test, and at least one stays in train."""
     sizes = Counter(number for _, number in images)
     wanted = {number: min(round(test_fraction * size), size - 1) for number, size in sizes.items()}
     splits: dict[str, list[LabeledPath]] = {"train": [], "test": []}

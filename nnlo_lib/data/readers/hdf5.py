@@ -1,4 +1,4 @@
-"""HDF5 files, read by range: plain, chunked and compressed arrays, in groups or not."""
+"""Access by row range to HDF5 files: plain, chunked and compressed arrays, also in groups."""
 
 import math
 from collections.abc import Iterator
@@ -13,26 +13,29 @@ from nnlo_lib.data.readers.array_kind import ArrayHeader, refuse_bomb
 
 
 def hdf5_names(path: Path) -> list[str]:
-    """List the arrays and groups at the top of an HDF5 file."""
+    """Return the names of the arrays and groups at the top level of an HDF5 file."""
     with h5py.File(path, "r", locking=False) as file:
         return sorted(file)
 
 
 def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
-    """Return the array `key`, or the arrays in the group `key` sorted by name, or nothing."""
+    """Return the array `key`, or the arrays in the group `key` sorted by name; empty if there is no `key`."""
     with h5py.File(path, "r", locking=False) as file:
         item = file.get(key) if key else None
         return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
 
 
 def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Read rows start..end-1 of an array, and of a chunked one the chunks that they lie in."""
+    """Return rows start..end-1 of an array; for a chunked array only the chunks of these rows are read."""
     with h5py.File(path, "r", locking=False) as file:
         return np.asarray(file[name][start:end])
 
 
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
-    """Walk through a group as NNLO's H5Data does, sorted by name; links are followed, but never twice."""
+    """Yield the arrays of a group sorted by name, as NNLO's H5Data does.
+
+    Links are followed; raises ValueError if a group is reached twice.
+    """
     if isinstance(item, h5py.Dataset):
         yield name, item
     elif isinstance(item, h5py.Group):

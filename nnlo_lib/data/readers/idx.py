@@ -1,7 +1,7 @@
-"""The IDX format of MNIST and its kin, plain or gzipped.
+"""Reader of the IDX format of MNIST and similar data sets, plain or gzipped.
 
-Two zero bytes, one byte for the type (8: unsigned byte), one for the number of dimensions, each dimension as
-a big-endian 32-bit integer, then the values in C order.
+An IDX file has two zero bytes, one byte for the type (8: unsigned byte), one for the number of dimensions,
+each dimension as a big-endian 32-bit integer, then the values in C order.
 """
 
 import math
@@ -30,18 +30,21 @@ UNSIGNED_BYTE = 8
 
 @dataclass(frozen=True)
 class IdxFile:
-    """An IDX file of unsigned bytes whose header was checked: `shape[0]` records of `shape[1:]`."""
+    """An IDX file of unsigned bytes with a checked header: `shape[0]` records of shape `shape[1:]`."""
 
     path: Path
     shape: tuple[int, ...]
 
     @property
     def header(self) -> int:
-        """Bytes before the first value."""
+        """Size of the header in bytes."""
         return 4 + 4 * len(self.shape)
 
     def records(self, start: int, end: int) -> Array:
-        """Read records start..end-1 as (end - start, *shape[1:]); raises UserError if the file is cut or too long."""
+        """Return records start..end-1 as uint8 (end - start, *shape[1:]).
+
+        Raises UserError if the file is truncated or, when the last record is read, too long.
+        """
         size = math.prod(self.shape[1:])
         with open_decompressed(self.path) as stream:
             _skip(stream, self.header + start * size)
@@ -56,13 +59,13 @@ class IdxFile:
 
 
 def read(folder: Path, shard_size: int) -> DatasetContents:
-    """Open the four files of an MNIST-like set in `folder`; images become (n, 1, height, width)."""
+    """Return the contents of the four files of an MNIST-like set; images become (n, 1, height, width)."""
     units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
     return DatasetContents(tuple(units))
 
 
 def open_idx(path: Path, dimensions: int) -> IdxFile:
-    """Check the header of an IDX file, and its declared size against the file, before anything is read."""
+    """Return the IDX file. Raises UserError if its header is wrong or does not fit the file size."""
     with open_decompressed(path) as stream:
         start, sizes = stream.read(4), stream.read(4 * dimensions)
     if start != bytes((0, 0, UNSIGNED_BYTE, dimensions)) or len(sizes) < 4 * dimensions:

@@ -1,4 +1,4 @@
-"""Encoded images to square arrays: decoding, and the two ways to resize."""
+"""Decoding of images and resizing to square arrays."""
 
 import io
 import warnings
@@ -15,23 +15,24 @@ Indices = npt.NDArray[np.intp]
 ColorMode = Literal["rgb", "grey"]
 Resize = Literal["pydtnn", "standard", "none"]
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # Pillow knows others that run programs
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # some of Pillow's others run programs
 MAX_PIXELS = 64_000_000
-LONGEST_SIDE = 65_535  # what JPEG can hold
+LONGEST_SIDE = 65_535  # limit of the JPEG format
 CENTRAL = 0.875  # PyDTNN's central_crop
-SHORTER = 256 / 224  # shorter side per side of the crop, as the field has it
+SHORTER = 256 / 224  # shorter side relative to the side of the crop, by convention
 
 
 class ImageError(ValueError):
-    """Why bytes are no image that can be stored."""
+    """Reason why bytes cannot be decoded or stored as an image."""
 
 
 def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
-    """Decode an image of any kind to (height, width, channels), 3 channels or for `colour` grey 1.
+    """Return an encoded image as (height, width, channels): 3 channels, or 1 if `colour` is "grey".
 
-    The first bytes decide the format, not a name; transparency and EXIF rotation are ignored, as by TensorFlow.
-    JPEGs equal TensorFlow's dct_method INTEGER_ACCURATE; its default, INTEGER_FAST, deviates by 1.2 of 255 on average.
-    Raises ImageError if the image is damaged, too large or no image.
+    The image may have any of the FORMATS. The format is detected from the first bytes. Transparency and EXIF
+    rotation are ignored, as in TensorFlow. Decoded JPEGs equal TensorFlow's with dct_method INTEGER_ACCURATE;
+    its default, INTEGER_FAST, deviates by 1.2 of 255 on average. Raises ImageError if the bytes are damaged
+    or no image, or if the image is too large.
     """
     from PIL import Image
 
@@ -52,7 +53,7 @@ def _refuse_large(width: int, height: int) -> None:
 
 
 def _eight_bits(image: "Image") -> "Image":
-    """Keep the high byte of 16-bit grey, which Pillow's convert would clip."""
+    """Return 16-bit gray images reduced to their high byte, because Pillow's convert would clip them."""
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
         raise ImageError("has samples of 32 bits, of which none is known to be white")
     if not image.mode.startswith("I"):
@@ -63,15 +64,20 @@ def _eight_bits(image: "Image") -> "Image":
 
 
 def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
-    """Return (channels, size, size) of an image (height, width, channels).
-
-    pydtnn: the central 87.5 % of each side, stretched as TensorFlow 1's resize_bilinear does (no aligned corners, no
-    half-pixel centres, no antialias), truncated.
-    standard: shorter side to round(size * 256 / 224) by Pillow's bilinear filter, centre crop, with the roundings of
-    torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half to even).
-    none: the image has the size already. Raises ImageError if it has not, or is too long to resize.
+    """Return an image (height, width, channels) as a square (channels, size, size).
 
     Pillow's `draft` would decode large JPEGs faster, but to other pixels.
+
+    Args:
+        image: uint8 pixels.
+        resize: "pydtnn" stretches the central 87.5 % of each side as TensorFlow 1's resize_bilinear does (no
+            aligned corners, no half-pixel centers, no antialias) and truncates the values. "standard" scales
+            the shorter side to round(size * 256 / 224) by Pillow's bilinear filter and crops the center, with
+            the roundings of torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half
+            to even). "none" requires that the image has the size already.
+        size: side of the result, in pixels.
+    Raises:
+        ImageError: if "none" gets an image of another size, or "standard" an image too long to resize.
     """
     square = {"pydtnn": _pydtnn, "standard": _standard, "none": _as_it_is}[resize](image, size)
     return np.ascontiguousarray(square.transpose(2, 0, 1))
@@ -85,7 +91,7 @@ def _pydtnn(image: Pixels, size: int) -> Pixels:
 def _bilinear(image: Pixels, size: int) -> Pixels:
     """Interpolate at i * in / out between the pixels below and above, in float32, and truncate.
 
-    Values are gathered plane by plane, which takes 40 % of the time of pixel by pixel.
+    Values are gathered plane by plane, which takes 40 % of the time of gathering pixel by pixel.
     """
     height, width, channels = image.shape
     above, below, down = _places(height, size)
@@ -104,14 +110,14 @@ def _bilinear(image: Pixels, size: int) -> Pixels:
 
 
 def _places(side: int, size: int) -> tuple[Indices, Indices, npt.NDArray[np.float32]]:
-    """Return for each output pixel the input pixels below and above it, and how far it is between them."""
+    """Return for each output pixel the lower and upper input pixels and its distance (0..1) to the lower."""
     exact = np.arange(size, dtype=np.float32) * np.float32(side / size)
     lower = exact.astype(np.intp)
     return lower, np.minimum(lower + 1, side - 1), exact - lower.astype(np.float32)
 
 
 def _columns(places: Indices, channels: int) -> Indices:
-    """Return where in a row of interleaved channels the pixels at `places` lie, channel after channel."""
+    """Return the indices of the pixels at `places` in a row of interleaved channels, ordered by channel."""
     return (places * channels + np.arange(channels)[:, np.newaxis]).ravel()
 
 

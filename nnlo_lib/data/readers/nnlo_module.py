@@ -1,4 +1,4 @@
-"""NNLO's form of a data set: a module with get_train() and, if it likes, get_val(), get_features(), get_labels()."""
+"""NNLO's data modules, which define get_train() and optionally get_val(), get_features(), get_labels()."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,16 +6,19 @@ from typing import Any
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.user_code import load_user_module
 
-FEATURES = "get_features"  # a key, or (key, function of the array)
+FEATURES = "get_features"  # returns a key, or (key, function of the array)
 
 
 def is_nnlo_module(train: object) -> bool:
-    """Say whether the files are named by a module."""
+    """Return True if `train` is the path of a Python module."""
     return isinstance(train, str) and train.endswith(".py")
 
 
 def reader_options_of_module(path: str) -> dict[str, Any]:
-    """Return what the module `path` says of its files, as options of the reader. Raises UserError if it cannot be asked."""
+    """Return the reader options that the module `path` defines.
+
+    Raises UserError if the module or one of its functions fails, or if it has no get_train().
+    """
     asked = {"train": "get_train", "validation": "get_val", "features": FEATURES, "labels": "get_labels"}
     try:
         module = load_user_module(path)
@@ -32,6 +35,6 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
 
 
 def resolve_adaptor(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the adaptor: the function itself, or the one that a module's get_features() holds."""
+    """Return the adaptor: the function itself, or the function that a module's get_features() returns."""
     adaptor: Callable[..., Any] = function()[1] if function.__name__ == FEATURES else function
     return adaptor

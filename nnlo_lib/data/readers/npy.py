@@ -1,4 +1,4 @@
-"""NumPy's own files, read by range: NPY with one array, and NPZ, a ZIP of NPYs by name."""
+"""Access by row range to NumPy's files: NPY with one array, and NPZ, a ZIP of named NPYs."""
 
 import io
 import math
@@ -19,35 +19,36 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
-    """Return what an NPY holds: one array, which has no name and so answers to any."""
+    """Return the header of an NPY's only array under the name `key`: the array has no name of its own."""
     with path.open("rb") as stream:
         return {key: _header(stream, path.stat().st_size)[0]}
 
 
 def npy_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Read rows start..end-1 of an NPY."""
+    """Return rows start..end-1 of an NPY."""
     with path.open("rb") as stream:
         return _rows(stream, path.stat().st_size, start, end)
 
 
 def npz_names(path: Path) -> list[str]:
-    """List the arrays of an NPZ, sorted as nested groups are."""
+    """Return the names of the arrays of an NPZ, sorted like nested groups."""
     with zipfile.ZipFile(path) as archive:
         names = (name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
         return sorted(names, key=lambda name: name.split("/"))
 
 
 def find_npz(path: Path, key: str) -> dict[str, ArrayHeader]:
-    """Return the array `key`, or the arrays `key/...` sorted by name, or nothing."""
+    """Return the array `key`, or the arrays `key/...` sorted by name; empty if there are none."""
     names = npz_names(path)
     wanted = [key] if key in names else [name for name in names if name.startswith(f"{key}/")]
     return {name: _kind_in_npz(path, name) for name in wanted}
 
 
 def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Read rows start..end-1 of an array of an NPZ; a compressed one is unpacked up to there, in pieces.
+    """Return rows start..end-1 of an array of an NPZ.
 
-    Who reads the last row compares the checksum of the whole.
+    A compressed array is unpacked from its start in pieces. A call that includes the last row also verifies
+    the checksum of the whole array.
     """
     if end == _kind_in_npz(path, name).shape[0]:
         _compare_checksum(path, name)
@@ -64,7 +65,7 @@ def _kind_in_npz(path: Path, name: str) -> ArrayHeader:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.ZipInfo]]:
-    """Open one NPY of an NPZ; an uncompressed one in the file itself, where seeking costs nothing."""
+    """Open one NPY of an NPZ; an uncompressed NPY is opened in the file itself, so that seeking is cheap."""
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type not in METHODS:
@@ -86,7 +87,10 @@ def _compare_checksum(path: Path, name: str) -> None:
 
 
 def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
-    """Read the header of an NPY of `size` bytes: what it declares, and whether its values are in Fortran's order."""
+    """Return the header of an NPY of `size` bytes, and True if its values are in Fortran order.
+
+    Raises ValueError if the header does not fit the size.
+    """
     begin = stream.tell()
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -100,7 +104,7 @@ def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
 
 
 def _rows(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Array:
-    """Read the strips in which some rows lie: one in C's order, one for each column in Fortran's."""
+    """Return rows start..end-1: one contiguous strip in C order, one strip per column in Fortran order."""
     kind, fortran = _header(stream, size)
     begin, width = stream.tell(), math.prod(kind.shape[1:])
     strips, length, column = (width, 1, kind.shape[0]) if fortran else (1, width, 0)

@@ -1,6 +1,7 @@
-"""ImageNet as TFRecords: files like train-00000-of-01024, each of which becomes one shard.
+"""Reader of ImageNet as TFRecords: files like train-00000-of-01024, each of which becomes one shard.
 
-A record is its length (8 bytes, little endian), the masked CRC-32C of that, the data, and its masked CRC-32C.
+A record consists of its length (8 bytes, little endian), the masked CRC-32C of the length, the data, and
+their masked CRC-32C.
 """
 
 import os
@@ -21,14 +22,14 @@ from nnlo_lib.data.readers.image import Pixels, Resize, decode, resized
 
 SPLITS = {"train": "train", "validation": "test", "test": "test"}
 FILE_NAME_PATTERN = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-(\d{{5}})")
-HEADER, FOOTER = 12, 4  # bytes before and behind the data of a record
-LABELS = range(1 << 15)  # what PyDTNN's int16 holds
+HEADER, FOOTER = 12, 4  # bytes before and after the data of a record
+LABELS = range(1 << 15)  # labels are stored as int16, as in PyDTNN
 
 Value = TypeVar("Value")
 
 
 class RecordError(ValueError):
-    """Why a record cannot be used; `lost` if it hides where the next one starts."""
+    """Reason why a record cannot be used; `lost` is True if the next record cannot be located either."""
 
     def __init__(self, reason: str, lost: bool = False) -> None:
         super().__init__(f"{reason}; the rest of the file is lost" if lost else reason)
@@ -36,9 +37,9 @@ class RecordError(ValueError):
 
 
 def list_shards(folder: Path) -> list[str]:
-    """List the shards that the TFRecords in `folder` become, like train/train-00000-of-01024.
+    """Return the name of the shard for each TFRecord in `folder`, like train/train-00000-of-01024.
 
-    Raises UserError if there is no train file, or if a set lacks files or is mixed with another.
+    Raises UserError if there is no train file, if a split lacks files, or if files of several sets are mixed.
     """
     try:
         names = os.listdir(folder)
@@ -53,7 +54,7 @@ def list_shards(folder: Path) -> list[str]:
 
 
 def _set(folder: Path, prefix: str, names: Sequence[str]) -> list[str]:
-    """Return the files of a set in order; raises UserError if it is not whole."""
+    """Return the files of a split in order. Raises UserError if some are missing or of another set."""
     found = {
         name: match[2]
         for name in names
@@ -81,10 +82,11 @@ def read(
     size: int = 227,
     on_corrupt: Literal["error", "skip"] = "error",
 ) -> DatasetContents:
-    """List the files, each a shard whatever `shard_size`; errors as for `shards`.
+    """Return the contents of the TFRecords; each file becomes one shard and `shard_size` is ignored.
 
-    `x` is uint8 (n, 3, size, size), `y` int16 (n, 1) from 1, as PyDTNN has them. Reading a unit raises UserError on
-    a corrupt record, or with `on_corrupt` skip if none can be used.
+    As in PyDTNN, `x` is uint8 (n, 3, size, size) and `y` is int16 (n, 1) counted from 1. Raises UserError
+    like `list_shards`. Reading a unit raises UserError if a record is corrupt, or, if `on_corrupt` is "skip",
+    only if no record of the file can be used.
     """
     units = []
     for name in list_shards(folder):
@@ -131,7 +133,7 @@ def _single(features: dict[str, list[Any]], name: str, kind: type[Value]) -> Val
 
 
 def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
-    """Yield (number, byte offset, data) of each record, a RecordError in place of data that is damaged.
+    """Yield (number, byte offset, data) of each record, with a RecordError in place of damaged data.
 
     Raises UserError if the file cannot be read.
     """
@@ -150,7 +152,7 @@ def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
 
 
 def _record(file: BinaryIO, left: int) -> bytes | RecordError:
-    """Read a record of which `left` bytes can be there."""
+    """Return the data of the next record, or a RecordError; `left`: bytes up to the end of the file."""
     header = file.read(HEADER)
     if len(header) < HEADER:
         return RecordError("is truncated", lost=True)
@@ -165,6 +167,6 @@ def _record(file: BinaryIO, left: int) -> bytes | RecordError:
 
 
 def _masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated right by 15 bits, plus a constant: so TFRecords hide checksums of checksums."""
+    """Return TFRecord's masked checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
     crc: int = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

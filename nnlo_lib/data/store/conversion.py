@@ -1,4 +1,4 @@
-"""One conversion: which files become which shards, and the making of a single shard."""
+"""One conversion: the mapping of original files to shards, and the conversion of a single shard."""
 
 import hashlib
 import json
@@ -21,9 +21,10 @@ from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 
 @dataclass(frozen=True)
 class Conversion:
-    """The files fetched into `raw`, as shards of up to `shard_size` samples in `target`.
+    """Conversion of the files in `raw` to shards of up to `shard_size` samples in `target`.
 
-    `reader` is what was told of the reader: its name and options; empty: as the catalog says.
+    `reader` has the name and options of the reader from the experiment; empty: the catalog's reader, no
+    options.
     """
 
     dataset: DatasetSpec
@@ -43,18 +44,18 @@ class Conversion:
         format: ShardFormat,
         shard_size: int,
     ) -> "Conversion":
-        """Convert a data set of the catalog, or with `reader` one of the user's own."""
+        """Return the conversion of a catalog data set, or else of the user's data set with this `reader`."""
         dataset = user_dataset(name, reader["name"]) if reader and name not in CATALOG else find_dataset(name)
         return cls(dataset, raw, target, format, shard_size, reader or {})
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword arguments of the reader."""
+        """Keyword arguments of the reader."""
         return {key: value for key, value in self.reader.items() if key != "name"}
 
     @cached_property
     def contents(self) -> DatasetContents:
-        """Units of the data set; raises UserError on damaged files or a split without samples."""
+        """Contents of the data set. Raises UserError if files are damaged or there is no training sample."""
         if self.shard_size < 1:
             raise UserError(f"data.shard_size {self.shard_size}: a shard holds at least one sample")
         folder = FetchRecord.load(self.raw).path
@@ -64,18 +65,18 @@ class Conversion:
         return contents
 
     def unit(self, name: str) -> ConversionUnit:
-        """Return the unit called `name`; raises UserError if there is none."""
+        """Return the unit called `name`. Raises UserError if it does not exist."""
         for unit in self.contents.units:
             if unit.name == name:
                 return unit
         raise UserError(f"{self.dataset.name} in {self.raw} has no shard {name}; were files removed?")
 
     def missing_units(self) -> Iterator[ConversionUnit]:
-        """Yield the units whose shard this conversion has not yet made."""
+        """Yield the units that have no shard of this conversion yet."""
         return (unit for unit in self.contents.units if self.record(unit) is None)
 
     def record(self, unit: ConversionUnit) -> ShardRecord | None:
-        """Return the record of a shard that this conversion made and that is still there."""
+        """Return the record of the unit's shard, or None if the shard is missing, incomplete or outdated."""
         record = ShardRecord.load(self._record_path(unit))
         if record is None or record.key != self._key(unit):
             return None
@@ -84,11 +85,11 @@ class Conversion:
 
     @property
     def layout(self) -> DatasetContents:
-        """The names of the arrays, without the units: what making a shard needs, light enough to be sent around."""
+        """Contents without the units: the part needed to make a shard, small enough to send to processes."""
         return replace(self.contents, units=())
 
     def convert_unit(self, layout: DatasetContents, unit: ConversionUnit) -> ShardRecord:
-        """Read one unit and write its shard, then its record; raises UserError on bad files."""
+        """Read one unit and write its shard, then its record. Raises UserError if the samples are invalid."""
         block = unit.read()
         self._check(layout, unit, block)
         names = [*layout.inputs, layout.labels]
@@ -104,7 +105,7 @@ class Conversion:
         return self.target / SHARD_RECORDS_FOLDER / f"{unit.name}.json"
 
     def _key(self, unit: ConversionUnit) -> str:
-        """Tell this conversion from one of other files or with other settings."""
+        """Return a hash of the original files and the settings; a shard with another key is outdated."""
         fetched, origin = self.raw / FETCH_RECORD_FILE, unit.origin.stat()
         made = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
         told = [self.dataset.reader, self.options, self.shard_size, self.format]
@@ -112,7 +113,7 @@ class Conversion:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
-        """Raise UserError if the block is empty, or not what the catalog says of the data set."""
+        """Raise UserError if the block is empty, or differs from the catalog in shape or classes."""
         if not len(block.labels):
             raise UserError(f"{unit.origin} holds no {unit.split} sample; get the file again")
         wanted, found = self.dataset.shape, block.inputs[0].shape[1:]

@@ -1,4 +1,4 @@
-"""The common store: any data set as shards of one layout, with a manifest."""
+"""Conversion of a data set to the store: shards of one layout and a manifest."""
 
 import re
 import sys
@@ -21,10 +21,11 @@ LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?
 
 
 def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
-    """Make the shards that `conversion` has not made yet, `processes` at a time, and the manifest.
+    """Make the missing shards of `conversion`, `processes` at a time, and write and return the manifest.
 
-    One shard for each process is in memory. Raises UserError on bad files; then there is no manifest, hence no
-    store, but the shards made so far stay, and converting again goes on with the rest.
+    Each process holds one shard in memory. Raises UserError if files are bad. An error while shards are made
+    leaves no manifest, so there is no store, but the finished shards stay: the next conversion makes only the
+    rest.
     """
     target, missing = conversion.target, list(conversion.missing_units())
     if missing:
@@ -40,7 +41,7 @@ def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
 def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes: int) -> None:
     make = partial(
         replace(conversion).convert_unit, conversion.layout
-    )  # a copy, without the list of all units
+    )  # a copy without the cached list of all units
     if processes == 1:
         for unit in _shown(units, len(units)):
             print_skipped(make(unit))
@@ -59,20 +60,20 @@ def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes
 
 
 def print_skipped(record: ShardRecord) -> None:
-    """Say what was left out."""
+    """Print the corrupt records that were left out to stderr."""
     for reason in record.skipped:
         print(f"{record.shard.file}: skipped {reason}", file=sys.stderr)
 
 
 def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
-    """Show a progress bar on a terminal."""
+    """Wrap the iterable in a progress bar, which is shown only on a terminal."""
     from tqdm import tqdm
 
     return tqdm(each, total=total, unit="shard", disable=None, leave=False)
 
 
 def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataManifest:
-    """Join what the records say; raises UserError if the shards are not of one kind."""
+    """Return the manifest of all records. Raises UserError if the arrays of the shards differ in type."""
     contents, first = conversion.contents, records[0]
     for record in records:
         if (record.inputs, record.labels) != (first.inputs, first.labels):
@@ -101,7 +102,7 @@ def _said(record: ShardRecord) -> str:
 
 
 def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
-    """Give each input the mean and deviation of the training samples."""
+    """Return the inputs with mean and standard deviation over the training samples."""
     moments = (pooled(each) for each in zip(*(record.moments for record in train), strict=True))
     return tuple(
         replace(column, mean=mean, std=std)
@@ -122,7 +123,7 @@ def _part(records: Sequence[ShardRecord], split: str) -> SplitInfo:
 
 
 def _remove_leftover_files(target: Path, files: Sequence[str]) -> None:
-    """Remove the shards, finished or not, that an earlier conversion left and this one did not make."""
+    """Remove shards and records of earlier conversions, finished or not, that are not part of this store."""
     stems = {Path(file).with_suffix("") for file in files}
     ours = {target / file for file in files} | {
         target / SHARD_RECORDS_FOLDER / f"{stem}.json" for stem in stems

@@ -1,4 +1,4 @@
-"""What a converted data set holds, file by file: `manifest.json`, the last file that a conversion writes."""
+"""Manifest of a converted data set and its files: `manifest.json`, the last file that a conversion writes."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ MANIFEST_FILE = "manifest.json"
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store: its name, samples, size in bytes, SHA-256 and the records left out as corrupt."""
+    """One file of the store: name, number of samples, size in bytes, SHA-256, number of skipped records."""
 
     file: str
     samples: int
@@ -29,7 +29,7 @@ class Shard:
 class ArraySpec:
     """One array that every sample has: its name in the shards, the shape of a sample and the stored dtype.
 
-    `mean` and `std` are those of the training samples for each channel (first axis), in stored units.
+    `mean` and `std` are computed over the training samples for each channel (first axis), in stored units.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class SplitInfo:
-    """One split: its samples, in the order of its shards."""
+    """One split: its number of samples, and its shards in the order of the samples."""
 
     samples: int
     shards: tuple[Shard, ...]
@@ -49,11 +49,21 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class DataManifest:
-    """A data set in the store: its `inputs`, its `labels`, and `scale` from stored value to 0..1.
+    """A data set in the store.
 
-    `classes` is None where labels are no classes; they count from `first_class` in the shards. `settings` is
-    what the conversion was told. `folder` is where it lies; it is not saved, so that a store can be moved, nor is
-    `staged`, which tells a copy on the node's own disk.
+    Attributes:
+        folder: folder of the store; not saved, so that a store can be moved.
+        dataset: name of the data set.
+        format: format of the shards.
+        inputs: input arrays.
+        labels: label array.
+        classes: number of classes; None if labels are not classes.
+        first_class: number of the first class in the shards.
+        class_names: names of the classes; may be empty.
+        scale: factor from stored value to 0..1.
+        settings: settings of the conversion: `reader` and `shard_size`.
+        splits: splits by name.
+        staged: True for a copy on the node's own disk; not saved.
     """
 
     folder: Path
@@ -71,12 +81,12 @@ class DataManifest:
 
     @property
     def class_labels(self) -> list[str]:
-        """Return the names of the classes, numbers if they have none."""
+        """Names of the classes, or their numbers if they have no names."""
         return list(self.class_names) or [str(number) for number in range(self.classes or 0)]
 
     @classmethod
     def load(cls, path: Path) -> "DataManifest":
-        """Read the manifest at `path`, a file or its folder; raises UserError if it is missing or damaged."""
+        """Return the manifest at `path`, a file or folder. Raises UserError if it is missing or damaged."""
         path = path / MANIFEST_FILE if path.is_dir() else path
         try:
             return cls(folder=path.parent, **_typed(json.loads(path.read_text())))
@@ -86,21 +96,21 @@ class DataManifest:
             raise UserError(f"{path} is damaged ({error}); remove it and convert the data again") from error
 
     def save(self) -> Path:
-        """Write `manifest.json` into the folder, whole or not at all."""
+        """Write `manifest.json` into the folder atomically; return its path."""
         fields = {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
         with atomic_write(self.folder / MANIFEST_FILE) as part:
             part.write_text(json.dumps(fields, indent=2) + "\n")
         return self.folder / MANIFEST_FILE
 
     def verify(self) -> None:
-        """Read every shard and compare its checksum; raises UserError naming the first that differs."""
+        """Compare the checksum of every shard. Raises UserError naming the first shard that differs."""
         for part in self.splits.values():
             for shard in part.shards:
                 if file_sha256(self.path(shard)) != shard.sha256:
                     raise self.damaged_shard_error(shard, "its checksum differs from the manifest")
 
     def path(self, shard: Shard) -> Path:
-        """Return the path of a shard that is there with the right size; raises UserError if it is not."""
+        """Return the path of a shard. Raises UserError if the file is missing or has a wrong size."""
         path = self.folder / shard.file
         if not path.is_file():
             raise self.damaged_shard_error(shard, "the file is missing")
@@ -109,7 +119,7 @@ class DataManifest:
         return path
 
     def damaged_shard_error(self, shard: Shard, reason: str) -> UserError:
-        """Build the error that names a bad shard and the command that makes it again."""
+        """Return the error that names a bad shard and the command that restores it."""
         path, reader = self.folder / shard.file, json.dumps(self.settings["reader"])
         if self.staged:
             return UserError(
@@ -144,6 +154,6 @@ def _typed(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def array_spec_from_json(fields: dict[str, Any]) -> ArraySpec:
-    """Build a column from its JSON form."""
+    """Return the ArraySpec of its JSON form."""
     tuples = {name: tuple(fields[name]) for name in ("shape", "mean", "std")}
     return ArraySpec(fields["name"], dtype=fields["dtype"], **tuples)

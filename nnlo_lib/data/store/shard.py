@@ -19,7 +19,7 @@ UNREADABLE_SHARD_ERRORS = (OSError, KeyError, ValueError, EOFError, struct.error
 
 @dataclass(frozen=True)
 class ArrayLocation:
-    """Where an array lies in a file: `offset` in bytes."""
+    """Position of an array in a file (`offset` in bytes), its shape and its type."""
 
     offset: int
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class ArrayLocation:
 
 
 def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) -> None:
-    """Write one shard; the same arrays give the same bytes. Raises OSError if the file system refuses."""
+    """Write one shard; equal arrays give equal bytes. Raises OSError if the file system reports an error."""
     if format == "hdf5":
         _write_hdf5(path, arrays)
     else:
@@ -40,12 +40,15 @@ def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
         with h5py.File(path, "w") as file:
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
-    except RuntimeError as error:  # how h5py reports a full disk when it closes the file
+    except RuntimeError as error:  # h5py reports a full disk in this way when it closes the file
         raise OSError(str(error)) from error
 
 
 def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return the named arrays as read-only views of the file; raises UNREADABLE_SHARD_ERRORS if it is damaged."""
+    """Return the named arrays as read-only views of the file.
+
+    Raises one of UNREADABLE_SHARD_ERRORS if the file is damaged.
+    """
     return [_mapped(path, place) for place in LOCATORS[path.suffix](path, names)]
 
 
@@ -71,7 +74,10 @@ def _in_npz(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
 
 
 def _in_member(member: zipfile.ZipInfo, file: Any) -> ArrayLocation:
-    """Skip the member's local header (30 bytes, name, extra field) and read the npy header behind it."""
+    """Return the location of a member's array.
+
+    The npy header follows the local header (30 bytes, name, extra field).
+    """
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed, so it cannot be mapped")
     file.seek(member.header_offset)

@@ -1,4 +1,4 @@
-"""What the conversion of one shard leaves behind: a small JSON file, so that shards can be made independently."""
+"""Record of one converted shard: a small JSON file, so that shards can be made independently."""
 
 import json
 import math
@@ -18,7 +18,13 @@ SHARD_RECORDS_FOLDER = "shards"
 
 @dataclass(frozen=True)
 class ChannelMoments:
-    """Sums over the samples of a shard for each channel (first axis) of an input: values, squares, how many."""
+    """Sums over the samples of a shard for each channel (first axis) of an input.
+
+    Attributes:
+        count: number of values per channel.
+        sums: sum of the values of each channel.
+        squares: sum of the squared values of each channel.
+    """
 
     count: int
     sums: tuple[float, ...]
@@ -27,9 +33,17 @@ class ChannelMoments:
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One converted shard. `key` tells which conversion made it; `highest` is None where labels are no classes.
+    """One converted shard.
 
-    `skipped` names the corrupt records that were left out, with the reason.
+    Attributes:
+        key: hash that identifies the files and settings of the conversion.
+        split: name of the split.
+        shard: entry of the shard in the manifest.
+        inputs: input arrays, without mean and deviation.
+        labels: label array.
+        highest: highest label; None if the labels are not integers.
+        moments: sums for each input.
+        skipped: name and reason of each corrupt record that was left out.
     """
 
     key: str
@@ -45,7 +59,16 @@ class ShardRecord:
     def from_block(
         cls, key: str, split: str, file: str, path: Path, block: SampleBlock, names: Sequence[str]
     ) -> "ShardRecord":
-        """Describe the block that was written to `path`; `names` are those of its inputs and of its labels."""
+        """Return the record of a block that was written to `path`.
+
+        Args:
+            key: hash of the conversion.
+            split: name of the split.
+            file: path of the shard relative to the store.
+            path: file that was written and is hashed; may have a temporary name.
+            block: samples of the shard.
+            names: names of the inputs, followed by the name of the labels.
+        """
         *inputs, labels = (
             ArraySpec(name, array.shape[1:], array.dtype.name)
             for name, array in zip(names, (*block.inputs, block.labels), strict=True)
@@ -57,20 +80,20 @@ class ShardRecord:
 
     @classmethod
     def load(cls, path: Path) -> "ShardRecord | None":
-        """Read a record; None if there is none or it is damaged, for then the shard is made again."""
+        """Return the record, or None if it is missing or damaged; the shard is then made again."""
         try:
             return cls(**_typed(json.loads(path.read_text())))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def save(self, path: Path) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record atomically."""
         with atomic_write(path) as part:
             part.write_text(json.dumps(asdict(self)) + "\n")
 
 
 def pooled(moments: Sequence[ChannelMoments]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel over several shards."""
+    """Return the mean and the standard deviation of each channel over several shards."""
     count = sum(each.count for each in moments)
     means = [math.fsum(sums) / count for sums in zip(*(each.sums for each in moments), strict=True)]
     squares = [math.fsum(sums) / count for sums in zip(*(each.squares for each in moments), strict=True)]
@@ -80,7 +103,10 @@ def pooled(moments: Sequence[ChannelMoments]) -> tuple[tuple[float, ...], tuple[
 
 
 def _moments(array: Array) -> ChannelMoments:
-    """Sum over all axes but the channel's, sample by sample: no copy of the array in float64."""
+    """Return the sums over all axes except the channel axis.
+
+    Sums are taken sample by sample, which avoids a copy of the whole array in float64.
+    """
     channels = array.shape[1] if array.ndim > 1 else 1
     sums, squares = np.zeros(channels), np.zeros(channels)
     for sample in array.reshape(len(array), channels, -1):

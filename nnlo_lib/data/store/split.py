@@ -12,10 +12,14 @@ from nnlo_lib.data.store.shard import UNREADABLE_SHARD_ERRORS, map_shard
 
 
 class Split:
-    """Samples 0..len-1 of a split; only the pages asked for are read, and ranks on a node share them.
+    """Samples 0..len-1 of a split; only the requested pages are read, and ranks on a node share them.
 
-    `columns` describe the inputs; `labels` are all labels, classes counted from 0. Each shard keeps a file open for
-    each input. Raises UserError naming a shard that is unreadable, or the limit of open files if that is too low.
+    Each shard keeps one file open for each input. Raises UserError naming a shard that is unreadable, or the
+    limit of open files if it is too low.
+
+    Attributes:
+        columns: specifications of the inputs.
+        labels: all labels; classes count from 0.
     """
 
     def __init__(self, manifest: DataManifest, name: str) -> None:
@@ -33,17 +37,17 @@ class Split:
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of all inputs of one sample."""
+        """Size of all inputs of one sample in bytes."""
         return sum(array.nbytes for array in self._empty(1))
 
     def _empty(self, count: int) -> Inputs:
-        """Make room for `count` samples: one array (count, *shape) for each input."""
+        """Return uninitialized arrays for `count` samples: one array (count, *shape) for each input."""
         return tuple(np.empty((count, *column.shape), dtype=column.dtype) for column in self.columns)
 
     def take(self, indices: Indices) -> tuple[Inputs, Array]:
-        """Gather the inputs, (len(indices), *shape) each, and the labels (len(indices), ...).
+        """Return the inputs, (len(indices), *shape) each, and the labels (len(indices), ...).
 
-        Raises IndexError for an index outside 0..len-1.
+        Raises IndexError if an index is outside 0..len-1.
         """
         if len(indices) and not 0 <= indices.min() <= indices.max() < len(self):
             raise IndexError(f"samples {indices.min()}..{indices.max()} are not all in 0..{len(self) - 1}")
@@ -58,13 +62,16 @@ class Split:
 
 
 def _allow_files(count: int) -> None:
-    """Raise this process's limit of open files as far as it may: a mapped file counts, and the usual limit is 1,024."""
+    """Raise this process's limit of open files by `count`, at most to the hard limit.
+
+    A memory-mapped file counts as open, and the usual limit is 1,024.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
 
 
 def _labels(manifest: DataManifest, pieces: list[Array]) -> Array:
-    """Join the labels; classes become (samples,) int64 from 0, whatever the files' layout."""
+    """Return the joined labels; classes become (samples,) int64 from 0, whatever their stored shape."""
     labels = np.concatenate(pieces)
     return labels if manifest.classes is None else labels.reshape(-1).astype(np.int64) - manifest.first_class
 
@@ -80,7 +87,7 @@ def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
     found = [(array.shape, array.dtype.name) for array in arrays]
     if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
         raise manifest.damaged_shard_error(shard, f"its arrays are {found}, not those of the manifest")
-    return tuple(arrays[:-1]), arrays[-1].copy()  # a copy keeps no file open
+    return tuple(arrays[:-1]), arrays[-1].copy()  # the copy lets the file be closed
 
 
 def _too_many_files(manifest: DataManifest) -> UserError:

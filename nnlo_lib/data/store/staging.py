@@ -1,4 +1,4 @@
-"""A copy of the store on the node's own disk."""
+"""Staging: copy of the store on the node's own disk."""
 
 import fcntl
 import hashlib
@@ -17,16 +17,17 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
 
 CHUNK_BYTES = 1 << 22
-FREE_SPACE_FACTOR = 1.05  # room that must be there, over what is copied
-STAGING_TIMEOUT_S = 3600.0  # for another process of the node that copies
+FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
+STAGING_TIMEOUT_S = 3600.0  # wait for another process of the node that copies
 POLL_SECONDS = 0.2
 
 
 def stage_dataset(manifest: DataManifest, folder: str, patience: float = STAGING_TIMEOUT_S) -> DataManifest:
-    """Return the same data set in a folder below `folder`, like $TMPDIR, copied there unless it is there already.
+    """Copy the data set to a subfolder of `folder` (like $TMPDIR) unless it is there; return its manifest.
 
-    Of all processes on a node one copies and the others wait, up to `patience` seconds. Raises UserError if the space
-    does not suffice, a shard differs from its checksum, or `folder` is not to be had.
+    One process of a node copies while the others wait. Raises UserError if the free space does not suffice, a
+    copied shard does not match its checksum, `folder` does not exist or is not writable, or the wait exceeds
+    `patience` seconds.
     """
     home = _expanded(folder)
     key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
@@ -59,7 +60,7 @@ def _is_there(path: Path, shard: Shard) -> bool:
 
 
 def _clear_unfinished(target: Path) -> None:
-    """Remove what a copy that was killed left behind; whoever holds the lock is the only one to write."""
+    """Remove the partial files of a killed process; safe because only the holder of the lock writes."""
     for part in target.rglob(".*.part"):
         part.unlink()
 
@@ -74,7 +75,7 @@ def _refuse_without_room(missing: list[Shard], target: Path) -> None:
 
 
 def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
-    """Copy one shard, checking it on the way; it has its name only when it is whole."""
+    """Copy one shard and compute its checksum; the copy gets its final name only if the checksum is right."""
     digest = hashlib.sha256()
     with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
         while chunk := source.read(CHUNK_BYTES):
@@ -86,7 +87,7 @@ def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
 
 @contextmanager
 def _staging_lock(target: Path, patience: float) -> Iterator[None]:
-    """Hold the folder's lock; the system frees it when its holder dies."""
+    """Hold the lock of the folder; the operating system releases it if the process ends."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         lock = (target / ".lock").open("a+")

@@ -1,4 +1,4 @@
-"""Rank 0: gives leaves to blocks that have nothing to do, and takes them back from blocks that died."""
+"""Rank 0: assigns fold tasks to idle rank groups, and reassigns the fold tasks of lost groups."""
 
 import time
 from pathlib import Path
@@ -26,18 +26,25 @@ from nnlo_lib.train.preemption import StopFlag
 
 logger = get_logger(__name__)
 
-SAVE_TIMEOUT_S = 900.0  # seconds for all to save and stop; the launcher ends who does not
+SAVE_TIMEOUT_S = 900.0  # for all groups to save and stop; the launcher kills the ranks that do not
 
 
 def heartbeat_file(folder: Path, block: int) -> Path:
-    """Return the file in which a block's leader beats."""
+    """Return the heartbeat file of a rank group's leader."""
     return SearchPaths(folder).state.pool_heartbeats / str(block)
 
 
 class Coordinator:
-    """The executor of an allocation's blocks; all ranks but this one belong to one. stop: the signals of this rank.
+    """Executor that trains on the rank groups of an allocation; each rank except this one belongs to a group.
 
-    tally: what the blocks have done.
+    Args:
+        folder: folder of the search.
+        wish: settings of the pool.
+        cores: number of cores of a group.
+        stop: stop condition of this rank.
+
+    Attributes:
+        utilization: utilization of the groups.
     """
 
     def __init__(
@@ -53,13 +60,17 @@ class Coordinator:
         self.utilization = PoolUtilization(len(world.blocks))
 
     def start(self, leaf: FoldTask) -> None:
-        """Have it trained as soon as a block has nothing else to do."""
+        """Queue a fold task for an idle rank group."""
         self._queue.append(leaf)
         if not self._failures[leaf]:
             self._hand_out()
 
     def wait(self) -> bool:
-        """Return when a block has done its work; False when all have stopped, as was wished. Raises UserError."""
+        """Wait until a fold task has ended; return False when all groups have stopped on request.
+
+        Raises:
+            UserError: if a trial cannot be trained, or (NoGroupLeftError) if no rank group is left.
+        """
         while not self._is_to_stop():
             if not self._alive:
                 raise NoGroupLeftError(f"no block is left ({self._last})")
@@ -70,7 +81,7 @@ class Coordinator:
         return self._stop_all()
 
     def shut_down(self) -> bool:
-        """Send all away, who trains saves first; return whether MPI is whole, so that it can be ended as it should."""
+        """Order all ranks to quit; ranks that train save first. Return True if MPI can be finalized."""
         whole = not (self.utilization.losses or self._mpi_is_broken or self._busy)
         for block in self._alive:
             for rank in self._world.members(block):
@@ -80,7 +91,10 @@ class Coordinator:
         return whole
 
     def _hand_out(self) -> None:
-        """Give what no block has died of first: what kills one block more is then all that is left to do."""
+        """Assign queued fold tasks to idle groups, the tasks with the fewest lost groups first.
+
+        A fold task that breaks another group is thus trained after all other work.
+        """
         for block in self._alive:
             if self._queue and block not in self._busy:
                 leaf = min(self._queue, key=self._failures.__getitem__)
@@ -93,7 +107,7 @@ class Coordinator:
         return self._stop_requested or self._stop()
 
     def wait_until_idle(self) -> None:
-        """Wait until no block has anything to do: its result may be there a moment before its report."""
+        """Wait until all groups are idle: a result may appear on disk before its group's report arrives."""
         end = time.monotonic() + SAVE_TIMEOUT_S
         while self._busy and time.monotonic() < end:
             self._receive()
@@ -101,8 +115,8 @@ class Coordinator:
             time.sleep(MESSAGE_POLL_INTERVAL_S)
 
     def _stop_all(self) -> bool:
-        """Wait until those that train have saved."""
-        self._mpi_is_broken = True  # a message that nobody takes any more
+        """Ask the groups that train to stop, and wait until they have saved; return False."""
+        self._mpi_is_broken = True  # the stop messages may never be received
         for block in self._busy:
             for rank in self._world.members(block):
                 self._world.messenger.send(None, rank, STOP_TAG)
@@ -110,7 +124,7 @@ class Coordinator:
         return False
 
     def _receive(self) -> bool:
-        """Take what blocks report; say whether one has done something."""
+        """Receive one report of a group; return True if a fold task is over."""
         if found := self._world.messenger.receive(MPI.ANY_SOURCE, GROUP_LOST_TAG):
             rank, why = found
             return self._remove_group((rank - 1) // self._world.size, why)
@@ -135,7 +149,7 @@ class Coordinator:
         return True
 
     def _check_liveness(self) -> bool:
-        """Look for the dead, now and then; say whether a leaf is over by that."""
+        """Remove lost groups, at most every LIVENESS_CHECK_INTERVAL_S; return True if a fold task is over."""
         if time.monotonic() - self._looked < LIVENESS_CHECK_INTERVAL_S:
             return False
         self._looked = time.monotonic()
@@ -156,7 +170,10 @@ class Coordinator:
         return lost
 
     def _remove_group(self, block: int, why: str) -> bool:
-        """Give the leaf of a broken block to another; say whether it is over, as it broke too many."""
+        """Remove a lost group and queue its fold task again; return True if the fold task is over.
+
+        It is over if its result is on disk or if it has lost too many groups.
+        """
         if self._alive.pop(block, None) is None:
             return False
         for rank in self._world.members(block):

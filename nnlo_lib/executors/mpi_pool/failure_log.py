@@ -1,4 +1,4 @@
-"""How often blocks have died of a piece of work: on disk, for so may whoever counts."""
+"""Number of rank groups lost by each fold task; on disk, because the coordinator may be lost, too."""
 
 import json
 from collections import Counter
@@ -11,27 +11,27 @@ from nnlo_lib.search.study.trial import FoldTask
 
 
 class NoGroupLeftError(UserError):
-    """There is work, and no block left to do it."""
+    """Fold tasks are left, but all rank groups are lost."""
 
 
 class FailureLog:
-    """Of all allocations of a search. folder: its."""
+    """Lost rank groups in all allocations of a search; `folder` is the folder of the search."""
 
     def __init__(self, folder: Path) -> None:
         self._path = SearchPaths(folder).state.pool_failures
         self._count = Counter(_read(self._path))
 
     def __getitem__(self, leaf: FoldTask) -> int:
-        """Return how many blocks have died of a leaf."""
+        """Return the number of rank groups that were lost while they trained a fold task."""
         return self._count[leaf]
 
     @property
     def total(self) -> int:
-        """The number of all."""
+        """Number of lost rank groups over all fold tasks."""
         return self._count.total()
 
     def add(self, leaf: FoldTask, why: str) -> None:
-        """Count one more; where the disk refuses, only here."""
+        """Count one more lost rank group; if the file cannot be written, count it in memory only."""
         self._count[leaf] += 1
         row = {"trial": leaf.trial, "fold": leaf.fold, "epochs": leaf.epochs, "why": why}
         with suppress(OSError), self._path.open("a") as file:
@@ -39,7 +39,7 @@ class FailureLog:
 
 
 def _read(path: Path) -> list[FoldTask]:
-    """Return the leaves, less a line that a crash cut short."""
+    """Return the recorded fold tasks; skip a line that a crash cut short."""
     leaves = []
     for line in path.read_text().splitlines() if path.exists() else []:
         with suppress(ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""Which GPUs of its host a rank's block takes, so that blocks side by side take different ones."""
+"""Assignment of a host's GPUs to its rank groups, so that the groups use different GPUs."""
 
 import os
 from collections import Counter
@@ -12,12 +12,12 @@ from nnlo_lib.train.replica.device import GPU_SUBSET, visible_gpus
 
 
 def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
-    """Leave this rank the GPUs of its block; return why it cannot have them, empty if it can."""
+    """Restrict this rank to the GPUs of its group; return the error, or an empty string on success."""
     if not _wanted(experiment):
         return ""
     shown = visible_gpus()
     if len(shown) == 1:
-        return ""  # a scheduler may show each rank its own; else all share it, as the ranks of a training do
+        return ""  # the scheduler may show each rank its own GPU; otherwise, all ranks share this one
     try:
         mine = gpus_of_group(world, experiment, shown)
     except UserError as error:
@@ -27,7 +27,14 @@ def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
 
 
 def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]) -> list[int]:
-    """Deal the GPUs of this rank's host to its blocks in turn; return those of this block. Raises UserError."""
+    """Assign the GPUs of this host to its rank groups in order; return the GPUs of this rank's group.
+
+    Args:
+        shown: visible GPUs.
+
+    Raises:
+        UserError: if too few GPUs are left for a group.
+    """
     host, each = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
     taken, mine = Counter[int](), list[int]()
     for block in range(world.block + 1):
@@ -42,7 +49,10 @@ def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]
 
 
 def _computing(world: PoolWorld, experiment: Experiment, block: int) -> Sequence[int]:
-    """Return the ranks of a block that have a GPU, as far as it is the same for all trials."""
+    """Return the ranks of a group that have a GPU.
+
+    Servers without a GPU are left out only if all trials have the same algorithm.
+    """
     searched = (
         any(key.startswith("algorithm") for key in experiment.search.space) if experiment.search else False
     )
@@ -55,7 +65,7 @@ def _servers(run: Run) -> int:
 
 
 def _wanted(experiment: Experiment) -> bool:
-    """Tell whether some trial computes on GPUs."""
+    """Return True if a trial may compute on GPUs."""
     space = experiment.search.space if experiment.search else {}
     return bool(experiment.parallel.gpus_per_rank) or "parallel.gpus_per_rank" in space
 

@@ -1,4 +1,4 @@
-"""A sign of life that can be seen from other hosts: the time of a file, which its owner changes every few seconds."""
+"""Heartbeat that other hosts can observe: the modification time of a file, changed every few seconds."""
 
 import os
 import time
@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-GROUP_HEARTBEAT_INTERVAL_S = 5.0  # seconds
+GROUP_HEARTBEAT_INTERVAL_S = 5.0  # between two heartbeats
 MAX_CREDITED_GAP_S = (
-    1.0  # seconds between two looks that count at most: the one who looks may have been stopped
+    1.0  # upper limit of the time that one check adds: the checking process may have been suspended
 )
 
 
 class Heartbeat(Thread):
-    """Beat in a file for as long as this process lives."""
+    """Thread that touches a file as long as this process lives."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
@@ -23,7 +23,7 @@ class Heartbeat(Thread):
         self.start()
 
     def run(self) -> None:
-        """Beat; a disk may be away for a while."""
+        """Touch the file periodically; ignore errors, because the disk may be away for a while."""
         while True:
             time.sleep(GROUP_HEARTBEAT_INTERVAL_S)
             with suppress(OSError):
@@ -31,14 +31,14 @@ class Heartbeat(Thread):
 
 
 class HeartbeatMonitor:
-    """How long somebody else's file has not changed, by our clock."""
+    """Measures by the local clock how long another process's heartbeat file has not changed."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._beat = path, 0
         self._looked, self.seconds = time.monotonic(), 0.0
 
     def poll(self) -> float:
-        """Return the seconds of silence."""
+        """Return the seconds without a change of the file; each check adds at most MAX_CREDITED_GAP_S."""
         beat, now = self._beat, time.monotonic()
         with (
             suppress(OSError),

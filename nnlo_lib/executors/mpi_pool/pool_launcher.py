@@ -1,4 +1,4 @@
-"""Search in one MPI allocation: start its ranks, pass signals on, and see that nothing is left when they end."""
+"""Launcher of a search in one MPI allocation: starts its ranks, forwards signals, kills remaining ranks."""
 
 import json
 import os
@@ -30,24 +30,25 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 logger = get_logger(__name__)
 
-MAX_FRUITLESS_ALLOCATIONS = 3  # allocations one after another that all died without a result
-ORPHAN_TIMEOUT_S = 120.0  # seconds that blocks have, to save and leave, after their coordinator has ended
+MAX_FRUITLESS_ALLOCATIONS = 3  # consecutive allocations that were lost without a new result
+ORPHAN_TIMEOUT_S = 120.0  # for rank groups to save and exit after the coordinator has ended
 KEEP_ALIVE_SHELL = (
-    'trap "" USR1; "$@"; exit 0'  # a shell; by USR1 MPICH's mpiexec tells all others of a rank that died
+    'trap "" USR1; "$@"; exit 0'  # ignores USR1, by which MPICH's mpiexec reports a dead rank to the others
 )
 
 
 class PoolProgress(NamedTuple):
-    """What has come of a search so far: results, and blocks that died in training."""
+    """Progress of a search: number of results, and number of rank groups lost during a training."""
 
     results: int
     failures: int
 
 
 def allocation_size(experiment: Experiment, ranks: int | None) -> int:
-    """Return the size of the allocation: as told, else as the scheduler gave, else as `search.parallel` needs.
+    """Return the number of ranks: `ranks`, else the scheduler's number, else as `search.parallel` needs.
 
-    Raises UserError if it is not one rank and whole blocks, or if the experiment does not train in blocks.
+    Raises:
+        UserError: if it is not one rank plus complete groups, or if the experiment cannot run in groups.
     """
     search, parallel = experiment.search, experiment.parallel
     assert search is not None
@@ -71,9 +72,16 @@ def allocation_size(experiment: Experiment, ranks: int | None) -> int:
 def search_in_pool(
     experiment: Experiment, folder: Path, launcher: str, ranks: int, signals: SignalSource, lost: Event
 ) -> int:
-    """Search with so many ranks; return 0, or 75 if it was asked to stop. Raises UserError.
+    """Run a search on `ranks` ranks; return 0, 75 if it was asked to stop, or 1 if the coordinator failed.
 
-    folder: of the search, whose lease this process holds; lost: that it does no more.
+    Args:
+        folder: folder of the search; this process holds its lease.
+        launcher: command that starts the ranks.
+        signals: stop signals of this process.
+        lost: set when this process no longer holds the lease.
+
+    Raises:
+        UserError: if the search cannot continue.
     """
     return restart_until_done(
         lambda: _allocate(experiment, folder, launcher, ranks, signals, lost),
@@ -85,9 +93,16 @@ def search_in_pool(
 def restart_until_done(
     allocate: Callable[[], int], come: Callable[[], PoolProgress], stopped: Callable[[], bool]
 ) -> int:
-    """Start ranks anew when no block is left of those before, and something came of them; return the status.
+    """Allocate ranks again when all rank groups were lost but made progress; return the exit status.
 
-    Raises UserError where they would die for ever: nothing came, or VAIN times one after another no result.
+    Args:
+        allocate: runs the search in one allocation.
+        come: returns the progress so far.
+        stopped: returns True if the search was asked to stop.
+
+    Raises:
+        UserError: if an allocation is lost without progress, if MAX_FRUITLESS_ALLOCATIONS consecutive
+            allocations are lost without a new result, or if the search was asked to stop.
     """
     vain = 0
     while True:
@@ -110,7 +125,11 @@ def _read_progress(folder: Path) -> PoolProgress:
 def _allocate(
     experiment: Experiment, folder: Path, launcher: str, ranks: int, signals: SignalSource, lost: Event
 ) -> int:
-    """Search in one allocation. Raises NoGroupLeftError if all of its blocks died before the search had ended."""
+    """Run a search in one allocation; return the exit status.
+
+    Raises:
+        NoGroupLeftError: if all rank groups are lost before the search has ended.
+    """
     state = SearchPaths(folder).state
     _clear(state)
     if signals.first:
@@ -132,7 +151,7 @@ def _allocate(
 def start_ranks(
     experiment: Experiment, launcher: str, ranks: int, program: list[str]
 ) -> "subprocess.Popen[bytes]":
-    """Start ranks of a Python program, of which some may die without taking the others with them."""
+    """Start ranks of a Python program so that the others continue if some of them die."""
     variables = rank_environment(experiment.parallel)
     variables.pop("NNLO_TERMINAL", None)
     rank, words = [sys.executable, *program], shlex.split(launcher)
@@ -154,7 +173,7 @@ def start_ranks(
 
 
 def _is_hydra(words: list[str], variables: dict[str, str]) -> bool:
-    """Ask a launcher whether it is MPICH's; its kind, Intel's and others', has the same options."""
+    """Return True if the launcher is Hydra: mpiexec of MPICH, Intel MPI and others with the same options."""
     try:
         asked = subprocess.run(
             [*words, "--version"], env=variables, capture_output=True, text=True, timeout=15,
@@ -171,7 +190,7 @@ def _minutes() -> list[str]:
 
 
 def _clear(state: SearchStatePaths) -> None:
-    """Forget the allocation before; ranks of it that are left on this host are waited for, and ended."""
+    """Remove the state of the previous allocation; wait for its ranks on this host, then kill them."""
     RankProcesses(state.ranks).wait_then_kill(EXIT_GRACE_S)
     for folder in (state.ranks, state.pool_heartbeats):
         shutil.rmtree(folder, ignore_errors=True)
@@ -196,7 +215,7 @@ def _status(state: SearchStatePaths, first: list[str]) -> int:
 
 
 class PoolWatchdog(Watchdog):
-    """Watches the ranks of an allocation, which outlive each other."""
+    """Watches the ranks of an allocation, which continue when other ranks are lost."""
 
     def __init__(
         self, state: SearchStatePaths, expected: int, child: "subprocess.Popen[bytes]", signals: SignalSource, lost: Event,
@@ -207,7 +226,7 @@ class PoolWatchdog(Watchdog):
         self._coordinator: ProcessIdentity | None = None
 
     def _forward_signal(self) -> None:
-        """Pass on a wish to stop, also by a file; end blocks that do not leave when their coordinator has ended."""
+        """Forward a stop signal, also by a file; kill groups that do not exit after their coordinator."""
         super()._forward_signal()
         if self._signals.first:
             self._state.pool_stop.touch()

@@ -1,4 +1,4 @@
-"""Small messages between the ranks of MPI's world; neither side ever waits for the other."""
+"""Small messages between the ranks of MPI's world; neither the sender nor the receiver waits."""
 
 import json
 import time
@@ -7,34 +7,34 @@ from typing import Any
 from mpi4py import MPI
 
 ASSIGN_TAG, QUIT_TAG, STOP_TAG, REPORT_TAG, GROUP_LOST_TAG, TRAIN_TAG = range(6)
-FAILURE_TAG_BASE = 100  # and the number of the training
+FAILURE_TAG_BASE = 100  # plus the number of the training
 
 
 class Messenger:
-    """Messages are anything that JSON can carry."""
+    """Sends and receives messages, which may be any JSON values."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
         self._under_way: list[MPI.Request] = []
 
     def send(self, item: Any, to: int, tag: int) -> None:
-        """Send `item`, and let it travel."""
+        """Start to send `item`; do not wait for its arrival."""
         self._under_way = [request for request in self._under_way if not request.Test()]
         self._under_way.append(self._comm.Isend([json.dumps(item).encode(), MPI.BYTE], to, tag))
 
     def linger(self, seconds: float) -> None:
-        """Help what was sent on its way before this process ends."""
+        """Let MPI transfer the messages that were sent, before this process ends."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
             time.sleep(seconds / 100)
 
     def has_message(self, source: int, tag: int) -> bool:
-        """Say whether there is a message to be taken."""
+        """Return True if a message can be received."""
         return self._comm.Iprobe(source, tag)
 
     def receive(self, source: int, tag: int) -> tuple[int, Any] | None:
-        """Return who sent a message, and what it says; None if there is none."""
+        """Return the source and the content of a message, or None if no message has arrived."""
         status = MPI.Status()
         if not self._comm.Iprobe(source, tag, status):
             return None
@@ -43,4 +43,4 @@ class Messenger:
         return status.Get_source(), json.loads(text)
 
 
-NO_GROUP_STATUS = 3  # its status where there is work, and no block left to do it
+NO_GROUP_STATUS = 3  # of the coordinator, if work but no rank group is left

@@ -1,4 +1,4 @@
-"""One process of an allocation of blocks: `python -m nnlo_lib.executors.mpi_pool.rank FOLDER --size N`, started by MPI."""
+"""One rank of the MPI pool: `python -m nnlo_lib.executors.mpi_pool.rank FOLDER --size N`, started by MPI."""
 
 import argparse
 import json
@@ -32,14 +32,14 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.process_tuning import exit_process
 from nnlo_lib.train.rank_status import register_rank
 
-logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # as `python -m` it is __main__
+logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # `python -m` sets __name__ to __main__
 
-FLUSH_TIME_S = 0.5  # seconds, for the last words of a rank
-GroupRole = Callable[[PoolWorld, PoolStopFlag], bool]  # a rank's, in a block; returns whether MPI is whole
+FLUSH_TIME_S = 0.5  # to transfer the last messages of a rank
+GroupRole = Callable[[PoolWorld, PoolStopFlag], bool]  # of a rank in a group; returns True if MPI is intact
 
 
 def main() -> None:
-    """Be one rank until the search has ended, or was asked to stop, or this rank's block is broken."""
+    """Run one rank until the search ends or is asked to stop, or until this rank's group is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="results/<experiment>/search")
     parser.add_argument("--size", type=int, required=True, help="ranks of a block")
@@ -52,7 +52,14 @@ def main() -> None:
 
 
 def run_pool_rank(folder: Path, size: int, part: GroupRole, limit: TimeLimit) -> None:
-    """Coordinate, or play a part in a block; then leave, which does not return."""
+    """Run this rank as the coordinator or in a group, then exit the process (the function does not return).
+
+    Args:
+        folder: folder of the search.
+        size: number of ranks of a group.
+        part: role of this rank if it is in a group.
+        limit: time limit of the batch job.
+    """
     die_with_parent(signal.SIGKILL)
     world = PoolWorld(size)
     wish = _install_signal_handlers(PoolStopFlag(world, limit.seconds_left))
@@ -71,7 +78,10 @@ def run_pool_rank(folder: Path, size: int, part: GroupRole, limit: TimeLimit) ->
 
 
 def _install_signal_handlers(wish: PoolStopFlag) -> PoolStopFlag:
-    """Listen to signals; USR1 only if whoever started us does not say by ignoring it that it means something else."""
+    """Install the signal handlers.
+
+    Leave SIGUSR1 ignored if the parent process ignores it: Hydra (MPICH's mpiexec) reports a dead rank by it.
+    """
     ignored = signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
     wish.install_handlers()
     if ignored:
@@ -102,7 +112,7 @@ def _train(world: PoolWorld, folder: Path, wish: PoolStopFlag, limit: TimeLimit)
 
 
 def _coordinate(world: PoolWorld, folder: Path, wish: PoolStopFlag) -> bool:
-    """Search to the end, and say what became of it; return whether MPI is whole."""
+    """Run the search and write its outcome; return True if MPI is intact."""
     experiment = read_config(folder)
     search = experiment.search
     assert search is not None
@@ -130,7 +140,7 @@ def _coordinate(world: PoolWorld, folder: Path, wish: PoolStopFlag) -> bool:
 
 
 def _leave(world: PoolWorld, whole: bool) -> None:
-    """End without taking the interpreter apart; nor MPI if it would wait for what never comes."""
+    """Exit without Python's interpreter teardown, and without MPI.Finalize if it would wait for ever."""
     if whole:
         exit_process(0)
     world.messenger.linger(FLUSH_TIME_S)

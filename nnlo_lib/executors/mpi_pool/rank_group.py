@@ -1,4 +1,4 @@
-"""The ranks of a block: they train together, one task after the other, and nothing is left of the one before."""
+"""The ranks of a group: they train together, one task after the other, and keep no state between tasks."""
 
 import gc
 import os
@@ -19,11 +19,15 @@ from nnlo_lib.train.rank import reduction_mode, train_rank
 from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped
 from nnlo_lib.train.task import Task
 
-GROUP_SYNC_TIMEOUT_S = 600.0  # seconds for the ranks of a block to meet after a training
+GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to meet after a training
 
 
 class RankGroup:
-    """This rank among those of its block. wish: says when to pause."""
+    """One rank of a rank group; trains tasks together with the other ranks.
+
+    Args:
+        wish: condition under which this rank pauses.
+    """
 
     def __init__(self, world: PoolWorld, wish: PoolStopFlag) -> None:
         self._world, self._wish = world, wish
@@ -31,13 +35,16 @@ class RankGroup:
         self._number = FAILURE_TAG_BASE
 
     def first_fault(self, fault: str) -> str:
-        """Return the first fault of a rank of the block, empty if none has one; all ranks call it."""
+        """Return the first fault of a rank of the group, or an empty string. All ranks must call it."""
         return next(filter(None, self._group_comm.gather(fault)), "")
 
     def train(self, task: Task) -> list[int]:
-        """Train; return the exit status that each rank would have, who leaves word in the run folder, as ever.
+        """Train a task; return the exit status that each rank of the group would have in its own process.
 
-        Raises PeerLostError if the block is broken.
+        Each rank writes its status to the run folder, as in any training.
+
+        Raises:
+            PeerLostError: if the group is broken.
         """
         self._number += 1
         self._wish.peer_failed = lambda: bool(self._peer_failure())
@@ -53,7 +60,10 @@ class RankGroup:
         return [status for status, _ in endings]
 
     def _try(self, task: Task, ranks: MPI.Intracomm) -> tuple[int, MPICommunicator | None, bool]:
-        """Return status and communicator, and whether it ended in failure, which the others then know."""
+        """Train; return the status, the communicator, and True if this rank failed.
+
+        A failure is reported to the other ranks of the group.
+        """
         comm, parallel = None, task.run.parallel
         try:
             register_rank(task.state, self._group_comm.rank)
@@ -72,7 +82,7 @@ class RankGroup:
                 self._world.messenger.send(self._group_comm.rank, rank, self._number)
 
     def _peer_failure(self) -> str:
-        """Say who has failed, if somebody has."""
+        """Return a message if another rank has failed, or else an empty string."""
         return (
             "another rank has failed"
             if self._world.messenger.has_message(MPI.ANY_SOURCE, self._number)
@@ -90,7 +100,7 @@ def _refuse_what_does_not_fit(task: Task, size: int) -> None:
 
 @contextmanager
 def redirect_output(path: Path) -> Iterator[None]:
-    """Append what this process says to a file; where the disk refuses, it is said as before."""
+    """Append the output of this process to a file; leave it unchanged if the file cannot be opened."""
     before = [(stream, os.dup(stream)) for stream in (1, 2)]
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

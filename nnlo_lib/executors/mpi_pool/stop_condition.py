@@ -1,4 +1,4 @@
-"""What makes a rank of a block pause in the middle of a training."""
+"""Condition under which a rank of a group pauses during a training."""
 
 import time
 from collections.abc import Callable
@@ -9,13 +9,17 @@ from nnlo_lib.executors.mpi_pool.protocol import STOP_TAG
 from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, LIVENESS_CHECK_INTERVAL_S, PoolWorld
 from nnlo_lib.train.preemption import StopFlag
 
-MESSAGE_CHECK_INTERVAL_S = 0.02  # seconds between two looks for messages, which cost microseconds
+MESSAGE_CHECK_INTERVAL_S = 0.02  # between two checks for messages; a check takes microseconds
 
 
 class PoolStopFlag(StopFlag):
-    """A signal, the time limit, the coordinator's word or its end; a fellow's failure too, which the next call raises.
+    """Stop condition of a group's rank: a signal, the time limit, the coordinator's stop message or its end.
 
-    failed: says whether a fellow has failed; lost: that the run folder is another's.
+    The failure of another rank of the group also stops the training; the next communication call raises it.
+
+    Attributes:
+        lost: set when the run folder is gone or another process has taken it over.
+        peer_failed: returns True if another rank of the group has failed.
     """
 
     def __init__(self, world: PoolWorld, limit: float = float("inf")) -> None:
@@ -26,12 +30,16 @@ class PoolStopFlag(StopFlag):
 
     @property
     def first(self) -> str:
-        """The name of the first signal that came, empty if none did."""
+        """Name of the first signal, or an empty string; a stop by the coordinator counts as SIGTERM."""
         self._stop_requested()
         return self.signal or ""
 
     def __call__(self) -> bool:
-        """Say whether to pause. Raises PeerLostError if the run folder is another's: nothing may be written there."""
+        """Return True if the rank must pause.
+
+        Raises:
+            PeerLostError: if the run folder is lost, so that the rank must not write there.
+        """
         if self.lost.is_set():
             raise PeerLostError("the run folder is gone, or another nnlo took it over")
         return super().__call__() or self._stop_requested()

@@ -1,4 +1,4 @@
-"""How well an allocation's blocks are used."""
+"""Utilization of an allocation's rank groups."""
 
 import json
 import time
@@ -10,7 +10,15 @@ from nnlo_lib.config.paths import SearchStatePaths
 
 @dataclass
 class PoolUtilization:
-    """blocks: how many there are; trained: seconds of all trainings; losses: when blocks died."""
+    """Utilization of the rank groups.
+
+    Attributes:
+        blocks: number of rank groups at the start.
+        begun: start of the allocation, in seconds since 1970.
+        trained: seconds of all trainings.
+        trainings: number of trainings.
+        losses: time at which each lost group was lost, in seconds since 1970.
+    """
 
     blocks: int
     begun: float = field(default_factory=time.time)
@@ -19,21 +27,21 @@ class PoolUtilization:
     losses: dict[int, float] = field(default_factory=dict)
 
     def add(self, started: float, ended: float) -> None:
-        """Count a training, by when it was."""
+        """Count a training by its start and end (seconds since 1970)."""
         self.trained += ended - started
         self.trainings += 1
 
     def record_loss(self, block: int) -> None:
-        """Count a block no more."""
+        """Record the loss of a rank group: its time does not count from now on."""
         self.losses[block] = time.time()
 
     def utilization(self, now: float) -> float:
-        """Return seconds of training by seconds in which there were blocks, up to `now`."""
+        """Return the seconds of training divided by the seconds of all rank groups up to `now`."""
         allocated = self.blocks * (now - self.begun) - sum(now - then for then in self.losses.values())
         return self.trained / allocated if allocated > 0 else 0.0
 
     def text(self) -> str:
-        """Tell a person."""
+        """Return the utilization as text."""
         now = time.time()
         return (
             f"{self.trainings} trainings on {self.blocks} blocks in {now - self.begun:.1f} s: "
@@ -41,7 +49,7 @@ class PoolUtilization:
         )
 
     def write(self, state: Path) -> None:
-        """Keep it."""
+        """Append the utilization to its file in the state folder."""
         now = time.time()
         row = {
             "begun": self.begun, "ended": now, "blocks": self.blocks, "lost": len(self.losses),

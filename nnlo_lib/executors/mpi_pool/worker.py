@@ -1,4 +1,4 @@
-"""A block: its leader asks the coordinator for leaves, and its ranks train them together."""
+"""Rank group: its leader gets fold tasks from the coordinator, and its ranks train them together."""
 
 import shutil
 import time
@@ -31,13 +31,16 @@ from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
 
-TrainFunction = Callable[[FoldTask], int]  # trains a leaf; returns what train_leaf does
+TrainFunction = Callable[[FoldTask], int]  # trains a fold task; returns the status of train_fold_task
 
 
 def run_group_leader(world: PoolWorld, work: TrainFunction) -> bool:
-    """Do the work that the coordinator gives, until it says that it was all; return whether MPI is whole.
+    """Train the fold tasks that the coordinator assigns, until it sends the order to quit.
 
-    Raises PeerLostError if the block breaks.
+    Return True if MPI is intact, so that it can be finalized.
+
+    Raises:
+        PeerLostError: if the coordinator or a rank of the group is lost.
     """
     fellows = [COORDINATOR_RANK, *world.members(world.block)[1:]]
     while not isinstance(
@@ -52,7 +55,7 @@ def run_group_leader(world: PoolWorld, work: TrainFunction) -> bool:
 
 
 def run_group_member(world: PoolWorld, train: Callable[[str], object]) -> bool:
-    """Train what the leader of the block says, until the coordinator says that it was all; return the same."""
+    """Train the tasks that the group's leader sends until the order to quit; return True if MPI is intact."""
     leader = world.members(world.block)[0]
     while not isinstance(
         order := world.wait_for(lambda: _order(world, leader, TRAIN_TAG), [COORDINATOR_RANK, leader]), bool
@@ -62,13 +65,13 @@ def run_group_member(world: PoolWorld, train: Callable[[str], object]) -> bool:
 
 
 def _order(world: PoolWorld, source: int, tag: int) -> Any:
-    """Return what to do, or what the coordinator says at the end."""
+    """Return the next order, or the coordinator's message at the end, or None if neither has arrived."""
     found = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
     return found[1] if found else None
 
 
 def _run_task(work: TrainFunction, leaf: FoldTask) -> tuple[int, str]:
-    """Return the status of a leaf's training, and what a person must know before more are trained."""
+    """Return the status of a fold task, and the error that must end the search or an empty string."""
     try:
         return work(leaf), ""
     except PeerLostError:
@@ -80,7 +83,7 @@ def _run_task(work: TrainFunction, leaf: FoldTask) -> tuple[int, str]:
 
 
 def failing_train_function(fault: str) -> TrainFunction:
-    """Return the work of a block that cannot train at all: the coordinator ends the search with its words."""
+    """Return a function for a group that cannot train: the coordinator ends the search with `fault`."""
 
     def work(_: FoldTask) -> int:
         raise UserError(fault)
@@ -89,7 +92,7 @@ def failing_train_function(fault: str) -> TrainFunction:
 
 
 class GroupTrainer:
-    """The work of a leader: train leaves as a launcher does, except that the ranks are there already."""
+    """Function of a group's leader: trains fold tasks like a launcher, but on ranks that already run."""
 
     def __init__(
         self, world: PoolWorld, crew: RankGroup, folder: Path, wish: PoolStopFlag, limit: TimeLimit
@@ -99,7 +102,7 @@ class GroupTrainer:
         self._broken: PeerLostError | None = None
 
     def __call__(self, leaf: FoldTask) -> int:
-        """Train a leaf; return what train_leaf does. Raises PeerLostError if the block is broken."""
+        """Train a fold task; return its `train_fold_task` status. Raises PeerLostError if a rank is lost."""
         with redirect_output(RunPaths(leaf.run_folder(self._folder)).trial_log):
             return train_fold_task(
                 self._experiment, self._folder, leaf, LaunchOptions(wait_for_lease=True), self._attempted
@@ -129,5 +132,5 @@ class GroupTrainer:
         outcome = diagnose_exit(task, end)
         shutil.rmtree(
             task.paths.state.ranks, ignore_errors=True
-        )  # we live on: the next launcher is not to end us
+        )  # these ranks continue to run: the next launcher must not kill them
         return outcome

@@ -1,4 +1,4 @@
-"""All ranks of an allocation: rank 0 coordinates, the others are blocks, one after the other."""
+"""All ranks of an allocation: rank 0 coordinates, the following ranks form rank groups."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,14 +13,20 @@ from nnlo_lib.executors.mpi_pool.protocol import Messenger
 
 T = TypeVar("T")
 COORDINATOR_RANK = 0
-MESSAGE_POLL_INTERVAL_S = 0.01  # seconds between two looks for a message
-LIVENESS_CHECK_INTERVAL_S = 0.5  # seconds between two looks at the processes
+MESSAGE_POLL_INTERVAL_S = 0.01  # between two checks for a message
+LIVENESS_CHECK_INTERVAL_S = 0.5  # between two checks of the processes
 
 
 class PoolWorld:
-    """MPI's world, cut into blocks of `size` ranks. All ranks create it together.
+    """MPI's world, divided into rank groups of `size` ranks. All ranks must create it together.
 
-    block: the number of this rank's; comm: the MPI communicator of its ranks. The coordinator has neither.
+    Attributes:
+        size: number of ranks of a group.
+        rank: number of this rank in MPI's world.
+        ranks: number of ranks in MPI's world.
+        processes: identity of the process of each rank.
+        block: number of this rank's group; -1 for the coordinator.
+        comm: MPI communicator of this rank's group; the coordinator is alone in its communicator.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,27 +41,31 @@ class PoolWorld:
 
     @property
     def blocks(self) -> range:
-        """The numbers of the blocks."""
+        """Numbers of the rank groups."""
         return range((self.ranks - 1) // self.size)
 
     def members(self, block: int) -> range:
-        """Return the ranks of a block, its leader first."""
+        """Return the ranks of a group, its leader first."""
         return range(1 + block * self.size, 1 + (block + 1) * self.size)
 
     def ended_ranks(self, ranks: Sequence[int]) -> list[int]:
-        """Return which of some ranks are known to have ended: those of other hosts never are."""
+        """Return the ranks that are known to have ended; ranks on other hosts cannot be observed."""
         return [rank for rank in ranks if self.processes[rank].is_dead]
 
     def can_observe(self, ranks: Sequence[int]) -> bool:
-        """Say whether all of some ranks would be known to have ended."""
+        """Return True if it can be observed whether each of the ranks has ended."""
         return all(self.processes[rank].is_local for rank in ranks)
 
     def describe_rank(self, rank: int) -> str:
-        """Name a rank for a person."""
+        """Return a rank with its process and host as text."""
         return f"rank {rank} (process {self.processes[rank].pid} on {self.processes[rank].host})"
 
     def wait_for(self, done: Callable[[], T | None], whom: Sequence[int]) -> T:
-        """Return what `done` returns as soon as it is something. Raises PeerLostError if one of `whom` ends before."""
+        """Call `done` until its value is not None, and return the value.
+
+        Raises:
+            PeerLostError: if one of the awaited ranks ends before.
+        """
         looked = time.monotonic()
         while (found := done()) is None:
             time.sleep(MESSAGE_POLL_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Leaves as jobs of Slurm, or of this machine where there is none, by submitit and without Snakemake."""
+"""Executor that trains fold tasks as submitit jobs, in Slurm or as processes of a machine without Slurm."""
 
 import time
 from pathlib import Path
@@ -21,11 +21,11 @@ from nnlo_lib.state.retry_policy import memory_for_next_attempt
 
 logger = get_logger(__name__)
 
-RESULT_POLL_INTERVAL_S = 0.2  # seconds between two looks for results
+RESULT_POLL_INTERVAL_S = 0.2  # between two checks for results
 
 
 class SubmititExecutor:
-    """Train leaves as jobs of a queue; those that a driver before this one has submitted are found again."""
+    """Trains fold tasks as jobs of a queue; jobs that an earlier driver submitted are found again."""
 
     def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
         self._folder, self._signals = folder, signals
@@ -36,7 +36,7 @@ class SubmititExecutor:
         self._looked, self._missed = time.monotonic(), set[JobRecord]()
 
     def start(self, leaf: FoldTask) -> None:
-        """Queue a job for a leaf that has none."""
+        """Submit a job for a fold task, unless it already has one."""
         if found := self._queue.find(leaf):
             logger.info(f"trial {leaf.trial}, fold {leaf.fold} goes on as job {found.job}")
             self._tries.record_start(leaf, lives=True)
@@ -45,7 +45,11 @@ class SubmititExecutor:
             self._submit(leaf)
 
     def wait(self) -> bool:
-        """Return when a result is there; False after a signal. Raises UserError if a leaf cannot be trained."""
+        """Wait for a result; return False after a stop signal.
+
+        Raises:
+            UserError: if a fold task cannot be trained.
+        """
         while not self._signals.first:
             if ended := [leaf for leaf in self._jobs if leaf.result_path(self._folder).exists()]:
                 for leaf in ended:
@@ -65,7 +69,10 @@ class SubmititExecutor:
         return False
 
     def _check_jobs(self) -> None:
-        """Start again what has ended without a result: twice not seen, for a result may be seen late."""
+        """Submit again the fold tasks of jobs that ended without a result.
+
+        A job must be missing in two consecutive checks, because its result may become visible late.
+        """
         if time.monotonic() - self._looked < self._queue.poll_interval_s:
             return
         ended = self._queue.ended(self._jobs.values())

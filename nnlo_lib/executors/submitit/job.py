@@ -1,4 +1,4 @@
-"""One leaf as a job that submitit can queue again."""
+"""A fold task as a job that submitit can requeue."""
 
 import os
 import signal
@@ -23,9 +23,15 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 @dataclass(frozen=True)
 class TrialJob:
-    """Train a leaf. All that may change is read from the disk, for a queued job's pickle is as old as the job.
+    """Job that trains a fold task.
 
-    folder: of the search; attempt: how often the driver has submitted the leaf.
+    Everything that may change is read from the disk, because a job's pickle is written at its submission.
+
+    Attributes:
+        folder: folder of the search.
+        task: fold task.
+        launcher: command that starts the ranks.
+        attempt: number of the driver's submissions of the fold task, including this one.
     """
 
     folder: Path
@@ -34,8 +40,11 @@ class TrialJob:
     attempt: int
 
     def __call__(self) -> int:
-        """Train; return train_leaf's status. A job of Slurm that was stopped, saved, does not return."""
-        hook = signal.getsignal(JobEnvironment._usr_sig())  # which the launcher takes over
+        """Train; return the status of `train_fold_task`.
+
+        A Slurm job that was saved and stopped does not return.
+        """
+        hook = signal.getsignal(JobEnvironment._usr_sig())  # read before the launcher replaces the handler
         wishes = LaunchOptions(
             self.launcher, attempt_number=self.attempt, on_preemption="requeue", requeue=requeue_by(hook), wait_for_lease=True
         )  # fmt: skip
@@ -44,12 +53,15 @@ class TrialJob:
             return train_fold_task(experiment, self.folder, self.task, wishes) if has_gpus else EXIT_PREEMPTED
 
     def checkpoint(self) -> DelayedSubmission:
-        """Return what submitit is to run when the job is queued again: the same, as its checkpoints are on disk."""
+        """Return the job for submitit to requeue: the same job, because its checkpoints are on disk."""
         return DelayedSubmission(self)
 
 
 def requeue_by(hook: Any) -> Callable[[BatchJob], str]:
-    """Let submitit's own handler of its signal ask `checkpoint` and queue the job again; it ends this process."""
+    """Return a function that requeues the job, or returns the reason why it cannot.
+
+    It calls submitit's own signal handler, which calls `checkpoint`, requeues the job and ends this process.
+    """
 
     def requeue(job: BatchJob) -> str:
         if not callable(hook) or os.environ.get("SUBMITIT_EXECUTOR") != job.scheduler:

@@ -1,4 +1,4 @@
-"""The job of a leaf, on disk, so that the next driver finds it: job-9.json beside epochs-9.json."""
+"""Record of a fold task's job, by which the next driver finds the job: job-9.json beside epochs-9.json."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,7 +12,13 @@ from nnlo_lib.search.study.trial import FoldTask
 
 @dataclass(frozen=True)
 class JobRecord:
-    """cluster: submitit's name for it; job: its number there; process: that has the job, where there is no cluster."""
+    """Job of a fold task.
+
+    Attributes:
+        cluster: submitit's name of the cluster.
+        job: number of the job in the cluster.
+        process: process of the job if it runs without a cluster.
+    """
 
     cluster: str
     job: str
@@ -20,7 +26,7 @@ class JobRecord:
 
     @classmethod
     def read(cls, search: Path, leaf: FoldTask) -> "JobRecord | None":
-        """Return the last job of a leaf, if it had one."""
+        """Return the last job of a fold task, or None if it had no job."""
         try:
             values = json.loads(_path(search, leaf).read_text())
         except FileNotFoundError:
@@ -29,7 +35,7 @@ class JobRecord:
         return cls(**values, process=ProcessIdentity(**process) if process else None)
 
     def write(self, search: Path, leaf: FoldTask) -> None:
-        """Write it, in one move."""
+        """Write the record atomically."""
         with atomic_write(_path(search, leaf)) as part:
             part.write_text(json.dumps(asdict(self)))
 

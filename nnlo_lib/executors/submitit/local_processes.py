@@ -1,4 +1,4 @@
-"""Jobs of submitit on this machine, where there is no Slurm: nothing waits."""
+"""Submitit jobs as processes of a machine without Slurm; they start at once."""
 
 import os
 import shlex
@@ -19,31 +19,35 @@ from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.submitit.job_record import JobRecord
 from nnlo_lib.search.study.trial import FoldTask
 
-NO_TIME_LIMIT_MIN = 60 * 24 * 365  # minutes: nobody limits what runs here
-SAVE_TIMEOUT_S = 900.0  # seconds for all to save and stop
-SIGNAL_RETRY_INTERVAL_S = 2.0  # seconds until a job is told again: before it trains it does not listen
+NO_TIME_LIMIT_MIN = 60 * 24 * 365  # a year: local jobs have no time limit
+SAVE_TIMEOUT_S = 900.0  # for all jobs to save and exit
+SIGNAL_RETRY_INTERVAL_S = 2.0  # the signal is repeated, because a job ignores it until it trains
 
 
 @dataclass(frozen=True)
 class LocalProcessJob(TrialJob):
-    """A job that sees the GPUs that its driver saw, whatever submitit shows it. visible: CUDA_VISIBLE_DEVICES."""
+    """A job that sees the same GPUs as its driver, whatever CUDA_VISIBLE_DEVICES submitit sets.
+
+    Attributes:
+        visible: CUDA_VISIBLE_DEVICES of the driver; None if it is not set.
+    """
 
     visible: str | None
 
     @classmethod
     def of(cls, job: TrialJob) -> "LocalProcessJob":
-        """Return the job as one of this machine."""
+        """Return the job with the visible GPUs of this process."""
         return cls(job.folder, job.task, job.launcher, job.attempt, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
     def __call__(self) -> int:
-        """Train; return train_leaf's status."""
+        """Train; return the status of `train_fold_task`."""
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.environ.update({} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible})
         return super().__call__()
 
 
 class LocalProcessQueue:
-    """Processes of this machine, which outlive their driver if that is killed."""
+    """Queue of processes on this machine, which continue to run if their driver is killed."""
 
     poll_interval_s = 0.5
 
@@ -61,20 +65,20 @@ class LocalProcessQueue:
         return JobRecord("local", number, ProcessIdentity.from_pid(int(number)))
 
     def find(self, leaf: FoldTask) -> JobRecord | None:
-        """Return the job that is on disk, if it lives."""
+        """Return the recorded job of a fold task if its process is running, or else None."""
         ticket = JobRecord.read(self._search, leaf)
         return ticket if ticket and _lives(ticket) else None
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
-        """Return those whose process has ended."""
+        """Return the jobs that have no running process."""
         return {ticket for ticket in tickets if not _lives(ticket)}
 
     def was_cancelled(self, ticket: JobRecord) -> bool:
-        """Nobody knows here."""
+        """Return False: the cancellation of a local process is not recorded."""
         return False
 
     def shut_down(self, tickets: Iterable[JobRecord]) -> str:
-        """Ask all to save and stop, and wait for them; who does not is ended."""
+        """Ask all jobs to save and exit; kill jobs that exceed the timeout. Return a message."""
         left, end = set(tickets), time.monotonic() + SAVE_TIMEOUT_S
         while left := left - self.ended(left):
             _send(signal.SIGTERM if time.monotonic() < end else signal.SIGKILL, left)
@@ -96,7 +100,10 @@ def _send(number: signal.Signals, tickets: Iterable[JobRecord]) -> None:
 
 @contextmanager
 def _ignoring_sigint() -> Iterator[None]:
-    """Start what does not hear Ctrl-C, until it listens itself: submitit's would end a training that is not saved."""
+    """Ignore SIGINT in the processes started inside the context, until they install their own handlers.
+
+    Otherwise, submitit's processes would end on Ctrl-C before the training is saved.
+    """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a search asks of a place where submitit's jobs wait and run."""
+"""Interface of a queue for submitit jobs."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,27 +12,32 @@ from nnlo_lib.search.study.trial import FoldTask
 
 
 class JobQueue(Protocol):
-    """Takes jobs. launcher: of their ranks; look: seconds between two looks at all of them."""
+    """Queue in which the jobs of a search wait and run.
+
+    Attributes:
+        launcher: command that starts the ranks of a job.
+        poll_interval_s: seconds between two checks of all jobs.
+    """
 
     launcher: str
     poll_interval_s: float
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        """Queue a job; memory: in MB. Raises UserError if it is refused."""
+        """Submit a job that trains `run` with `memory` MB. Raises UserError if the queue refuses it."""
 
     def find(self, leaf: FoldTask) -> JobRecord | None:
-        """Return the job of a leaf that waits or runs, if there is one."""
+        """Return the waiting or running job of a fold task, or None if it has no job."""
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
-        """Return those that neither wait nor run; none if nobody knows."""
+        """Return the jobs that neither wait nor run; an empty set if the queue does not answer."""
 
     def was_cancelled(self, ticket: JobRecord) -> bool:
-        """Tell whether a person ended a job."""
+        """Return True if a job is known to have been cancelled."""
 
     def shut_down(self, tickets: Iterable[JobRecord]) -> str:
-        """Let jobs go on without their driver, or stop them, saved; say which."""
+        """Let the jobs continue without their driver, or save and stop them; return a message about it."""
 
 
 def log_of(search: Path, ticket: JobRecord) -> Path:
-    """Return where a job's words go."""
+    """Return the path of a job's log."""
     return SearchPaths(search).submitit / f"{ticket.job}_0_log.out"

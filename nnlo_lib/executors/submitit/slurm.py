@@ -1,4 +1,4 @@
-"""Slurm's queue, by submitit."""
+"""Queue of Slurm jobs, submitted by submitit."""
 
 import os
 import re
@@ -26,30 +26,30 @@ from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
 
-SLURM_COMMAND_TIMEOUT_S = 60  # seconds for Slurm to answer
+SLURM_COMMAND_TIMEOUT_S = 60  # for an answer of a Slurm command
 TRANSIENT_SLURM_ERROR = re.compile(r"timed out|[Uu]nable to contact|temporarily")
-SUBMIT_RETRY_DELAYS_S = (5, 15, 30, 60, 60, 60)  # seconds
-MAX_TIMEOUT_REQUEUES = 10**9  # so often may a job run out of time: the launcher judges by progress
+SUBMIT_RETRY_DELAYS_S = (5, 15, 30, 60, 60, 60)  # the controller may be down for some minutes
+MAX_TIMEOUT_REQUEUES = 10**9  # practically no limit: the launcher judges a requeue by progress
 SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"  # as profiles/slurm/config.yaml explains
 
 
 def has_slurm() -> bool:
-    """Tell whether this machine belongs to a Slurm, be its controller up or not."""
+    """Return True if this machine belongs to a Slurm cluster, even if the controller is down."""
     told = _run_slurm_command("scontrol", "ping") if shutil.which("sbatch") else None
     return told is not None and "Slurmctld" in told.stdout
 
 
 class SlurmQueue:
-    """Jobs of Slurm, all of one name; the comment of each is the result that it is to bring."""
+    """Slurm jobs with a common name; the comment of each job is the path of its result file."""
 
     poll_interval_s = 10.0
 
     def __init__(self, search: Path, name: str, launcher: str) -> None:
         self._search, self._name = search, name
-        self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher  # which hears no signals there
+        self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher  # it gets no signals in Slurm
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        """Queue a job that asks for what its training wants; Slurm may be away for some minutes."""
+        """Submit a job with the resources of its run; retry for some minutes if Slurm does not answer."""
         for pause in SUBMIT_RETRY_DELAYS_S:
             try:
                 return JobRecord("slurm", self._submitted(job, run, memory))
@@ -63,7 +63,7 @@ class SlurmQueue:
         raise UserError("Slurm has not answered for minutes; the same command goes on once it does")
 
     def find(self, leaf: FoldTask) -> JobRecord | None:
-        """Return the job of a leaf by what is on disk, or by its comment if its driver died too early to write."""
+        """Return the job of a fold task by its record, or by its comment if the driver died too early."""
         queue, written = self._jobs(), JobRecord.read(self._search, leaf)
         if queue is None or (written and written.job in queue):
             return written
@@ -72,12 +72,15 @@ class SlurmQueue:
         )
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
-        """Return those that are not in the queue."""
+        """Return the jobs that are not in the queue; an empty set if Slurm does not answer."""
         queue = self._jobs()
         return set() if queue is None else {ticket for ticket in tickets if ticket.job not in queue}
 
     def was_cancelled(self, ticket: JobRecord) -> bool:
-        """Ask the controller, which remembers for some minutes, and the accounting, which a site may lack."""
+        """Return True if the controller or the accounting knows that the job was cancelled.
+
+        Both are asked: the controller forgets jobs after some minutes, and some sites have no accounting.
+        """
         told = _run_slurm_command(
             "squeue", "--noheader", "--states=all", f"--jobs={ticket.job}", "--format=%T"
         )
@@ -86,7 +89,7 @@ class SlurmQueue:
         ).was_cancelled()
 
     def shut_down(self, tickets: Iterable[JobRecord]) -> str:
-        """Let jobs go on."""
+        """Let the jobs continue; return a message with their numbers."""
         jobs = " ".join(sorted(ticket.job for ticket in tickets))
         return f"Slurm goes on with its jobs {jobs}; `scancel --name={self._name}` ends all of this search"
 
@@ -102,7 +105,7 @@ class SlurmQueue:
             return executor.submit(job).job_id
 
     def _jobs(self) -> dict[str, str] | None:
-        """Return the comments of this user's jobs that wait or run, by number; None if Slurm does not answer."""
+        """Return the comments of this user's waiting and running jobs, by number; None without an answer."""
         told = _run_slurm_command("squeue", "--me", "--noheader", "--format=%A|%k")
         if told is None or told.returncode:
             return None
@@ -113,7 +116,10 @@ class SlurmQueue:
 
 
 def request(run: Run, memory: int) -> dict[str, Any]:
-    """Return what a job of Slurm asks for, in submitit's words; no srun of submitit's is around that of the ranks."""
+    """Return the resources of a Slurm job as parameters of submitit.
+
+    Submitit adds no srun of its own, because the launcher starts the ranks by srun.
+    """
     resources = RunResources(run)
     gpus = {"gpus": resources.gpus} if resources.gpus else {}
     return {
@@ -126,7 +132,7 @@ def request(run: Run, memory: int) -> dict[str, Any]:
 
 @contextmanager
 def _outside_any_job() -> Iterator[None]:
-    """Hide the job that this process may be in, of which sbatch would hand all variables on."""
+    """Hide the variables of the job that contains this process, because sbatch would pass them on."""
     hidden = {k: v for k, v in os.environ.items() if k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF"}
     for key in hidden:
         del os.environ[key]
@@ -137,7 +143,7 @@ def _outside_any_job() -> Iterator[None]:
 
 
 def _run_slurm_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
-    """Run a command of Slurm's; None if it is not there, or does not end."""
+    """Run a Slurm command; return None if it is not installed or does not end in time."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=SLURM_COMMAND_TIMEOUT_S, check=False

@@ -1,4 +1,4 @@
-"""Networks written by Keras as JSON: of Keras 3 as they are, of Keras 1 and 2 in today's words."""
+"""Networks that Keras saved as JSON; files of Keras 1 and 2 are translated to Keras 3."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ CLASSES = {
     "Model": "Functional", "Convolution1D": "Conv1D", "Convolution2D": "Conv2D", "Convolution3D": "Conv3D",
     "CuDNNGRU": "GRU", "CuDNNLSTM": "LSTM",
 }  # fmt: skip
-KERAS_1_OPTIONS = {  # of Keras 1
+KERAS_1_OPTIONS = {  # options of Keras 1 and their names in Keras 3
     "nb_filter": "filters", "output_dim": "units", "p": "rate", "border_mode": "padding", "subsample": "strides",
     "subsample_length": "strides", "filter_length": "kernel_size", "pool_length": "pool_size", "stride": "strides",
     "bias": "use_bias", "init": "kernel_initializer", "inner_init": "recurrent_initializer",
@@ -23,7 +23,7 @@ VALUES = {
     "data_format": {"tf": "channels_last", "th": "channels_first"},
     "distribution": {"normal": "truncated_normal"},
 }
-REMOVED_OPTIONS = {  # what they said is so today, or was never heeded
+REMOVED_OPTIONS = {  # fixed behavior of Keras 3, or options that never had an effect
     "time_major", "implementation", "input_dtype", "input_dim", "input_length", "consume_less", "gamma_init", "beta_init",
 }  # fmt: skip
 
@@ -34,9 +34,9 @@ def load_keras_json(path: str) -> Any:
 
 
 def keras_model_from_json(text: str) -> Any:
-    """Return the Keras model in what `model.to_json()` wrote; its initial weights are drawn anew.
+    """Return the Keras model saved by `model.to_json()`, with newly drawn initial weights.
 
-    Raises ValueError or TypeError for what Keras does not know.
+    Raises ValueError or TypeError if Keras does not know a class or an option.
     """
     import keras
 
@@ -47,7 +47,7 @@ def keras_model_from_json(text: str) -> Any:
 
 
 def _to_keras_3(each: Any) -> Any:
-    """Translate a layer, an initializer or anything made of them from Keras 1 or 2 to 3."""
+    """Translate a layer, an initializer or any structure of them from Keras 1 or 2 to Keras 3."""
     if isinstance(each, list):
         return [_to_keras_3(item) for item in each]
     if not isinstance(each, dict):
@@ -71,7 +71,7 @@ def _to_keras_3(each: Any) -> Any:
 
 
 def _sequential(config: Config) -> Config:
-    """Give a sequence its input, which the first layer used to name."""
+    """Add an input layer to a Sequential model if its first layer declares the input shape (Keras 1, 2)."""
     first = config["layers"][0]["config"] if config["layers"] else {}
     shape = first.get("batch_input_shape") if isinstance(first, dict) else None
     if shape is None or config["layers"][0]["class_name"] == "InputLayer":
@@ -92,7 +92,7 @@ def _renamed(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def _module(name: str) -> str:
-    """Say where Keras 3 keeps a class."""
+    """Return the module of Keras 3 that contains a class."""
     import keras
 
     if name == "Functional":

@@ -1,4 +1,4 @@
-"""A Keras model as a torch Module that trains like any other here."""
+"""A Keras model as a torch Module, to be trained like any other model here."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -11,20 +11,28 @@ from torch import Tensor, nn
 from nnlo_lib.core.errors import UserError
 
 OmittedActivation = Literal["softmax", "sigmoid"] | None
-Shapes = Sequence[tuple[int, ...]]  # of a sample, of each input
+Shapes = Sequence[tuple[int, ...]]  # sample shape of each input
 
 
 class KerasNetwork(nn.Module):
-    """Call a Keras model (torch backend) with tensors whose images are channels first.
+    """Wrapper of a Keras model (torch backend) that takes images channels first.
 
-    Its trainable variables are this module's parameters, its others the buffers, by Keras's names of them. What it draws
-    while training comes from torch's generator, as that of torch's own layers.
+    Invariant: the model's trainable variables are this module's parameters and its other variables are the
+    buffers, under Keras's names. Its random numbers in training derive from torch's generator, as in torch's
+    own layers.
     """
 
     def __init__(self, model: Any, shapes: Shapes, undone: OmittedActivation = None) -> None:
-        """Build `model` for samples of `shapes`; undone: an activation at its end that is left out.
+        """Wrap `model` for samples of `shapes`, and build it if necessary.
 
-        Raises ValueError if the model takes other samples, or ends in another activation of the two.
+        Args:
+            model: the Keras model.
+            shapes: sample shape of each input.
+            undone: final activation to leave out, because the loss applies it.
+
+        Raises:
+            ValueError: if Keras uses another backend, or if the model takes other samples, ends in the other
+                of the two activations (softmax, sigmoid), or has a regularizer or constraint.
         """
         super().__init__()
         _refuse_other_backend()
@@ -37,7 +45,7 @@ class KerasNetwork(nn.Module):
         self._model = (
             _without_final_activation(model, undone),
             model,
-        )  # in a tuple: its parameters are registered here
+        )  # a tuple, because the parameters are registered below under Keras's names
         self._layers = list(self._model[0]._flatten_layers())
         _refuse_penalties(self._layers)
         self._generators = [each for layer in self._layers for each in getattr(layer, "_seed_generators", [])]
@@ -50,7 +58,7 @@ class KerasNetwork(nn.Module):
         self._link()
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Return what the model returns: a tensor, or a tuple of one for each output."""
+        """Return the model's output: a tensor, or a tuple with one tensor per output."""
         import keras
 
         with keras.device(str(inputs[0].device)):
@@ -63,11 +71,11 @@ class KerasNetwork(nn.Module):
         return tuple(outputs) if isinstance(outputs, list) else outputs
 
     def load_keras_weights(self, path: str) -> None:
-        """Take the weights in a file that Keras's `save_weights` wrote. Raises ValueError if they are of other layers."""
+        """Load weights written by Keras's `save_weights`. Raises ValueError if the layers differ."""
         self._model[1].load_weights(path)
 
     def _seed(self, device: torch.device) -> None:
-        """Let each of Keras's generators start where torch's generator is."""
+        """Seed each of Keras's generators from torch's generator."""
         for generator in self._generators:
             generator.state._value = torch.randint(2**31, (2,), device=device)
 
@@ -82,13 +90,13 @@ class KerasNetwork(nn.Module):
         )
 
     def _link(self) -> None:
-        """Let Keras's variables be this module's tensors, wherever they have been moved to."""
+        """Point Keras's variables to this module's tensors, which torch may have moved or converted."""
         for name, value in [*self.named_parameters(), *self.named_buffers()]:
             self._variables[name]._value = value
             self._variables[name]._dtype = str(value.dtype).removeprefix("torch.")
         dtype = next(iter(self.parameters())).dtype
         for layer in self._layers if dtype == torch.float64 else ():
-            layer.dtype_policy = "float64"  # Keras casts what it is given
+            layer.dtype_policy = "float64"  # Keras casts inputs to the policy's type
 
 
 def _refuse_other_backend() -> None:
@@ -109,7 +117,7 @@ def _refuse_penalties(layers: Sequence[Any]) -> None:
 
 
 def _batch(shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    """Return the shape that Keras knows a batch of samples by."""
+    """Return the shape of a batch of samples in Keras, channels last."""
     return (None, *shape[1:], shape[0]) if len(shape) == 3 else (None, *shape)
 
 
@@ -118,7 +126,7 @@ def _input_shapes(model: Any) -> list[tuple[int | None, ...]]:
 
 
 def _input_conversion(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:
-    """Say how samples of `shape` become what a model wants."""
+    """Return the conversion from samples of `shape` to `wanted`. Raises ValueError if they do not match."""
     last = (*shape[1:], *shape[:1]) if len(shape) == 3 else shape
     if _fits(shape, wanted):
         return "as it is"
@@ -154,7 +162,10 @@ def _name(variable: Any, model: Any) -> str:
 
 
 def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
-    """Return the model, its last layers without the activation `undone`: softmax or sigmoid, that the loss applies."""
+    """Return the model without the final activation `undone` (softmax or sigmoid), which the loss applies.
+
+    Raises ValueError if the model ends in the other of the two.
+    """
     import keras
 
     if undone is None:
@@ -174,7 +185,7 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
 
 
 def _last(model: Any) -> Iterator[Any]:
-    """Yield the layers that make the outputs; none of a model that Keras does not see through."""
+    """Yield the layers that produce the outputs; nothing if the model's graph of layers is unknown."""
     import keras
 
     for tensor in getattr(model, "outputs", None) or []:

@@ -4,13 +4,14 @@ from torch import nn
 
 from nnlo_lib.models.blocks import dense_relu, he_normal, image_shape, is_small
 
-LEAST = 67  # pixels: below, the last pooling has nothing left
+LEAST = 67  # minimum side in pixels; below it, the last pooling has no input
 
 
 def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
     """Build the one-tower network (61,100,840 parameters for ImageNet at 224 pixels).
 
-    Small images meet PyDTNN's small first kernels and poolings (23,272,266 parameters for CIFAR-10).
+    For small images, the first kernels and poolings are small, as in PyDTNN (23,272,266 parameters for
+    CIFAR-10).
     """
     shape = image_shape(shape, 16, "alexnet")
     filters = (64, 192, 384, 256, 256)
@@ -25,10 +26,16 @@ def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Mo
 def alexnet_2012(
     shape: tuple[int, ...], classes: int, dropout: float = 0.5, groups: int = 2, normalize: bool = True
 ) -> nn.Module:
-    """Build the first AlexNet, for 227 pixels (60,965,224 parameters), as Theano-MPI has it.
+    """Build the first AlexNet, for 227 pixels (60,965,224 parameters), as in Theano-MPI.
 
-    groups: towers that know nothing of each other in layers 2, 4 and 5; normalize: across channels after layers 1
-    and 2. With groups 1 and normalize false it is PyDTNN's (62,378,344 parameters).
+    With `groups` 1 and without `normalize`, it is PyDTNN's AlexNet (62,378,344 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        dropout: probability of dropout after each hidden dense layer.
+        groups: number of independent towers in layers 2, 4 and 5.
+        normalize: normalize across channels after layers 1 and 2.
     """
     filters = (96, 256, 384, 384, 256)
     features = _features(image_shape(shape, LEAST, "alexnet_2012")[0], filters, 0, groups, normalize)
@@ -62,7 +69,7 @@ def _small_features(channels: int, filters: tuple[int, ...]) -> list[nn.Module]:
 
 
 def _perceptron(inputs: int, classes: int, dropout: float, first: bool = True) -> list[nn.Module]:
-    """Build the dense layers, the dropout before (`first`) or after each hidden one."""
+    """Build the dense layers, with dropout before (`first`) or after each hidden layer."""
     hidden = [dense_relu(inputs, 4096), dense_relu(4096, 4096)]
     drop = nn.Dropout(dropout)
     blocks = [[drop, *block] if first else [*block, drop] for block in hidden]

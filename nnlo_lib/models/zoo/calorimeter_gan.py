@@ -8,7 +8,7 @@ SHAPE = (1, 25, 25, 25)
 
 
 class Heads(nn.Module):
-    """What the critic says of showers: whether they are real (a logit), their particle's energy, the cells' sum."""
+    """Outputs of the critic for showers: reality (a logit), energy of the particle, sum of the cells."""
 
     def __init__(self, features: nn.Module, width: int) -> None:
         super().__init__()
@@ -16,7 +16,7 @@ class Heads(nn.Module):
         self.real, self.energy = nn.Linear(width, 1), nn.Linear(width, 1)
 
     def forward(self, showers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return three (samples, 1)."""
+        """Return logits, energies and sums, each (samples, 1)."""
         features = self.features(showers)
         return self.real(features), self.energy(features), showers.flatten(1).sum(1, keepdim=True)
 

@@ -26,9 +26,9 @@ class Sine(nn.Module):
 def fourier(
     shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (256, 64, 64, 64), scale: float = 0.05
 ) -> nn.Module:
-    """Build DiNNO's network of positions: a layer of sines, layers of ReLU (25,601 parameters for one output).
+    """Build DiNNO's network of positions: a sine layer, then ReLU layers (25,601 parameters for one output).
 
-    The output is a logit; without classes there is one.
+    The outputs are logits; if `classes` is 0, there is one output.
     """
     first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]))
     dense = _dense(hidden, nn.ReLU)
@@ -40,7 +40,7 @@ def siren(
 ) -> nn.Module:
     """Build SIREN: sines of frequency `omega` in every layer, initial weights as in section 3.2 of the paper.
 
-    Without classes there is one output.
+    If `classes` is 0, there is one output.
     """
     widths = [prod(shape), *hidden]
     bounds = [1 / widths[0], *(sqrt(6 / width) / omega for width in widths[1:])]
@@ -53,9 +53,9 @@ def siren(
 def perceptron(
     shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (64, 64, 64), activation: str = "relu"
 ) -> nn.Module:
-    """Build DiNNO's dense networks of reinforcement learning (12 inputs, 5 outputs: 9,477 parameters).
+    """Build DiNNO's dense networks for reinforcement learning (12 inputs, 5 outputs: 9,477 parameters).
 
-    Tanh and sigmoid bound the outputs as well. Without classes there is one output.
+    Tanh and sigmoid are also applied to the outputs, to bound them. If `classes` is 0, there is one output.
     """
     layer = activation_named(activation)
     bounds = [layer()] if activation in ("tanh", "sigmoid") else []

@@ -10,7 +10,10 @@ from nnlo_lib.models.blocks import Shape, classifier, he_normal, image_shape, is
 
 
 class Dense(nn.Module):
-    """A layer whose `growth` channels follow its inputs; `bottleneck`: through 4 growth channels (DenseNet-B)."""
+    """A layer that appends `growth` channels to its inputs.
+
+    With `bottleneck`, the inputs are first squeezed to 4 * growth channels (DenseNet-B).
+    """
 
     def __init__(self, inputs: int, growth: int, bottleneck: bool, dropout: float) -> None:
         super().__init__()
@@ -39,9 +42,17 @@ def densenet(
     compression: float = 0.5,
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Build dense blocks of `blocks` layers; a transition between two keeps the part `compression` of the channels.
+    """Build dense blocks with transitions between them.
 
-    first: channels of the first convolution, 3 x 3 without pooling for small images (CIFAR).
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        blocks: number of layers in each dense block.
+        growth: channels that each layer adds.
+        first: channels of the first convolution, which is 3 x 3 without pooling for small images (CIFAR).
+        bottleneck: squeeze the inputs of each layer to 4 * growth channels.
+        compression: fraction of the channels that a transition keeps.
+        dropout: probability of dropout after each layer.
     """
     layers, channels = _stem(image_shape(shape, 8, "densenet"), first), first
     for position, depth in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""The network of DiNNO's study of digits."""
+"""DiNNO's network for handwritten digits."""
 
 from torch import nn
 
@@ -8,7 +8,7 @@ Shape = tuple[int, int, int]  # channels, height, width
 def conv(shape: Shape, classes: int, filters: int = 3, kernel: int = 5, width: int = 64) -> nn.Module:
     """Build one convolution and two dense layers (28,440 parameters for MNIST).
 
-    Pooling comes before ReLU: the same values and gradients, for a quarter of the work.
+    Pooling comes before ReLU, which yields the same values and gradients for a quarter of the work.
     """
     channels, *sides = shape
     height, breadth = ((side - kernel + 1) // 2 for side in sides)

@@ -15,7 +15,7 @@ Sides = tuple[int, int]  # height, width
 
 
 class Gan(nn.Module):
-    """Two networks: `generator` of samples from (n, latent) noise, `critic` of samples."""
+    """Two networks: `generator` makes samples from noise (n, latent), `critic` rates samples."""
 
     def __init__(self, generator: nn.Module, critic: nn.Module, latent: int) -> None:
         super().__init__()
@@ -28,19 +28,19 @@ class Gan(nn.Module):
 
 
 class GeneratorAndCritic(nn.Module):
-    """The networks of a gan, as one model that is called with samples: to look at its layers."""
+    """Generator and critic of a GAN as one model that takes samples, for the table of its layers."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()
         self.generator, self.critic, self.latent = module.generator, module.critic, module.latent
 
     def forward(self, samples: Tensor) -> tuple[Any, Any]:
-        """Return as many samples, made of no noise, and what the critic says of those given."""
+        """Return as many samples, generated from zeros, and the critic's outputs for the given samples."""
         return self.generator(samples.new_zeros(len(samples), self.latent)), self.critic(samples)
 
 
 def callable_on_samples(module: nn.Module) -> nn.Module:
-    """Return what can be called with samples: a model as it is, the networks of a gan one after the other."""
+    """Return a module that takes samples: the model itself, or generator and critic of a GAN as one model."""
     return GeneratorAndCritic(module) if hasattr(module, "critic") and hasattr(module, "latent") else module
 
 
@@ -56,8 +56,20 @@ def gan(
 ) -> Gan:
     """Build a critic that halves the sides for each of its filters and a generator that doubles them again.
 
-    filters: of the generator, from the large end, and of the critic if it has none of its own (as many); hidden: units of the dense layer at the small end, 0 for none; batch_norm: in the critic, off for a gradient
-    penalty; output: `sigmoid` for pixels in [0, 1], `tanh` for [-1, 1]. The critic returns (n, 1) without bounds.
+    The critic returns (n, 1) without bounds.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: not used.
+        latent: number of noise values for each sample.
+        filters: filters of the generator, starting at the large end.
+        critic_filters: filters of the critic, as many as `filters`; by default, the same.
+        hidden: units of the dense layer at the small end; 0 leaves the layer out.
+        batch_norm: normalize batches in the critic; must be off for a gradient penalty.
+        output: final activation of the generator, `sigmoid` for pixels in [0, 1], `tanh` for [-1, 1].
+
+    Raises:
+        ValueError: if the sides are not divisible by 2 ** len(filters), or the two numbers of filters differ.
     """
     divisor = 2 ** len(filters)
     shape = image_shape(shape, divisor, "a generator")

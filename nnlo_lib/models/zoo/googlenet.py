@@ -14,7 +14,7 @@ from nnlo_lib.models.blocks import (
     is_small,
 )
 
-# table 1 of the paper, a module a row: channels in, 1 x 1, (1 x 1, 3 x 3), (1 x 1, 5 x 5), 1 x 1 after pooling
+# table 1 of the paper, one row per module: inputs, 1 x 1, (1 x 1, 3 x 3), (1 x 1, 5 x 5), 1 x 1 after pooling
 THREE = (
     (192, 64, (96, 128), (16, 32), 32), (256, 128, (128, 192), (32, 96), 64),
 )  # fmt: skip
@@ -30,8 +30,15 @@ def googlenet(
 ) -> nn.Module:
     """Build nine inception modules (6,624,904 parameters for ImageNet, 13,004,888 with `auxiliary`).
 
-    large_kernel: side of what the paper calls 5 x 5, which is 3 in the weights that are passed around. With
-    `auxiliary` the result while training is a tuple of three scores. Small images (CIFAR) meet one convolution first.
+    For small images (CIFAR), the stem is a single convolution.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        auxiliary: add two auxiliary classifiers; the result in training mode is then a tuple of three scores.
+        dropout: probability of dropout before the last layer.
+        large_kernel: side of the convolutions that are 5 x 5 in the paper; 3 in widely used pretrained
+            weights.
     """
     shape = image_shape(shape, 8, "googlenet")
     pool = nn.MaxPool2d(3, 2, 1)

@@ -1,4 +1,4 @@
-"""The recurrent network that hls4ml's jet tagging was tuned with in NNLO."""
+"""The recurrent network of NNLO's search for hls4ml's jet tagging."""
 
 from itertools import pairwise
 
@@ -11,8 +11,8 @@ from nnlo_lib.models.activations import activation_named
 class GRU(nn.Module):
     """A gated recurrent unit (Cho et al. 2014, arXiv 1406.1078, equations 5 to 8), reset before the product.
 
-    torch's own unit resets after the product and has two biases: other sums, other numbers of parameters. The gates
-    are Keras's hard sigmoids, clip(0.2 x + 0.5, 0, 1).
+    torch's GRU resets after the product and has two biases, so that sums and numbers of parameters differ.
+    The gates are Keras's hard sigmoids, clip(0.2 x + 0.5, 0, 1).
     """
 
     def __init__(self, inputs: int, units: int) -> None:
@@ -27,7 +27,7 @@ class GRU(nn.Module):
         nn.init.orthogonal_(self.candidate.weight)
 
     def forward(self, series: Tensor) -> Tensor:
-        """Return the last state (samples, units) of (samples, steps, inputs)."""
+        """Return the last state (samples, units) from (samples, steps, inputs)."""
         state = series.new_zeros(len(series), self.units)
         for given in self.inputs(series).unbind(1):
             for_gates, for_candidate = given.split([2 * self.units, self.units], 1)
@@ -42,7 +42,7 @@ class Transposed(nn.Module):
     """Exchange the two dimensions of a sample."""
 
     def forward(self, series: Tensor) -> Tensor:
-        """Return (samples, b, a) of (samples, a, b)."""
+        """Return (samples, b, a) from (samples, a, b)."""
         return series.transpose(1, 2)
 
 
@@ -66,6 +66,6 @@ def hls4ml_gru(
 
 def _dense(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Module:
     linear = nn.Linear(inputs, outputs)
-    nn.init.uniform_(linear.weight, -((3 / inputs) ** 0.5), (3 / inputs) ** 0.5)  # LeCun's
+    nn.init.uniform_(linear.weight, -((3 / inputs) ** 0.5), (3 / inputs) ** 0.5)  # LeCun uniform
     nn.init.zeros_(linear.bias)
     return nn.Sequential(linear, activation_named(activation)(), nn.Dropout(dropout))

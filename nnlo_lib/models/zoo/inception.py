@@ -12,7 +12,7 @@ def inception_v3(
 ) -> nn.Module:
     """Build Inception v3 for 299 pixels (23,834,568 parameters for ImageNet, 27,161,264 with `auxiliary`).
 
-    With `auxiliary` the result while training is a tuple of two scores.
+    With `auxiliary`, the result in training mode is a tuple of two scores.
     """
     channels = image_shape(shape, 75, "inception_v3")[0]
     parts = [_stem(channels), _five(192, 32), _five(256, 64), _five(288, 64), _narrow_five(288)]
@@ -36,7 +36,7 @@ def _pooled(inputs: int, outputs: int) -> nn.Module:
 
 
 def _five(inputs: int, pooled: int) -> nn.Module:
-    """Figure 5 of the paper: 5 x 5 and two 3 x 3 convolutions beside each other, at 35 pixels."""
+    """Build figure 5 of the paper: 5 x 5 and two 3 x 3 convolutions side by side, at 35 pixels."""
     five, three = chain(inputs, (48, 1), (64, 5)), chain(inputs, (64, 1), (96, 3), (96, 3))
     return Branches([conv_bn(inputs, 64, 1), five, three, _pooled(inputs, pooled)])
 
@@ -47,7 +47,7 @@ def _narrow_five(inputs: int) -> nn.Module:
 
 
 def _six(filters: int) -> nn.Module:
-    """Figure 6: 7 x 7 convolutions as 1 x 7 and 7 x 1, at 17 pixels."""
+    """Build figure 6: 7 x 7 convolutions as 1 x 7 and 7 x 1, at 17 pixels."""
     once = chain(768, (filters, 1), (filters, WIDE), (192, TALL))
     twice = chain(768, (filters, 1), (filters, TALL), (filters, WIDE), (filters, TALL), (192, WIDE))
     return Branches([conv_bn(768, 192, 1), once, twice, _pooled(768, 192)])
@@ -60,7 +60,7 @@ def _narrow_six() -> nn.Module:
 
 
 def _seven(inputs: int) -> nn.Module:
-    """Figure 7: 1 x 3 beside 3 x 1 convolutions, at 8 pixels."""
+    """Build figure 7: 1 x 3 and 3 x 1 convolutions side by side, at 8 pixels."""
     once = nn.Sequential(conv_bn(inputs, 384, 1), _both())
     twice = nn.Sequential(chain(inputs, (448, 1), (384, 3)), _both())
     return Branches([conv_bn(inputs, 320, 1), once, twice, _pooled(inputs, 192)])

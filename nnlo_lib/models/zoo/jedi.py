@@ -9,14 +9,14 @@ from nnlo_lib.models.activations import activation_named
 
 
 class Interaction(nn.Module):
-    """What each particle receives from all the others: the sum of `effect` over its pairs (equations 1 to 3)."""
+    """Effects of all others on each particle: the sum of `effect` over its pairs (equations 1 to 3)."""
 
     def __init__(self, effect: nn.Module) -> None:
         super().__init__()
         self.effect = effect
 
     def forward(self, particles: Tensor) -> Tensor:
-        """Return (samples, particles, effects) of (samples, particles, features)."""
+        """Return (samples, particles, effects) from (samples, particles, features)."""
         count = particles.shape[1]
         receivers, senders = (
             (~torch.eye(count, dtype=torch.bool, device=particles.device)).nonzero().unbind(1)
@@ -27,14 +27,17 @@ class Interaction(nn.Module):
 
 
 class JediNet(nn.Module):
-    """Scores of a jet from the sum of what each particle, with the effects upon it, says."""
+    """Scores of a jet.
+
+    `post` is applied to each particle together with its effects, `scores` to the sum over the particles.
+    """
 
     def __init__(self, effect: nn.Module, post: nn.Module, scores: nn.Module) -> None:
         super().__init__()
         self.interaction, self.post, self.scores = Interaction(effect), post, scores
 
     def forward(self, jets: Tensor) -> Tensor:
-        """Return (samples, classes) of (samples, features, particles)."""
+        """Return (samples, classes) from (samples, features, particles)."""
         particles = jets.transpose(1, 2)
         both = torch.cat([particles, self.interaction(particles)], 2)
         scores: Tensor = self.scores(self.post(both).sum(1))
@@ -51,7 +54,7 @@ def jedi_net(
 ) -> nn.Module:
     """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
 
-    effects, outputs: the paper's D_E and D_O.
+    `effects` and `outputs` are the paper's D_E and D_O.
     """
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(f"jedi_net takes samples (features, 2 or more particles), these samples are {shape}")

@@ -1,14 +1,14 @@
-"""Theano-MPI's network for reviews of films: an LSTM (Hochreiter and Schmidhuber 1997) and its mean state."""
+"""Theano-MPI's network of film reviews: LSTM (Hochreiter and Schmidhuber 1997) and the mean of its states."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-PADDING = 0  # the word that fills a text up
+PADDING = 0  # word number that pads short texts
 
 
 class Gates(nn.LSTM):
-    """An LSTM with one bias, where torch's has two: a weight of an input that is always 1."""
+    """An LSTM with one bias instead of torch's two: the weight of an additional input that is always 1."""
 
     def __init__(self, inputs: int, units: int) -> None:
         super().__init__(inputs + 1, units, bias=False, batch_first=True)
@@ -18,13 +18,13 @@ class Gates(nn.LSTM):
         nn.init.zeros_(next(self.parameters()).data[:, -1:])
 
     def forward(self, series: Tensor) -> Tensor:  # type: ignore[override]
-        """Return the states (samples, steps, units) of (samples, steps, inputs)."""
+        """Return the states (samples, steps, units) from (samples, steps, inputs)."""
         states: Tensor = super().forward(pad(series, (0, 1), value=1.0))[0]
         return states
 
 
 class Texts(nn.Module):
-    """Scores from the mean of the states after each word; what fills a text up at its end does not count."""
+    """Scores from the mean of the states after each word, without the padding at the end of a text."""
 
     def __init__(self, words: int, units: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Texts(nn.Module):
         self.last = nn.Sequential(nn.Dropout(dropout), nn.Linear(units, classes))
 
     def forward(self, texts: Tensor) -> Tensor:
-        """Return (samples, classes) of word numbers (samples, steps)."""
+        """Return (samples, classes) from word numbers (samples, steps)."""
         texts = texts.long()
         real = (texts != PADDING).unsqueeze(2)
         states = torch.where(real, self.lstm(self.embedding(texts)), 0.0)

@@ -11,7 +11,7 @@ NARROWING = (1, 3, 5, 11)  # positions of the separable convolutions with stride
 def mobilenet_v1(shape: tuple[int, ...], classes: int, width: float = 1.0, dropout: float = 0.0) -> nn.Module:
     """Build 13 separable convolutions of `width` times the filters (4,231,976 parameters for ImageNet).
 
-    Small images (CIFAR) keep their sides in the first convolution.
+    For small images (CIFAR), the first convolution keeps height and width.
     """
     shape = image_shape(shape, 16, "mobilenet_v1")
     inputs = int(32 * width)

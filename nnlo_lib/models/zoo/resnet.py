@@ -1,4 +1,4 @@
-"""Residual networks for ImageNet (He et al. 2016, arXiv 1512.03385), wide ones too (arXiv 1605.07146)."""
+"""Residual networks for ImageNet (He et al. 2016, arXiv 1512.03385), also wide (arXiv 1605.07146)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,14 +18,14 @@ class Residual(nn.Module):
         self.body, self.shortcut = body, shortcut
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return what `body` returns, of its shape."""
+        """Return the sum after ReLU, in the shape of the body's output."""
         return relu(self.body(inputs) + self.shortcut(inputs))
 
 
 class ResidualBodyBuilder(Protocol):
     """Build the body of a residual block from its inputs, its filters and its stride."""
 
-    expansion: int  # outputs of the body for each filter
+    expansion: int  # output channels of the body per filter
 
     def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module: ...
 
@@ -68,7 +68,10 @@ def resnet(
     depths: Sequence[int],
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Build four stages of `depths` blocks; small images (CIFAR) meet a 3 x 3 convolution without pooling first."""
+    """Build four stages of `depths` blocks.
+
+    For small images (CIFAR), the stem is a 3 x 3 convolution without pooling.
+    """
     layers, inputs = _stem(image_shape(shape, 8, "resnet")), 64
     for stage, depth in enumerate(depths):
         filters = 64 * 2**stage

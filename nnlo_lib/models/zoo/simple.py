@@ -1,4 +1,4 @@
-"""PyDTNN's two small networks for 28 x 28 digits, for any image size."""
+"""PyDTNN's two small networks for 28 x 28 digits, generalized to any image size."""
 
 from itertools import pairwise
 

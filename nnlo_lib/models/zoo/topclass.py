@@ -1,4 +1,4 @@
-"""NNLO's networks for pictures of collisions with top quarks: 150 x 94 pixels, 5 channels, 3 classes."""
+"""NNLO's networks for images of collisions with top quarks: 150 x 94 pixels, 5 channels, 3 classes."""
 
 from itertools import pairwise
 

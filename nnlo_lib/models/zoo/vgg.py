@@ -21,7 +21,7 @@ def vgg(
 ) -> nn.Module:
     """Build `depths` convolutions between five poolings and two dense layers of `width`.
 
-    Without `width` the dense layers have 4096 units, for small images (CIFAR) 512 as in PyDTNN.
+    By default, the dense layers have 4096 units, or 512 for small images (CIFAR) as in PyDTNN.
     """
     shape = image_shape(shape, 32, "vgg")
     width = width or (512 if is_small(shape) else 4096)

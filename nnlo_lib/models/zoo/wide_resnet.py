@@ -6,7 +6,7 @@ from nnlo_lib.models.blocks import classifier, he_normal, image_shape
 
 
 class Wide(nn.Module):
-    """Two times batch normalization, ReLU, 3 x 3 convolution, beside a shortcut."""
+    """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()

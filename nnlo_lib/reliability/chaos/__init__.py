@@ -1,1 +1,1 @@
-"""Train under random faults and compare with an undisturbed run."""
+"""Fault campaigns: train under random faults, and compare with an undisturbed training."""

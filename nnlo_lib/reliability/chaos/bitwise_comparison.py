@@ -1,4 +1,4 @@
-"""Whether two trainings of one experiment came to the same, bit for bit."""
+"""Bitwise comparison of two finished trainings of one experiment."""
 
 import json
 from collections.abc import Iterator
@@ -15,12 +15,15 @@ from nnlo_lib.checkpoint.rank_file import RankState
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.state.finished_run import FinishedRun
 
-TIMING_KEYS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the start's broadcast
+TIMING_KEYS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the initial broadcast
 POSITION_KEYS = ("epoch", "index", "steps", "samples")
 
 
 def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:
-    """Name what differs between two finished trainings, timings aside: weights, tables, every rank's last state."""
+    """Return the names of all differences between two finished trainings, except timings.
+
+    Compared are the published weights, the history, the histograms, and every rank's last checkpointed state.
+    """
     ours, reference = FinishedRun(our_folder), FinishedRun(reference_folder)
     return [
         *_result_differences(ours, reference),
@@ -63,7 +66,7 @@ def _bits(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _last_rank_states(job: FinishedRun) -> list[RankState]:
-    """Read all ranks' parts of the newest checkpoint."""
+    """Read all rank files of the newest checkpoint."""
     checkpoints = job.paths.state.checkpoints
     folder = checkpoints / checkpoint_folder_name(checkpoint_numbers(checkpoints)[-1])
     return [parts.read_rank_file(folder, rank) for rank in range(CheckpointManifest.read(folder).ranks)]

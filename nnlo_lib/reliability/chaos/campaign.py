@@ -1,4 +1,4 @@
-"""A training under random faults: started again after each, until all have struck, and then left in peace."""
+"""A training under random faults: restarted until all faults have struck, then finished without faults."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +13,17 @@ from nnlo_lib.train.task import Task
 
 @dataclass
 class FaultCampaign:
-    """steps: of the whole run; places: how often each rank reaches which place in it; patience: for one attempt."""
+    """A training under faults.
+
+    Attributes:
+        task: the task to train.
+        launcher: command that starts the ranks.
+        seed: seed of the faults.
+        steps: number of steps of the whole training.
+        failpoint_counts: for each process, how often it reaches each failpoint in an undisturbed training.
+        attempt_timeout_s: seconds that one attempt may take.
+        injected_faults: faults that have struck.
+    """
 
     task: Task
     launcher: str
@@ -24,9 +34,14 @@ class FaultCampaign:
     injected_faults: list[InjectedFault] = field(default_factory=list)
 
     def run(self, faults: int, tell: Callable[[int], object]) -> None:
-        """Let so many faults strike, and the training end; `tell` how many struck in each attempt.
+        """Restart the training until all faults have struck, then finish it without faults.
 
-        Raises UnfinishedError if an attempt does not end, or the last one, without faults, does not finish.
+        Args:
+            faults: number of faults.
+            tell: called after each attempt under faults, with the number of faults that struck in it.
+
+        Raises:
+            UnfinishedError: if an attempt exceeds its time, or the last one, without faults, does not finish.
         """
         waiting = list(range(faults))
         while waiting:
@@ -41,7 +56,7 @@ class FaultCampaign:
             )
 
     def _faults_for_attempt(self, waiting: Sequence[int]) -> list[InjectedFault]:
-        """Draw the faults of one attempt: those that it survives, and one that ends it."""
+        """Return the faults of one attempt: faults that it survives, up to the first fault that ends it."""
         share = max(0, self.steps - read_progress(self.task.state)[2]) / self.steps / len(waiting)
         due: list[InjectedFault] = []
         for number in waiting:

@@ -1,4 +1,4 @@
-"""Which fault strikes which rank, where and when: drawn from a seed."""
+"""Random faults, drawn from a seed: action, rank, failpoint and time."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,10 +19,14 @@ FATAL_ACTIONS = ACTION_WEIGHTS.keys() - {"enospc"}
 
 
 def sample_fault(seed: int, number: int, places: Sequence[Counter[str]], share: float) -> InjectedFault:
-    """Return a fault that strikes before an attempt has done `share` of the run.
+    """Return a random fault.
 
-    places: how often each rank reaches which place in a whole run. At the end of the run, where nothing is written any
-    more, no disk fails.
+    Args:
+        seed: seed of the campaign.
+        number: number of the fault.
+        places: for each process, how often it reaches each failpoint in an undisturbed training.
+        share: share of the training within which the fault strikes. If 0, the training is at its end and
+            writes no more checkpoints; disk faults are then replaced by `kill`.
     """
     lots = Random(derive_seed(seed, "chaos", number))
     rank = lots.randrange(len(places))

@@ -1,4 +1,4 @@
-"""One attempt at a training, as a scheduler makes it: a launcher in a process of its own, under faults."""
+"""One attempt at a training under faults, with the launcher in its own process, as under a scheduler."""
 
 import multiprocessing
 import os
@@ -12,15 +12,22 @@ from nnlo_lib.train.task import Task
 
 
 class UnfinishedError(Exception):
-    """A training did not come to its end; the message says why."""
+    """A training did not finish; the message gives the reason."""
 
 
 def run_faulty_attempt(
     task: Task, launcher: str, faults: Sequence[InjectedFault], patience: float | None
 ) -> int:
-    """Train until it ends or a fault ends it; return the exit status, negative for a signal.
+    """Make one attempt; return the exit status of the launcher, negative if a signal killed it.
 
-    Raises UnfinishedError if that takes longer than `patience` seconds; None waits for any time.
+    Args:
+        task: the task to train.
+        launcher: command that starts the ranks.
+        faults: faults to inject.
+        patience: seconds that the attempt may take; None waits without limit.
+
+    Raises:
+        UnfinishedError: if the attempt takes longer than `patience`.
     """
     task.folder.mkdir(parents=True, exist_ok=True)
     process = multiprocessing.get_context("fork").Process(target=_train, args=(task, launcher, faults))

@@ -1,4 +1,4 @@
-"""What a training under faults went through, and what came of it."""
+"""Report on a training under faults: faults, costs, and checks of the result."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ ACTION_LABELS: dict[FaultAction, str] = {
 
 @dataclass(frozen=True)
 class CampaignSeconds:
-    """Seconds of the undisturbed training and of all attempts of the other."""
+    """Seconds of the undisturbed training, and of all attempts of the training under faults."""
 
     undisturbed: float
     with_faults: float
@@ -36,7 +36,14 @@ class CampaignSeconds:
 def campaign_table(
     faults: Sequence[InjectedFault], task: Task, steps: int, times: CampaignSeconds
 ) -> Iterator[str]:
-    """Yield the lines of a table of what struck and what it cost."""
+    """Yield the lines of a table of the faults and their costs.
+
+    Args:
+        faults: faults that struck.
+        task: the task trained under faults.
+        steps: number of steps of the whole training.
+        times: seconds of both trainings.
+    """
     tally = load_finished_run(task.folder).attempt_statistics
     assert tally is not None, "a launcher keeps a record"
     kinds = Counter(fault.action for fault in faults)
@@ -55,7 +62,7 @@ def _line(name: str, figure: str) -> str:
 
 
 def check_faulted_run(wild: Task, calm: Task) -> Iterator[Finding]:
-    """Check a training under faults, and compare it with the undisturbed one."""
+    """Check the training under faults (`wild`), and compare it with the undisturbed one (`calm`)."""
     run = load_finished_run(wild.folder)
     yield from check_outputs(run)
     yield from check_checkpoints(run)
@@ -73,7 +80,7 @@ def check_faulted_run(wild: Task, calm: Task) -> Iterator[Finding]:
 
 
 def _reason_not_deterministic(run: Run) -> str:
-    """Return why two trainings may differ, empty if they may not."""
+    """Return the reason why two trainings may differ, or an empty string if they must be equal."""
     algorithm = run.algorithm
     if algorithm.is_asynchronous:
         return f"the ranks of {algorithm.name} do not wait for each other"

@@ -1,4 +1,4 @@
-"""Train undisturbed, then under random faults, and compare bit for bit."""
+"""Train a run undisturbed, then under random faults, and compare both bit for bit."""
 
 import shutil
 import sys
@@ -18,14 +18,24 @@ from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.fault_injection import reached_failpoints
 from nnlo_lib.train.task import Task
 
-CHECKPOINTS_PER_FAULT = 4  # checkpoints from fault to fault, about
-ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, beside what the whole training takes
+CHECKPOINTS_PER_FAULT = 4  # approximate number of checkpoints between two faults
+ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, added to three times the undisturbed training
 
 
 def run_twice(calm: Task, wild: Task, launcher: str, seed: int, faults: int) -> int:
-    """Train `calm` undisturbed, then `wild`, its twin, under `faults` faults drawn from `seed`.
+    """Train `calm` undisturbed, then the equal task `wild` under random faults; print a report.
 
-    Prints what the second training went through and what came of it; returns 1 if anything is wrong, else 0.
+    Both task folders are emptied first.
+
+    Args:
+        calm: task to train undisturbed.
+        wild: the same task in another folder, to train under faults.
+        launcher: command that starts the ranks.
+        seed: seed of the faults.
+        faults: number of faults.
+
+    Returns:
+        1 if the training under faults does not finish or a check fails, else 0.
     """
     calm, wild = (_with_frequent_checkpoints(_emptied(task), faults) for task in (calm, wild))
     undisturbed = _train(calm, launcher)
@@ -47,7 +57,7 @@ def run_twice(calm: Task, wild: Task, launcher: str, seed: int, faults: int) -> 
 
 
 def _train(task: Task, launcher: str) -> float:
-    """Train undisturbed; return the seconds that it took."""
+    """Train without faults; return the seconds. Raises UserError if the training does not finish."""
     started = time.monotonic()
     if run_faulty_attempt(task, launcher, [], None):
         raise UserError(f"{task.folder} cannot be trained even undisturbed; see {task.paths.chaos_log}")
@@ -60,7 +70,10 @@ def _emptied(task: Task) -> Task:
 
 
 def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
-    """Save so often that a training gets on between faults, unless the run says how often."""
+    """Return the task with checkpoints frequent enough for progress between faults.
+
+    A checkpoint interval in steps that the run sets is kept.
+    """
     if task.run.checkpoint.steps:
         return task
     workers = roles(task.run, task.run.parallel.ranks).count("worker")
@@ -71,7 +84,7 @@ def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
 
 
 def _failpoint_counts(task: Task) -> list[Counter[str]]:
-    """Return what each process of a training that has ended reached; simulated ranks are one process."""
+    """Return the failpoint counts of each process of a finished training; simulated ranks share a process."""
     parallel = task.run.parallel
     return [
         reached_failpoints(task.folder, rank)

@@ -1,4 +1,4 @@
-"""What it took to finish: how often a run was begun, why it ended, and how much was lost."""
+"""Note on the attempts of a job: number, end reasons, lost steps."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 
 def check_attempts(run: FinishedRun) -> Iterator[Finding]:
-    """Tell the attempts, the steps lost and the effective training time ratio."""
+    """Report the attempts, the repeated steps and the effective training time ratio."""
     tally = run.attempt_statistics
     yield note(
         f"attempts: {_describe_attempts(tally)}" if tally else "attempts: state/attempts.jsonl tells of none"

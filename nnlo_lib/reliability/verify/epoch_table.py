@@ -1,4 +1,4 @@
-"""Tables with a row for each epoch, as a run keeps them in `state/`."""
+"""Reader of the tables in `state/` that have one row per epoch."""
 
 import json
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ EpochRow = dict[str, Any]
 
 
 class EpochTableError(Exception):
-    """A table cannot be read, or does not have each epoch once and in order; the message says why."""
+    """A table cannot be read, or does not have each epoch once and in order; the message gives the reason."""
 
 
 def read_epoch_table(path: Path, epochs: int) -> list[EpochRow]:
-    """Return the rows of a table in `state/`, one for each of `epochs`. Raises EpochTableError."""
+    """Return the rows of a table in `state/`, one for each of `epochs` epochs. Raises EpochTableError."""
     try:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         fault = _completeness_fault([row["epoch"] for row in rows], epochs)

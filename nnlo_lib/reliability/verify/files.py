@@ -1,4 +1,4 @@
-"""The bytes of a run: outputs, checkpoints and the data it was trained on, compared with their checksums."""
+"""Checks of a job's files (outputs, checkpoints, training data) against their checksums."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:
-    """Compare what was published with the checksums in the summary."""
+    """Compare the published outputs with the checksums in the summary."""
     expected = run.summary.get("outputs")
     if not expected:
         yield failed("summary.json names no checksums of the outputs; the nnlo that wrote it was older")
@@ -25,7 +25,7 @@ def check_outputs(run: FinishedRun) -> Iterator[Finding]:
 
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
-    """Compare each checkpoint with its manifest."""
+    """Compare the files of each checkpoint with the checksums in its manifest."""
     folders = sorted(run.paths.state.checkpoints.glob("[0-9]" * 8))
     faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
     for name, fault in faults.items():
@@ -37,7 +37,7 @@ def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
 
 
 def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
-    """Compare the data with the manifest that the run was trained on; `shards`: read all of it."""
+    """Compare the data's manifest with its checksum in the summary; if `shards`, verify every shard too."""
     told = run.summary.get("data")
     if not told:
         yield failed(
@@ -64,7 +64,7 @@ def _checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str
 
 
 def _checkpoint_fault(checkpoint: Path) -> str:
-    """Say what is wrong with a checkpoint, if anything is."""
+    """Return the faults of a checkpoint, or an empty string if it is complete."""
     try:
         return "; ".join(_checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
     except (UserError, OSError, ValueError) as error:
@@ -72,7 +72,10 @@ def _checkpoint_fault(checkpoint: Path) -> str:
 
 
 def _find_data_manifest(folder: Path, manifest: str) -> Path | None:
-    """Find the manifest: its path starts where the training was started, a folder above the run's."""
+    """Return the path of the data's manifest, or None if it is not found.
+
+    `manifest` is relative to the folder in which the training was started, a parent of the run's folder.
+    """
     paths = (place / manifest for place in folder.resolve().parents)
     return next((path for path in paths if path.is_file()), None)
 

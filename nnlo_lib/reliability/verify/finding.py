@@ -1,4 +1,4 @@
-"""What a check found: a sentence, and whether it speaks against the run."""
+"""Finding of a check: a status and a sentence."""
 
 from typing import Literal, NamedTuple
 
@@ -14,15 +14,15 @@ class Finding(NamedTuple):
 
 
 def ok(sentence: str) -> Finding:
-    """Say what holds."""
+    """Return a finding for a check that passed."""
     return Finding("ok", sentence)
 
 
 def failed(sentence: str) -> Finding:
-    """Say what does not hold."""
+    """Return a finding for a check that failed."""
     return Finding("FAILED", sentence)
 
 
 def note(sentence: str) -> Finding:
-    """Say what is neither right nor wrong."""
+    """Return a finding that is only information."""
     return Finding("note", sentence)

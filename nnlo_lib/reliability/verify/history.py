@@ -1,4 +1,4 @@
-"""Whether the history is whole, and is what was published."""
+"""Check of the history for completeness and agreement with the published file."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 
 def check_history(run: FinishedRun) -> Iterator[Finding]:
-    """See that the history has each epoch once, in order, and that history.csv says the same."""
+    """Check that the history has each epoch once and in order, and that history.csv agrees with it."""
     try:
         rows = read_epoch_table(run.paths.state.history, run.epochs)
         published = list(csv.reader(run.paths.history.read_text().splitlines()))

@@ -1,4 +1,4 @@
-"""Whether each epoch used each sample that it should exactly once, over all attempts."""
+"""Check that each epoch used each of its samples exactly once, over all attempts."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from nnlo_lib.state.sample_ledger import counts_sha256
 
 
 def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
-    """Compare what was counted while training with what partition.npz and the configuration ask for."""
+    """Compare the sample counts of the training with the uses required by partition.npz and configuration."""
     try:
         faults = list(_ledger_faults(run, rows := read_epoch_table(run.paths.state.ledger, run.epochs)))
     except (EpochTableError, UserError, ValueError, KeyError) as error:
@@ -51,7 +51,7 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
 
 
 def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
-    """Return how the samples were to be walked over, and how many there are. Raises UserError or ValueError."""
+    """Return sampling plan and number of samples, validation included. Raises UserError or ValueError."""
     validation, parts = load_partition(run.paths.partition)
     samples = len(validation) + sum(map(len, parts))
     check_cover(samples, validation, parts)
@@ -62,5 +62,5 @@ def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
 
 
 def _epochs_may_mix_rank_counts(run: FinishedRun) -> bool:
-    """Say whether an epoch may have begun with some number of workers, and ended with another."""
+    """Return True if ranks may have changed within an epoch, and the samples of an epoch depend on them."""
     return run.config.train.steps_per_epoch is not None and run.rank_count_changed

@@ -1,4 +1,4 @@
-"""Whether a run could be done again, bit for bit, from what its summary says."""
+"""Check whether a run can be reproduced bit for bit from its summary."""
 
 import platform
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 
 def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
-    """Tell every reason why not."""
+    """Check the hash of the configuration, and note every reason why the run is not reproducible."""
     if run.config.hash != run.summary["config_hash"]:
         yield failed(
             "the configuration in summary.json was changed: it has another hash than config_hash says"
@@ -36,7 +36,7 @@ def _code_reasons(code: str) -> Iterator[str]:
 
 
 def _nondeterminism_reasons(run: Run) -> Iterator[str]:
-    """Tell what in a training depends on chance or on the machine."""
+    """Yield the settings by which a result depends on chance, machine, or files outside of the summary."""
     parallel, algorithm = run.parallel, run.algorithm
     virtual = parallel.transport == "simulated"
     if not virtual and algorithm.is_asynchronous:
@@ -54,7 +54,7 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
 
 
 def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
-    """Tell how the training changed on its way."""
+    """Yield the changes of ranks and of code between the segments of the training."""
     if run.rank_count_changed:
         legs = [f"{leg['ranks']} from step {leg['step']:,}" for leg in run.run_segments]
         yield f"its number of ranks changed ({', '.join(legs) or 'state/attempts.jsonl says when'})"

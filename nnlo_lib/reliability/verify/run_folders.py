@@ -1,4 +1,4 @@
-"""The folders of trainings below a folder, and the finished runs among them."""
+"""Discovery of job folders below a folder, and loading of finished jobs."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ VERIFIED_SUMMARY_KEYS = ("config_hash", "roles", "packages", "code_version")
 
 
 def load_finished_run(folder: Path) -> FinishedRun:
-    """Read a training's summary. Raises UserError if the training is not finished, or its summary is damaged."""
+    """Load a finished job. Raises UserError if the job is not finished, or its summary is damaged."""
     run = FinishedRun(folder)
     path = run.paths.summary
     if not path.exists():
@@ -25,12 +25,12 @@ def load_finished_run(folder: Path) -> FinishedRun:
         require(path, VERIFIED_SUMMARY_KEYS, run.summary)
     except UserError as error:
         raise UserError(f"{error}; train this run again") from error
-    _ = run.config  # read now, so that its faults are told apart from findings
+    _ = run.config  # read now, so that a damaged summary raises here instead of in a check
     return run
 
 
 def find_run_folders(folder: Path) -> Sequence[Path]:
-    """Return the folders of trainings in `folder`, itself perhaps. Raises UserError if there are none."""
+    """Return the job folders at or below `folder`. Raises UserError if no job folder is found."""
     if not folder.is_dir():
         raise UserError(
             f"there is no folder {folder}; name results/<experiment>/<run>/seed-<s>, or one above it"
@@ -45,12 +45,12 @@ def find_run_folders(folder: Path) -> Sequence[Path]:
 
 
 def _has_state(folder: Path) -> bool:
-    """Tell whether a training left its state in a folder; a search has one, too."""
+    """Return True if the folder has the `state/` of a job; the `state/` of a search does not count."""
     return RunPaths(folder).state.folder.is_dir() and not SearchPaths(folder).trials.is_dir()
 
 
 def reason_not_finished(folder: Path) -> str | None:
-    """Say why a fold of a search's trial, which has a result, is not trained to the end; None: it is, or is no fold."""
+    """Return why a trial's fold with results is unfinished; None if it is finished, or for other folders."""
     rungs = [int(path.stem.partition("-")[2]) for path in SearchPaths.results_in(folder)]
     if not rungs or RunPaths(folder).summary.exists():
         return None

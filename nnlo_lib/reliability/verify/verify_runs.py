@@ -1,4 +1,4 @@
-"""Check all that finished trainings left behind, without training anything."""
+"""Run all checks on the files of finished jobs, without any training."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,9 +15,10 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 
 def verify_runs(folders: Sequence[str], shards: bool) -> int:
-    """Print a line for each check of each training in `folders`; return 1 if something is wrong, else 0.
+    """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
 
-    shards: read all of the data, too. Raises UserError at the end for trainings that are not finished.
+    If `shards`, every shard of the data is verified too. Raises UserError, after all checks, if jobs are not
+    finished or their summary is damaged.
     """
     found = [job for folder in folders for job in find_run_folders(Path(folder))]
     unfinished, wrong = [], False

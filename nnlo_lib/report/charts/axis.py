@@ -1,39 +1,39 @@
-"""An axis: where a value goes, and which values are written beside it."""
+"""Axes of charts: the position of each value, and labeled ticks."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
-MIN_TICK_GAP = 28  # least distance between two ticks, in drawing units
+MIN_TICK_GAP = 28  # smallest distance between two ticks, in drawing units
 
 Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values laid on a line from `start` to `end`, in drawing units, through a monotone `scale`."""
+    """A range of values mapped to a line from `start` to `end`, in drawing units, by a monotone `scale`."""
 
     low: float
     high: float
     start: float
     end: float
     scale: Scale
-    ticks: tuple[tuple[float, str], ...]  # place and label
+    ticks: tuple[tuple[float, str], ...]  # position and label
 
     def position(self, value: float) -> float:
-        """Return where a value goes."""
+        """Return the position of a value, in drawing units."""
         return _place(value, self.low, self.high, self.start, self.end, self.scale)
 
 
 def linear(values: Iterable[float], start: float, end: float) -> Axis:
-    """Lay values evenly."""
+    """Return a linear axis."""
     low, high = _range(values)
     return _axis(low, high, start, end, float, _even(low, high), _plain)
 
 
 def integer(values: Iterable[float], start: float, end: float) -> Axis:
-    """Lay whole numbers evenly."""
+    """Return a linear axis for integers, with integer ticks."""
     known = list(values)
     low, high = (min(known), max(known)) if len(set(known)) > 1 else (known[0] - 1, known[0] + 1)
     ticks = sorted({float(round(tick)) for tick in _even(low, high)})
@@ -41,7 +41,7 @@ def integer(values: Iterable[float], start: float, end: float) -> Axis:
 
 
 def logarithmic(values: Iterable[float], start: float, end: float) -> Axis:
-    """Lay positive values by their order of magnitude."""
+    """Return a logarithmic axis for positive values."""
     low, high = _range(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = [step * 10.0**power for power in powers for step in (1, 2, 5)]
@@ -49,7 +49,7 @@ def logarithmic(values: Iterable[float], start: float, end: float) -> Axis:
 
 
 def accuracy(values: Iterable[float], start: float, end: float) -> Axis:
-    """Lay shares of one by the order of magnitude of what is missing to one, so that 98 and 99 % are told apart."""
+    """Return a logarithmic axis of the error (1 - share), which separates 98 % and 99 % well."""
     shares = list(values)
     least = min([1 - share for share in shares if share < 1], default=0.01) / 2
     low, high = min(shares), min(max(shares), 1 - least)
@@ -102,7 +102,7 @@ def _axis(
 
 
 def categorical(labels: Sequence[str], start: float, end: float) -> Axis:
-    """Lay names evenly, the first at 0."""
+    """Return an axis with one evenly spaced position per label; the first label is at value 0."""
     last = max(len(labels) - 1, 1)
     edge = 0.35 if len(labels) > 1 else 1.0
     empty = Axis(-edge, last + edge, start, end, float, ())

@@ -1,4 +1,4 @@
-"""Charts of lines and marks on two axes, as what a template draws."""
+"""Charts of lines and marks on two axes, as plain data for the templates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,13 @@ from nnlo_lib.report.charts.axis import Axis
 
 @dataclass(frozen=True)
 class Line:
-    """A path; look: its class in the style sheet; text: what it says when pointed at."""
+    """A line of a chart.
+
+    Attributes:
+        path: SVG path data.
+        css_class: class in the style sheet.
+        text: tooltip.
+    """
 
     path: str
     css_class: str
@@ -17,7 +23,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place, how it looks and what it says."""
+    """A point of a chart at (x, y) in drawing units, with its class in the style sheet and its tooltip."""
 
     x: float
     y: float
@@ -27,7 +33,17 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: title, a note on its scale, axes, lines behind marks."""
+    """A chart; the lines are drawn behind the marks.
+
+    Attributes:
+        title: heading.
+        note: note on the scale of the y axis, or an empty string.
+        against: label of the x axis.
+        x: horizontal axis.
+        y: vertical axis.
+        lines: drawn in this order.
+        marks: drawn in this order.
+    """
 
     title: str
     note: str
@@ -39,12 +55,12 @@ class Chart:
 
 
 def svg_path(points: Sequence[tuple[float, float]]) -> str:
-    """Return a path through points."""
+    """Return SVG path data through the points."""
     return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points) if points else ""
 
 
 def svg_step_path(points: Sequence[tuple[float, float]], end: float) -> str:
-    """Return a path that keeps each height until the next point, and the last until `end`."""
+    """Return SVG path data of a step line: each height holds until the next point, the last until `end`."""
     if not points:
         return ""
     (x, y), *rest = points

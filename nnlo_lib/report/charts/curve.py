@@ -1,4 +1,4 @@
-"""One run in a chart: its mean line, and a line per job or a band, as SVG path data."""
+"""The curve of one run: its mean, and a line per job or a band, as SVG path data."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,13 +11,21 @@ from nnlo_lib.report.charts.axis import Axis
 from nnlo_lib.report.formatting import number
 from nnlo_lib.report.time_base import TimeBase
 
-MAX_CURVE_POINTS = 120  # of one line; more cannot be told apart
-MAX_JOB_LINES = 6  # jobs of a run; with more, a band says it better than lines
+MAX_CURVE_POINTS = 120  # points of one line; more cannot be distinguished
+MAX_JOB_LINES = 6  # jobs of a run; for more, a band is clearer than lines
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn for the run number `run`; a mark is a place and what to say there."""
+    """The curve of one run.
+
+    Attributes:
+        run: index of the run, which selects its color.
+        mean: SVG path of the mean over jobs.
+        jobs: SVG path of each job; empty if there is one job or a band.
+        band: SVG outline of one standard deviation around the mean, or an empty string.
+        marks: x, y and tooltip of each point of the mean.
+    """
 
     run: int
     mean: str
@@ -28,7 +36,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class CurveDrawer:
-    """Draws lines of `epoch`, `seconds` and `value` on two axes."""
+    """Converts tables with columns `epoch`, `seconds` and `value` to SVG paths.
+
+    Attributes:
+        x: horizontal axis.
+        y: vertical axis.
+        against: column of the x axis, `epoch` or `seconds`.
+        format_value: formats a value for a tooltip.
+        clock: unit of the seconds of each run.
+    """
 
     x: Axis
     y: Axis
@@ -37,14 +53,20 @@ class CurveDrawer:
     clock: TimeBase
 
     def curve(self, run: int, name: str, jobs: Sequence[pd.DataFrame]) -> Curve:
-        """Draw the jobs of a run; the mean ends where the first of them ends."""
+        """Draw the jobs of a run; the mean covers the epochs that all jobs have.
+
+        Args:
+            run: index of the run.
+            name: name of the run, for the tooltips.
+            jobs: one table per job.
+        """
         mean = downsample(mean_curve(jobs))
         many = len(jobs) > MAX_JOB_LINES
         lines = () if many or len(jobs) == 1 else tuple(self.path(downsample(job)) for job in jobs)
         return Curve(run, self.path(mean), lines, self.band(mean) if many else "", self.marks(name, mean))
 
     def path(self, line: pd.DataFrame) -> str:
-        """Return the path through the points of a line."""
+        """Return SVG path data through the points of a line."""
         places = zip(
             map(self.x.position, line[self.against]), map(self.y.position, line["value"]), strict=True
         )
@@ -57,7 +79,7 @@ class CurveDrawer:
         return f"{self.path(upper)}L{self.path(lower[::-1])[1:]}Z" if len(mean) else ""
 
     def marks(self, name: str, mean: pd.DataFrame) -> tuple[tuple[float, float, str], ...]:
-        """Say at each point of a mean what it is."""
+        """Return x, y (drawing units) and tooltip of each point of a mean."""
         points = zip(mean["epoch"], mean["seconds"], mean["value"], mean["std"], strict=True)
         said = (self._point_label(name, *point) for point in points)
         places = zip(
@@ -71,13 +93,13 @@ class CurveDrawer:
 
 
 def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return epoch, mean seconds, mean value and its deviation at each epoch that all jobs have."""
+    """Return epoch, mean seconds, mean value and its standard deviation at each epoch that all jobs have."""
     groups = pd.concat(list(jobs)).groupby("epoch")
     table = groups[["seconds", "value"]].mean().assign(std=groups["value"].std())
     return table[groups.size() == len(jobs)].reset_index()
 
 
 def downsample(line: pd.DataFrame) -> pd.DataFrame:
-    """Keep at most MAX_CURVE_POINTS rows, evenly, the last always."""
+    """Return at most MAX_CURVE_POINTS evenly spaced rows, including the last."""
     keep = np.unique(np.linspace(0, len(line) - 1, min(len(line), MAX_CURVE_POINTS)).round().astype(int))
     return line.iloc[keep]

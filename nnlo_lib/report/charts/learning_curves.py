@@ -1,4 +1,4 @@
-"""Learning curves, as what the page draws: a panel per metric, with axes and a curve per run."""
+"""Learning curves as plain data for the templates: a panel per metric, with axes and a curve per run."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,22 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 WIDTH, HEIGHT = 460, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 448, 12, 246  # the plotted area
-AXIS_INSET = 6  # of the first and last value
-LOG_SCALE_MIN_RATIO = 8  # ratio of largest to smallest loss from which orders of magnitude matter
+AXIS_INSET = 6  # distance of the first and last value from the edge of the plotted area
+LOG_SCALE_MIN_RATIO = 8  # ratio of largest to smallest value above which the axis is logarithmic
 
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """A chart: title, a note on its scale, axes and a curve per run."""
+    """A panel: one metric, with a curve per run.
+
+    Attributes:
+        title: heading.
+        note: note on the scale of the y axis, or an empty string.
+        against: label of the x axis.
+        x: horizontal axis.
+        y: vertical axis.
+        curves: one per run.
+    """
 
     title: str
     note: str
@@ -33,7 +42,7 @@ class CurvePanel:
 
 
 def learning_curve_panels(jobs: Sequence[FinishedRun], clock: TimeBase) -> list[CurvePanel]:
-    """Return a panel per metric against epochs, and the main metric against seconds."""
+    """Return a panel per metric over epochs, and one of the main metric over seconds."""
     names = _metrics(jobs)
     chosen = [(name, "epoch") for name in [*names, "consensus_error"]]
     chosen += [(name, "seconds") for name in names[-1:]]
@@ -42,7 +51,10 @@ def learning_curve_panels(jobs: Sequence[FinishedRun], clock: TimeBase) -> list[
 
 
 def _metrics(jobs: Sequence[FinishedRun]) -> list[str]:
-    """Choose what to draw, the main metric last: losses, then the others, on validation data if there is any."""
+    """Return the columns to draw, the main metric last: losses, then the other metrics.
+
+    The other metrics are drawn from validation data if available, else from training data.
+    """
     frames = [job.history for job in jobs]
     columns = {str(name) for frame in frames for name in frame if frame[name].notna().any()}
     names = {name.split("_", 1)[1] for name in columns if name.startswith(("train_", "val_"))}
@@ -56,7 +68,7 @@ def _metrics(jobs: Sequence[FinishedRun]) -> list[str]:
 
 
 def _over_nodes(name: str, names: set[str]) -> bool:
-    """Say whether a name is that of the smallest or largest value over nodes of another."""
+    """Return True if a metric is the minimum or maximum over nodes of another metric."""
     return name.endswith(("_min", "_max")) and name[: -len("_min")] in names
 
 
@@ -86,7 +98,7 @@ def _title(metric: str) -> str:
 
 
 def _lines(jobs: Iterable[FinishedRun], metric: str) -> list[pd.DataFrame]:
-    """Return epoch, seconds and value of each job that has the metric, without what is not a number."""
+    """Return epoch, seconds and value of each job that has the metric, without rows that are not finite."""
     frames = [job.history[["epoch", "seconds", metric]] for job in jobs if metric in job.history]
     known = [frame.set_axis(["epoch", "seconds", "value"], axis=1).astype(float) for frame in frames]
     finite = [frame[np.isfinite(frame["value"])] for frame in known]
@@ -100,7 +112,7 @@ def _horizontal(against: str, values: "pd.Series[float]") -> Axis:
 
 
 def value_axis(metric: str, values: "pd.Series[float]") -> tuple[Axis, str, Callable[[float], str]]:
-    """Return an axis for values of a metric, a note on its scale, and what writes a value."""
+    """Return an axis for values of a metric, a note on its scale, and a function that formats a value."""
     low, high, ends = values.min(), values.max(), (BOTTOM - AXIS_INSET, TOP + AXIS_INSET)
     if metric.endswith("accuracy") and low >= 0 and high <= 1:
         return axis.accuracy(values, *ends), "log scale of the error", percent

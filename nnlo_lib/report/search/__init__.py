@@ -1,1 +1,1 @@
-"""The report's section about a search."""
+"""The report's section on a search."""

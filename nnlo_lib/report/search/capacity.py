@@ -1,4 +1,4 @@
-"""In how many places the trainings of a search were, and for how long: what their time is a share of."""
+"""Capacity of a search: the time that was available for its fold tasks, and the time they used."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,13 @@ from nnlo_lib.search.study.trial import Result
 
 @dataclass(frozen=True)
 class TrainingCapacity:
-    """Seconds of training, seconds in which it could have been, and what that is a share of."""
+    """Used and available time of a search.
+
+    Attributes:
+        trained_s: sum of the seconds of all fold tasks.
+        available_s: seconds of all slots in which fold tasks could run.
+        description: the definition of `available_s` as text.
+    """
 
     trained_s: float
     available_s: float
@@ -22,16 +28,24 @@ class TrainingCapacity:
 
     @property
     def utilization(self) -> float:
-        """Return the share of the time in which a training ran."""
+        """Share of the available time in which a fold task ran."""
         return self.trained_s / self.available_s if self.available_s else 0.0
 
 
 def training_capacity(
     folder: Path, timed: Sequence[Result], lanes: Sequence[int], parallel: int
 ) -> TrainingCapacity:
-    """Count the blocks of allocations by their own clock, and `parallel` for what was trained without any.
+    """Return the capacity of the MPI pool's allocations, plus the slots of fold tasks outside of them.
 
-    lanes: of the results, which are at least as many as there were places.
+    An allocation counts the time of its rank groups. Outside of allocations, the wall time in which fold
+    tasks ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is
+    larger.
+
+    Args:
+        folder: folder of the search.
+        timed: results with a start and an end.
+        lanes: lane of each result; results in the same lane do not overlap.
+        parallel: search.parallel of the configuration.
     """
     rows = _allocations(folder)
     alone = [(result, lane) for result, lane in zip(timed, lanes, strict=True) if not _within(result, rows)]
@@ -57,7 +71,7 @@ def _allocations(folder: Path) -> list[dict[str, Any]]:
 
 
 def _allocated(row: dict[str, Any]) -> float:
-    """Return seconds times blocks that lived."""
+    """Return the seconds of an allocation, summed over its rank groups that were alive."""
     seconds = (
         row["trained"] / row["utilisation"]
         if row["utilisation"]

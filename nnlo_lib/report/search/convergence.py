@@ -1,4 +1,4 @@
-"""How a search went on: the best so far, and what the epochs of each trial gave."""
+"""Progress of a search: the best objective so far, and the learning curve of each trial."""
 
 import math
 from collections import defaultdict
@@ -16,13 +16,13 @@ from nnlo_lib.report.formatting import number
 from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
-EpochCurve = list[tuple[float, float]]  # epochs and values
+EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
 
-MAX_TOTAL_POINTS = 12000  # of all learning curves together; more make the page heavy
+MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
 
 
 def convergence_charts(data: StudyData) -> list[Chart]:
-    """Return the best so far by trial, and by core hours."""
+    """Return the charts of the best objective so far, by trial and by core hours."""
     if not data.ranked_rows:
         return []
     known = sorted(data.ranked_rows, key=lambda row: row.number)
@@ -55,7 +55,7 @@ def _convergence(
 
 
 def learning_curve_chart(data: StudyData) -> Chart | None:
-    """Return what each trial reached after each epoch, the mean over its folds; those that ended early end with a dot."""
+    """Return the metric of each trial by epoch (mean over folds); a mark ends the curve of stopped trials."""
     curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
     if not curves:
         return None
@@ -85,7 +85,7 @@ def _end(x: Axis, y: Axis, row: TrialSummary, end: tuple[float, float]) -> Mark:
 
 
 def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
-    """Return for each rung how many trials came to it and the best there; nothing where all were trained to the end."""
+    """Return epochs, number of trials and best value of each rung; empty for fewer than two rungs."""
     known = data.study.snapshot
     found = {epochs for trial in known.trials for epochs in known.rungs(trial.number)}
     if len(found) < 2:
@@ -106,7 +106,7 @@ def _values(data: StudyData, epochs: int) -> Iterator[float]:
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
-    """Return epochs and the mean of the folds that have a value there."""
+    """Return for each epoch the mean over the folds that have a value there."""
     known, values = data.study.snapshot, defaultdict[int, list[float]](list)
     for leaf in known.fold_tasks(trial, data.highest_rung(trial)):
         for row in known.results[leaf].rows if leaf in known.results else ():
@@ -117,7 +117,7 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
 
 
 def _thin(curve: EpochCurve, most: int) -> EpochCurve:
-    """Keep so many points, the last always."""
+    """Return about `most` points of a curve (fewer than twice as many), including the last."""
     return [*curve[: -1 : max(1, len(curve) // most)], curve[-1]]
 
 
@@ -126,7 +126,7 @@ def _stroke(data: StudyData, trial: int) -> str:
 
 
 def trial_css_class(data: StudyData, row: TrialSummary) -> str:
-    """Return how the mark of a trial looks."""
+    """Return the CSS class of the mark of a trial."""
     return "best" if row.number == data.best else "stopped" if row.state == "stopped" else "done"
 
 

@@ -1,4 +1,4 @@
-"""What a random forest, fitted to the trials, says of each key: how much it matters, and which way."""
+"""Importance and partial dependence of each searched key, from a random forest fitted to the trials."""
 
 import math
 from collections.abc import Sequence
@@ -13,14 +13,24 @@ from nnlo_lib.report.search.study_data import StudyData
 
 Array = NDArray[np.float64]
 
-MIN_TRIALS = 8  # trials; of fewer nothing can be said
+MIN_TRIALS = 8  # trials; fewer are too few for a fit
 TREES, SHUFFLES, GRID = 100, 5, 24
-INACTIVE_INPUT = -1.0  # the place of a key that does not matter in a trial
+INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active keys are in [0, 1]
 
 
 @dataclass(frozen=True)
 class ImportanceForest:
-    """The fitted model. places: (trials, keys and epochs) in [0, 1] or INACTIVE_INPUT; fit: R squared out of the trees' bags."""
+    """The fitted forest.
+
+    Attributes:
+        keys: searched keys.
+        inputs: (trials, keys + 1) in [0, 1], or INACTIVE_INPUT; the last column is the number of epochs.
+        ranges: (keys + 1, 2) smallest and largest number of each column before scaling.
+        model: the regressor.
+        r_squared: R squared on out-of-bag samples.
+        importances: share of importance of each key.
+        logarithmic: whether the forest predicts the logarithm of the objective.
+    """
 
     keys: tuple[SearchedParameter, ...]
     inputs: Array
@@ -31,12 +41,12 @@ class ImportanceForest:
     logarithmic: bool
 
     def ranked_parameters(self) -> list[tuple[SearchedParameter, float]]:
-        """Return keys and their share of importance, the largest first."""
+        """Return the keys with their shares of importance, the largest first."""
         pairs = zip(self.keys, self.importances, strict=True)
         return sorted(pairs, key=lambda pair: -pair[1])
 
     def partial_dependence(self, key: SearchedParameter) -> tuple[list[float], list[float]]:
-        """Return numbers of a key, and the objective that is predicted there on average over all other keys."""
+        """Return values of a key as numbers, and the predicted objective, averaged over the other keys."""
         column = self.keys.index(key)
         there = self.inputs[self.inputs[:, column] != INACTIVE_INPUT]
         low, high = self.ranges[column]
@@ -51,10 +61,11 @@ class ImportanceForest:
 
 
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
-    """Fit a forest; None with too few trials.
+    """Fit a forest; return None without keys, or with fewer than MIN_TRIALS trials that have an objective.
 
-    Importance: by how much R squared falls when a key is shuffled among the trials (Breiman 2001, section 10), as a
-    share of all keys' together. How many epochs a trial got is an input, too, as trials that were stopped are there.
+    The importance of a key is the decrease of R squared when its values are shuffled among the trials
+    (Breiman 2001, section 10), as a share of the sum over all keys. The number of epochs of a trial is also
+    an input, because the trials include stopped ones.
     """
     rows = data.ranked_rows
     if len(rows) < MIN_TRIALS or not keys:

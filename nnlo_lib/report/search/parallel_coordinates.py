@@ -1,4 +1,4 @@
-"""Parallel coordinates: an axis for each key and one for the objective, a line for each trial."""
+"""Parallel coordinates of a search: an axis per key and one for the objective, a line per trial."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,22 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 
 TOP, BOTTOM, HEIGHT, INACTIVE_Y = 44, 296, 336, 320
 MIN_WIDTH, PAGE, MARGIN, NARROW, WIDE = 720, 1104, 64, 115, 220
-MAX_THICK_LINES = 120  # lines
-MAX_AXES = 12  # keys; more are left out, the least important first
+MAX_THICK_LINES = 120  # lines; for more, each line is drawn thin
+MAX_AXES = 12  # keys; the least important of more keys are left out
 SHADES = 5
 
 
 @dataclass(frozen=True)
 class CoordinateAxis:
-    """An axis: where it stands, its name (whole and short), its values, and whether some trial has none."""
+    """One vertical axis.
+
+    Attributes:
+        x: horizontal position, in drawing units.
+        name: full name of the key.
+        short: short name.
+        axis: positions of the values.
+        without: whether the key is missing in some trial.
+    """
 
     x: float
     name: str
@@ -32,7 +40,15 @@ class CoordinateAxis:
 
 @dataclass(frozen=True)
 class ParallelCoordinates:
-    """The chart. dense: there are so many lines that each must be thin."""
+    """The chart.
+
+    Attributes:
+        width: in drawing units.
+        uprights: one axis per key, then the objective.
+        lines: one per trial, the best last.
+        dense: whether the lines are drawn thin because there are more than MAX_THICK_LINES.
+        left_out: number of keys without an axis.
+    """
 
     width: int
     uprights: tuple[CoordinateAxis, ...]
@@ -42,12 +58,12 @@ class ParallelCoordinates:
 
     @property
     def without(self) -> bool:
-        """Whether some trial does not have some key."""
+        """Whether a key with an axis is missing in some trial."""
         return any(upright.without for upright in self.uprights)
 
 
 def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> ParallelCoordinates | None:
-    """Lay out the trials that have an objective, the best drawn last; None where nothing differs."""
+    """Return the chart of the trials with an objective; None without keys or with fewer than two trials."""
     rows, kept = data.ranked_rows, keys[:MAX_AXES]
     if len(rows) < 2 or not kept:
         return None
@@ -92,7 +108,7 @@ def _axis(key: SearchedParameter, rows: Sequence[TrialSummary]) -> Axis:
 
 
 def _stretched_axis(found: Axis) -> Axis:
-    """Stretch an axis between our ends."""
+    """Return the axis stretched to the range from BOTTOM to TOP."""
     share = [(place - found.start) / (found.end - found.start) for place, _ in found.ticks]
     labels = [label for _, label in found.ticks]
     ticks = tuple((BOTTOM + part * (TOP - BOTTOM), label) for part, label in zip(share, labels, strict=True))

@@ -1,4 +1,4 @@
-"""The searched keys as columns of numbers, and the axis that each is drawn on."""
+"""The searched keys as numbers, and the axis of each."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,13 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 
 @dataclass(frozen=True)
 class SearchedParameter:
-    """A key and its values that occur, in order; a value's number is its place among listed ones, else itself."""
+    """A searched key.
+
+    Attributes:
+        name: dotted path of the key.
+        dimension: its entry in the search space.
+        choices: the values that occur, in the order of the file; empty for a numeric key without `choice`.
+    """
 
     name: str
     dimension: DimensionConfig
@@ -23,15 +29,15 @@ class SearchedParameter:
 
     @property
     def short_name(self) -> str:
-        """Return the last two parts of its path."""
+        """The last two parts of the key's path."""
         return ".".join(self.name.split(".")[-2:])
 
     def to_number(self, value: Any) -> float:
-        """Return the number of a value."""
+        """Return a value as a number: its index in `choices`, or the value itself if there are no choices."""
         return float([*map(repr, self.choices)].index(repr(value))) if self.choices else float(value)
 
     def axis(self, numbers: Sequence[float], start: float, end: float) -> Axis:
-        """Return an axis for values that occur, given by their numbers."""
+        """Return an axis for values given as numbers (see `to_number`)."""
         if self.choices:
             return axis.categorical([format_value(value) for value in self.choices], start, end)
         lay = axis.logarithmic if self.dimension.kind.startswith("log") else axis.linear
@@ -39,7 +45,7 @@ class SearchedParameter:
 
 
 def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[SearchedParameter]:
-    """Return the keys that differ between some trials."""
+    """Return the keys that have at least two different values in `rows`."""
     found = []
     for name, dimension in data.study.search.space.items():
         values = [row.point[name] for row in rows if name in row.point]
@@ -50,7 +56,7 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
 
 
 def _in_order(dimension: DimensionConfig, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what occurs, in the order of the file."""
+    """Return the distinct values: listed choices in the order of the file, then the others."""
     there = {repr(value): value for value in values}
     given = {repr(value): value for value in dimension.choice or () if repr(value) in there}
     return tuple((given | there).values())

@@ -1,4 +1,4 @@
-"""Which keys matter, and how the objective depends on the most important ones."""
+"""Importance of the searched keys, and dependence of the objective on the most important ones."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from nnlo_lib.report.search.parameters import SearchedParameter
 from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.plain_text import format_value
 
-MAX_DEPENDENCE_CHARTS = 4  # keys whose dependence is drawn
-MIN_RELIABLE_R2 = 0.2  # R squared below which the forest has learned little
+MAX_DEPENDENCE_CHARTS = 4  # number of keys with a chart
+MIN_RELIABLE_R2 = 0.2  # below this R squared a warning is added
 
 
 @dataclass(frozen=True)
 class ImportanceBar:
-    """A key and its share of importance; width: of the longest bar."""
+    """A key and its share of importance; `width` is a fraction of the longest bar."""
 
     name: str
     share: float
@@ -27,14 +27,14 @@ class ImportanceBar:
 
 
 def importance_bars(fitted: ImportanceForest | None) -> list[ImportanceBar]:
-    """Return the bars of importance, the largest first."""
+    """Return a bar per key, the most important first; empty without a forest."""
     ranked = fitted.ranked_parameters() if fitted else []
     longest = max((share for _, share in ranked), default=0) or 1
     return [ImportanceBar(key.name, share, share / longest) for key, share in ranked]
 
 
 def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
-    """Say how importance was found, and what it is worth."""
+    """Return sentences on the method of the importance and on the quality of the fit."""
     if fitted is None:
         return f"Importance needs {MIN_TRIALS} trials with a result and keys that differ; there are {len(data.ranked_rows)}."
     weak = " It has learned little: do not rely on it." if fitted.r_squared < MIN_RELIABLE_R2 else ""
@@ -53,7 +53,7 @@ def _epochs(data: StudyData) -> str:
 
 
 def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) -> list[Chart]:
-    """Return a chart for each of the most important keys: the forest's mean over all other keys, and the trials."""
+    """Return charts of the most important keys: the trials, and the forest's mean over the other keys."""
     if fitted is None:
         return []
     ranked = [key for key, share in fitted.ranked_parameters() if share > 0][:MAX_DEPENDENCE_CHARTS]

@@ -1,4 +1,4 @@
-"""What a finished search has found: its files, and the best trial as text."""
+"""Output of a finished search: its files, and the best trial as text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,10 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 
 
 def report_outcome(folder: Path) -> None:
-    """Write trials.csv, best.yaml and report.html, and print what is in them. Raises UserError if no trial came to anything."""
+    """Write trials.csv, best.yaml and report.html, and print a summary.
+
+    Raises UserError if no trial has a result.
+    """
     write_outcome(folder)
     write_search_page(SearchPaths(folder).report, folder)
     record = load_study(folder)

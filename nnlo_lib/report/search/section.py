@@ -1,4 +1,4 @@
-"""All that the page shows of a search."""
+"""All data of the page's section on a search."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from nnlo_lib.report.search.utilisation import trial_timeline, utilization_sente
 
 
 def search_section(folder: Path) -> dict[str, Any]:
-    """Return what the template of a search draws. Raises UserError naming an input that cannot be used."""
+    """Return the variables of the search template. Raises UserError, naming an input that cannot be used."""
     data = StudyData.load(folder)
     keys = searched_parameters(data, data.ranked_rows)
     fitted = fit_forest(data, keys)

@@ -1,4 +1,4 @@
-"""A search as the report reads it: a row for each trial, and how its objective is drawn and written."""
+"""The data of a search for the report: a row per trial, and axis and format of the objective."""
 
 import math
 from collections.abc import Callable
@@ -18,49 +18,49 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 
 @dataclass(frozen=True)
 class StudyData:
-    """What is on disk of a search."""
+    """A search as loaded from disk, with its trials and the format of its objective."""
 
     study: StoredStudy
 
     @classmethod
     def load(cls, folder: Path) -> "StudyData":
-        """Read the folder of a search. Raises UserError if there is none or a file is damaged."""
+        """Read the folder of a search. Raises UserError if it holds no search or a file is damaged."""
         return cls(load_study(folder))
 
     @cached_property
     def rows(self) -> list[TrialSummary]:
-        """Return all trials."""
+        """All trials."""
         return self.study.trial_summaries
 
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
-        """Return the trials that have an objective, the best first."""
+        """The trials that have an objective, the best first."""
         known = [row for row in self.rows if math.isfinite(row.objective)]
         ranked = sorted(known, key=lambda row: (self.sign * row.objective, row.number))
         return sorted(ranked, key=lambda row: row.number != self.best)
 
     @property
     def best(self) -> int | None:
-        """Return the number of the best trial."""
+        """Number of the best trial, or None if no trial has a result."""
         return self.study.snapshot.best_trial()
 
     @property
     def sign(self) -> int:
-        """+1 where smaller is better."""
+        """+1 if a smaller objective is better, else -1."""
         return self.study.search.objective.sign
 
     @property
     def metric(self) -> str:
-        """Return the name of the objective."""
+        """Name of the metric that is the objective."""
         return self.study.search.objective.metric
 
     @property
     def format_value(self) -> Callable[[float], str]:
-        """Return what writes a value of the objective."""
+        """Function that formats a value of the objective."""
         return percent if self._is_share else number
 
     def format_objective(self, row: TrialSummary) -> str:
-        """Write what a trial is worth, with the standard error over its folds if there is one."""
+        """Format the objective of a trial, with its standard error over folds if known."""
         spread = Spread(row.objective, row.standard_error, len(row.folds))
         return plus_minus(spread, 100, "%") if self._is_share else plus_minus(spread)
 
@@ -70,7 +70,7 @@ class StudyData:
         return y, note
 
     def highest_rung(self, trial: int) -> int:
-        """Return the highest rung of a trial of which something is known, 0 if there is none."""
+        """Return the highest rung at which a fold of the trial has a result, or 0 if no fold has one."""
         known = self.study.snapshot
         rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
         return next(rungs, 0)

@@ -1,4 +1,4 @@
-"""The trials of a search as tables: all of them, their folds, and why some came to nothing."""
+"""Tables of a search: all trials, their folds, and the causes of failure."""
 
 import math
 from collections import defaultdict
@@ -13,12 +13,19 @@ from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.plain_text import error_signature, format_selection, format_value
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
-MAX_DRAWN_TRIALS = 12  # trials whose folds are drawn
+MAX_DRAWN_TRIALS = 12  # trials; only the best ones are drawn by fold
 
 
 @dataclass(frozen=True)
 class FoldScores:
-    """Where the folds of a trial lie between the worst and the best fold of all that are drawn, 0 to 1."""
+    """The folds of a trial, scaled to 0 (smallest value of all drawn folds) to 1 (largest).
+
+    Attributes:
+        trial: name of the trial.
+        text: its objective, formatted.
+        places: scaled value of each fold.
+        mean: scaled objective.
+    """
 
     trial: str
     text: str
@@ -28,7 +35,14 @@ class FoldScores:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Why trials came to nothing, and which."""
+    """Trials that failed for the same reason.
+
+    Attributes:
+        reason: message of the first of the trials.
+        state: `failed` or `unwanted`.
+        count: number of trials.
+        trials: their numbers as text.
+    """
 
     reason: str
     state: str
@@ -37,7 +51,7 @@ class FailureGroup:
 
 
 def search_headline(data: StudyData) -> Markup:
-    """Name the best trial, and count what became of the others."""
+    """Return sentences that name the best trial and count the other trials by state."""
     rows, search = data.rows, data.study.search
     if data.best is None:
         return Markup(f"None of {plural(len(rows), 'trial')} has come to a result yet.")
@@ -58,14 +72,14 @@ def search_headline(data: StudyData) -> Markup:
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and a row for each trial, the best first, then those without a result."""
+    """Return headings and a row for each trial, the best first, trials without an objective last."""
     headings = ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)]
     rest = [row for row in data.rows if not math.isfinite(row.objective)]
     return headings, [_cells(data, row, keys) for row in [*data.ranked_rows, *rest]]
 
 
 def fold_scores(data: StudyData) -> list[FoldScores]:
-    """Return the folds of the best trials; nothing without folds."""
+    """Return the folds of the best trials; empty if no trial has folds or all values are equal."""
     drawn = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
     values = [value for row in drawn for value in row.folds]
     low, high = min(values, default=0.0), max(values, default=0.0)
@@ -83,7 +97,7 @@ def fold_scores(data: StudyData) -> list[FoldScores]:
 
 
 def failure_groups(data: StudyData) -> list[FailureGroup]:
-    """Return the causes of failure, the most frequent first, each in the words of its first trial."""
+    """Return the causes of failure, the most frequent first, each with the message of its first trial."""
     groups: dict[tuple[str, str], list[TrialSummary]] = defaultdict(list)
     for row in data.rows:
         if row.state in ("failed", "unwanted"):

@@ -1,4 +1,4 @@
-"""What the trainings of a search kept busy, and when."""
+"""Timeline of the fold tasks of a search, and utilization of its capacity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.search.study.budget import union_length
 from nnlo_lib.search.study.trial import FoldTask, Result
 
-MAX_DRAWN_TRAININGS = 3000  # trainings; more are not drawn
+MAX_DRAWN_TRAININGS = 3000  # fold tasks; a timeline of more is not drawn
 
 
 @dataclass(frozen=True)
 class LaneSegment:
-    """A training in its lane: left and width in percent of all time."""
+    """A fold task in its lane; `left` and `width` are in percent of the time without pauses."""
 
     lane: int
     left: float
@@ -27,7 +27,18 @@ class LaneSegment:
 
 @dataclass(frozen=True)
 class TrialTimeline:
-    """Lanes of trainings. busy: share of the time of all places; in_epochs: share of the busy time."""
+    """Timeline of the fold tasks of a search.
+
+    Attributes:
+        lanes: number of lanes.
+        segments: one per fold task; empty if there are more than MAX_DRAWN_TRAININGS.
+        wall_s: seconds in which at least one fold task ran.
+        utilization: share of the available time in which a fold task ran.
+        capacity_text: the definition of the available time.
+        epoch_share: share of the fold tasks' time that was spent in epochs.
+        core_hours: cores times hours of all fold tasks.
+        gpu_hours: GPUs times hours of all fold tasks.
+    """
 
     lanes: int
     segments: tuple[LaneSegment, ...]
@@ -40,7 +51,7 @@ class TrialTimeline:
 
 
 def trial_timeline(data: StudyData) -> TrialTimeline | None:
-    """Lay out all trainings by time, without the pauses of the whole search; None if none has ended."""
+    """Return the timeline of all ended fold tasks without the search's pauses; None without fold tasks."""
     timed = [result for result in data.study.snapshot.results.values() if result.ended > result.started]
     if not timed:
         return None
@@ -58,7 +69,7 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
 
 
 def utilization_sentence(found: TrialTimeline) -> str:
-    """Say how well the trainings filled the time."""
+    """Return sentences on the cost of the fold tasks and the utilization."""
     gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
     return (
         f"{number(found.core_hours, 3)} core hours{gpus} in {format_duration(found.wall_s)}. A training ran in {found.utilization:.1%} of "
@@ -68,7 +79,7 @@ def utilization_sentence(found: TrialTimeline) -> str:
 
 
 def _lanes(timed: Sequence[Result]) -> list[int]:
-    """Give each training the first lane that is free."""
+    """Return the lane of each fold task: the first that is free at its start."""
     free: list[float] = []
     given = []
     for result in timed:
@@ -91,7 +102,7 @@ def _lane_segments(data: StudyData, timed: Sequence[Result], lanes: Sequence[int
 
 
 def _active_time(timed: Sequence[Result]) -> tuple[list[float], list[float]]:
-    """Return moments, and how long something had been training until each."""
+    """Return points in time, and for each the seconds before it in which at least one fold task ran."""
     moments, past, until = [timed[0].started], [0.0], timed[0].started
     for result in timed:
         if result.started > until:
@@ -117,7 +128,7 @@ def _segment_label(result: Result) -> str:
 
 
 def _in_epochs(data: StudyData, timed: Sequence[Result]) -> float:
-    """Return the seconds that the histories count."""
+    """Return the seconds of training that the histories of the results record."""
     return sum(_trained_seconds(data, result) for result in timed)
 
 

@@ -1,1 +1,1 @@
-"""The report's sections about runs."""
+"""The report's sections on runs."""

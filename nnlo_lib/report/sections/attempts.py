@@ -1,4 +1,4 @@
-"""How often trainings were begun, why that ended, and what it cost."""
+"""Attempts of the jobs: number, end reasons, and cost of interruptions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 @dataclass(frozen=True)
 class AttemptSegment:
-    """An attempt as a piece of a bar: `width` is of the longest bar."""
+    """An attempt as a segment of a bar; `width` is a fraction of the longest bar."""
 
     reason: str
     width: float
@@ -23,7 +23,15 @@ class AttemptSegment:
 
 @dataclass(frozen=True)
 class AttemptTimeline:
-    """A training that was interrupted: its attempts, one after the other, and what they come to."""
+    """The attempts of an interrupted job, in their order.
+
+    Attributes:
+        run: name of the run.
+        job: seed and fold.
+        segments: one per attempt.
+        effective: effective training time ratio, formatted.
+        numbers: cells of the table, in the order of HEADINGS.
+    """
 
     run: str
     job: str
@@ -33,7 +41,7 @@ class AttemptTimeline:
 
     @property
     def description(self) -> str:
-        """The bar in words."""
+        """The bar as text."""
         return f"{self.run} {self.job}: {', '.join(piece.text for piece in self.segments)}"
 
 
@@ -41,7 +49,7 @@ HEADINGS = ("attempts", "ended by", "steps done again", "time lost", "time betwe
 
 
 def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
-    """Return the course of each training that took more than one attempt, or did not finish its only one."""
+    """Return the timeline of each job that took more than one attempt, or did not finish its only attempt."""
     tallies = [
         (job, job.attempt_statistics)
         for job in jobs
@@ -52,13 +60,13 @@ def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
 
 
 def end_reasons(found: Sequence[AttemptTimeline]) -> list[str]:
-    """Return why attempts ended, `finished` first, then in order of first appearance."""
+    """Return the end reasons of all attempts, `finished` first, then in order of first appearance."""
     names = dict.fromkeys(piece.reason for course in found for piece in course.segments)
     return sorted(names, key=lambda name: name != FINISHED)
 
 
 def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:
-    """Say how many trainings were interrupted, why, and what was done again; nothing where none is known to be."""
+    """Return a sentence on interrupted jobs, the reasons and repeated steps; empty without interruptions."""
     tallies = [
         job.attempt_statistics
         for job in jobs
@@ -78,7 +86,7 @@ def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:
 
 
 def format_counts(why: Counter[str]) -> str:
-    """Write how often each reason was: 2 × preempted and 1 × time limit."""
+    """Write the count of each reason: `2 × preempted and 1 × time limit`."""
     return listing([f"{count} × {reason}" for reason, count in why.items()])
 
 

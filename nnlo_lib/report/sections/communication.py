@@ -1,4 +1,4 @@
-"""What it cost the ranks of each run to agree: messages, bytes, and how old what they agreed on was."""
+"""The communication cost of each run: messages, bytes, compression and staleness."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def communication_table(jobs: Sequence[FinishedRun]) -> RunTable:
 
 
 def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
-    """Return how many updates of all jobs were how stale."""
+    """Return the number of updates of all jobs by staleness."""
     total: Counter[int] = Counter()
     for job in jobs:
         histogram = (job.summary.get("histograms") or {}).get("staleness") or {}
@@ -40,7 +40,7 @@ def _messages(counts: Sequence[int], sent: float) -> dict[str, str]:
 
 
 def _compression(job: FinishedRun) -> str:
-    """Return the name of a compression and its settings: top_k, fraction 0.01."""
+    """Return the name of a compression and its settings: `top_k, fraction 0.01`."""
     settings = job.config_section("compression")
     if settings.get("name", "none") == "none":
         return MISSING

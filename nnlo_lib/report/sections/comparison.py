@@ -1,4 +1,4 @@
-"""The table that sets the runs side by side."""
+"""The table that compares the runs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,13 @@ FormatSpread = Callable[[Spread], str]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a run has in a column; `best` if it beats every other run by more than the spread; a note below."""
+    """A cell of the comparison.
+
+    Attributes:
+        text: formatted value.
+        best: whether the run beats every other run by more than the spread.
+        note: text below the value.
+    """
 
     text: str
     best: bool = False
@@ -26,7 +32,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """A quantity of the comparison: heading, a cell per run."""
+    """A column of the comparison: a heading, and a cell per run."""
 
     heading: str
     cells: dict[str, Cell]
@@ -34,17 +40,17 @@ class ComparisonColumn:
 
 @dataclass(frozen=True)
 class JobPositions:
-    """Where the jobs of a run lie between the least and the largest value of all jobs, 0 to 1."""
+    """Values of a run's jobs, scaled from 0 (smallest value of all jobs) to 1 (largest), and their mean."""
 
     places: tuple[float, ...]
     mean: float
 
 
 def comparison_columns(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
-    """Return the columns of the comparison; those that no run has are left out."""
+    """Return the columns of the comparison; columns without any value are left out."""
     lowest = (
         None if ranking_metric(table)[0] not in ("accuracy", "loss") else False
-    )  # losses may be of several kinds
+    )  # the runs may use different loss functions
     made = [
         _of_nodes(table, _column(table, "accuracy", "test accuracy", _percent, True), "accuracy"),
         _column(table, "loss", "test loss", plus_minus, lowest),
@@ -59,7 +65,7 @@ def comparison_columns(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonC
 
 
 def job_positions(table: pd.DataFrame, column: str) -> dict[str, JobPositions]:
-    """Return where each job lies, by run; nothing where all are alike or only one is known."""
+    """Return the positions of the jobs by run; empty if all values are equal or only one is known."""
     values = table[column].dropna()
     low, high = values.min(), values.max()
     if not low < high < math.inf:
@@ -69,7 +75,7 @@ def job_positions(table: pd.DataFrame, column: str) -> dict[str, JobPositions]:
 
 
 def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of the table of all jobs; empty columns are left out."""
+    """Return the headings and the rows of the table of all jobs; empty columns are left out."""
     shown = [name for name in map(str, table) if table[name].notna().any()]
     rows = [
         [_plain(str(name), value) for name, value in row.items()] for row in table[shown].to_dict("records")
@@ -78,7 +84,7 @@ def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _times(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
-    """Return the columns of time and speed; where the clocks differ, none is best and the virtual ones say so."""
+    """Return the columns of time and speed; if clocks differ, no run is best and virtual times get a note."""
     longest, fastest = (None, None) if clock.mixed else (False, True)
     made = [
         _column(table, "seconds", f"{clock.word or 'training'} time", _duration, longest),
@@ -95,7 +101,7 @@ def _times(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
 
 
 def _of_nodes(table: pd.DataFrame, column: ComparisonColumn, metric: str) -> ComparisonColumn:
-    """Note what the nodes' own models reach, where the tested model is their mean."""
+    """Add the validation results of node models as notes; the tested model is the mean of these models."""
     notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, metric).items()}
     return _noted(column, notes)
 

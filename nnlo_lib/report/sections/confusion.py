@@ -1,4 +1,4 @@
-"""Which class was taken for which, summed over the jobs of a run."""
+"""Confusion matrices, summed over the jobs of a run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.report.finished_job import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
 
-MAX_SHOWN_CLASSES = 20  # classes; a larger matrix cannot be read on a page
+MAX_SHOWN_CLASSES = 20  # classes; a larger matrix is not readable on a page
 PAIRS = 5
 
 
 @dataclass(frozen=True)
 class ConfusionMatrix:
-    """Counts of samples, true class by predicted class."""
+    """Number of samples by true class (row) and predicted class (column)."""
 
     run: str
     classes: tuple[str, ...]
@@ -24,12 +24,12 @@ class ConfusionMatrix:
 
     @property
     def readable(self) -> bool:
-        """Whether the matrix is small enough to be shown whole."""
+        """Whether the matrix is small enough to be shown."""
         return len(self.classes) <= MAX_SHOWN_CLASSES
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Each count as a share of its true class."""
+        """Counts divided by the number of samples of the true class."""
         totals = self.counts.sum(axis=1, keepdims=True)
         shares: NDArray[np.float64] = self.counts / np.maximum(totals, 1)
         return shares
@@ -39,7 +39,8 @@ class ConfusionMatrix:
         wrong = self.counts - np.diag(np.diag(self.counts))
         order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
         places = [divmod(int(place), len(self.classes)) for place in order]
-        least = min(2, wrong.max())  # a mistake made once is chance, where there are others
+        # A mistake made once may be chance: it is shown only if no mistake is more frequent.
+        least = min(2, wrong.max())
         return [
             (
                 self.classes[true],
@@ -53,7 +54,10 @@ class ConfusionMatrix:
 
 
 def confusion_matrices(jobs: Sequence[FinishedRun]) -> list[ConfusionMatrix]:
-    """Return one matrix per run that has them. Raises UserError if those of one run differ in their classes."""
+    """Return the summed matrix of each run that has one.
+
+    Raises UserError if a matrix does not fit its number of classes, or sizes differ between jobs of a run.
+    """
     known = [job for job in jobs if job.evaluation.get("confusion")]
     return [_sum(run, group) for run, group in group_by_run(known).items()]
 

@@ -1,4 +1,4 @@
-"""How the nodes are linked and how well they agree, where each keeps a model of its own."""
+"""Graph and consensus of the nodes, for runs in which each node keeps its own model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised"
 
 @dataclass(frozen=True)
 class NodeMetricRange:
-    """A metric of the nodes' own models on validation data: its mean, and the worst and best node of any job."""
+    """A validation metric of node models: mean over nodes and jobs; worst and best node of any job."""
 
     metric: str
     nodes: int
@@ -29,12 +29,12 @@ class NodeMetricRange:
         return f"{self.format_value(self.mean)}, mean over {self.nodes} nodes ({ends})"
 
     def format_value(self, value: float) -> str:
-        """Write a value of the metric."""
+        """Format a value of the metric."""
         return percent(value) if self.metric.endswith("accuracy") else number(value)
 
 
 def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetricRange]:
-    """Return what the nodes' own models reach at the end, of each run that has such."""
+    """Return the final validation metric of the nodes' own models, for each run with node models."""
     names = [f"val_{metric}{end}" for end in ("", "_min", "_max")]
     if not set(names) <= set(table):
         return {}
@@ -43,13 +43,13 @@ def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetric
 
 
 def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
-    """Return the runs whose nodes keep models of their own."""
+    """Return the runs in which each node keeps its own model."""
     runs = group_by_run(jobs)
     return [run for run in runs if any(name in job.history for job in runs[run] for name in DISTANCES)]
 
 
 def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRange]) -> RunTable:
-    """Return the graph of each run that has one, and how well its nodes agree at the end."""
+    """Return graph, spectral gap, final metrics and distances of the nodes, by run."""
     return run_table({run: _row(group, found.get(run)) for run, group in group_by_run(jobs).items()})
 
 

@@ -1,4 +1,4 @@
-"""Pictures of what generators make."""
+"""Images of generated samples (GANs)."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 @dataclass(frozen=True)
 class SampleImage:
-    """The sheet of a run's first training that has one, as the source of an HTML image."""
+    """The sample sheet of the first job of a run that has one; `source` is the data URL of an HTML image."""
 
     run: str
     seed: int
@@ -19,7 +19,7 @@ class SampleImage:
 
 
 def sample_images(jobs: Sequence[FinishedRun]) -> list[SampleImage]:
-    """Return a picture for each run that has one. Raises UserError if one cannot be read."""
+    """Return an image for each run that has a sample sheet. Raises UserError if a sheet cannot be read."""
     drawn = [job for job in jobs if job.paths.samples.exists()]
     return [_picture(run, group[0]) for run, group in group_by_run(drawn).items()]
 

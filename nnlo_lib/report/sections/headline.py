@@ -1,4 +1,4 @@
-"""What came out, in a paragraph that claims no more than the numbers do."""
+"""The result in one paragraph, which claims only differences larger than the spread."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -11,32 +11,36 @@ from nnlo_lib.report.sections.consensus import node_metric_ranges
 from nnlo_lib.report.tables import Spread, leaders, ranking_metric, spread_by_run
 from nnlo_lib.report.time_base import TimeBase
 
-MAX_NAMED_RUNS = 3  # runs; more are not named one by one
+MAX_NAMED_RUNS = 3  # runs; above this number a sentence gives their range
 
 
 def headline(table: pd.DataFrame, clock: TimeBase, interruptions: str = "") -> Markup:
-    """Name the best run, what cannot be told from it, what its nodes reach, and how the speeds compare.
+    """Return the paragraph: best run, runs equal to it within the spread, its node models, and speeds.
 
-    interruptions: the sentence about them, where attempts were recorded.
+    Args:
+        table: summary with one row per job.
+        clock: clock of each run.
+        interruptions: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
     """
     sentences = [_quality(table), _nodes(table), speed_sentence(table, clock), _endings(table)]
     sentences.append(interruptions or _restarts(table))
-    return Markup(" ".join(filter(None, sentences)))  # only names come from outside, and bold escapes them
+    # This is safe: only names come from outside, and `bold` escapes them.
+    return Markup(" ".join(filter(None, sentences)))
 
 
 def repetitions(table: pd.DataFrame) -> str:
-    """Say over what a mean is taken: 3 seeds, or 3 seeds × 5 folds."""
+    """Return the number of repetitions of a mean: `3 seeds` or `3 seeds × 5 folds`."""
     seeds, folds = table["seed"].nunique(), table["fold"].nunique()
     return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
 
 
 def sample_weight_sentence(samples: int) -> str:
-    """Say how much one test sample counts."""
+    """Return a sentence on the weight of one test sample in the accuracy."""
     return f"The test split has {plural(samples, 'sample')}: one sample is {percent(1 / samples, 2)} of accuracy."
 
 
 def test_split_sentence(splits: Collection[str]) -> str:
-    """Say what stands in for test samples where a data set has none."""
+    """Return a sentence on the samples that replace a missing test split, or an empty string."""
     others = sorted(set(splits) - {"test"})
     if not others:
         return ""
@@ -62,7 +66,7 @@ def _quality(table: pd.DataFrame) -> str:
 
 
 def _nodes(table: pd.DataFrame) -> str:
-    """Tell what the nodes of the best run reach, where each keeps a model of its own."""
+    """Return a sentence on the best run's node models, or an empty string if its nodes keep no own models."""
     column, highest = ranking_metric(table)
     found = node_metric_ranges(table, column)
     best = leaders(_known(table, column), highest)[:1]
@@ -79,7 +83,7 @@ def _known(table: pd.DataFrame, column: str) -> dict[str, Spread]:
 
 
 def _level(values: dict[str, Spread], level: Sequence[str], column: str) -> str:
-    """Tell of the runs that are not behind the best by more than the spread."""
+    """Return a sentence on the runs that are equal to the best within the spread."""
     if len(level) == 1:
         return ""
     who, neither = _several(level[1:], values, column), "neither" if len(values) == 2 else "none of them"
@@ -109,7 +113,7 @@ def _value(spread: Spread, column: str) -> str:
 
 
 def _endings(table: pd.DataFrame) -> str:
-    """Say how many trainings ended by what they measured, before their last epoch."""
+    """Return a sentence on the number of jobs that stopped early because of a measured value."""
     ended = table["ended_early"].dropna()
     return (
         f"{len(ended)} of {plural(len(table), 'training')} ended early by what was measured."
@@ -126,11 +130,11 @@ def _restarts(table: pd.DataFrame) -> str:
     return f"{jobs} {'was' if interrupted == 1 else 'were'} interrupted and resumed ({plural(count, 'restart')})."
 
 
-MIN_SPEED_RATIO = 1.05  # ratio of speeds that is not worth a sentence
+MIN_SPEED_RATIO = 1.05  # below this ratio, two speeds are called equal
 
 
 def speed_sentence(table: pd.DataFrame, clock: TimeBase) -> str:
-    """Name the fastest run; nothing is compared across clocks."""
+    """Return a sentence on the fastest run; measured and virtual speeds are not compared."""
     if clock.mixed:
         return "Speeds are not compared: some are measured, others virtual."
     speeds = spread_by_run(table, "samples_per_second")

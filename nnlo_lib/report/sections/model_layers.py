@@ -15,7 +15,15 @@ HEADINGS = ("layer", "type", "output shape", "weights", "settings", "FLOPs", "pa
 
 @dataclass(frozen=True)
 class ModelLayers:
-    """A model, the runs that trained it, and a row of texts for each layer."""
+    """A trained model.
+
+    Attributes:
+        name: name of the model.
+        parameters: number of parameters.
+        rows: one row per layer, cells in the order of HEADINGS.
+        costs: sentence on the FLOPs per sample, or an empty string.
+        runs: runs that trained the model.
+    """
 
     name: str
     parameters: int
@@ -25,7 +33,7 @@ class ModelLayers:
 
 
 def trained_models(jobs: Sequence[FinishedRun]) -> list[ModelLayers]:
-    """Return the different models, each with the runs that trained it."""
+    """Return the distinct models, each with the runs that trained it."""
     found: dict[str, ModelLayers] = {}
     for run, group in group_by_run(jobs).items():
         model = group[0].summary.get("model")
@@ -46,7 +54,7 @@ def _row(layer: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _costs(job: FinishedRun, model: dict[str, Any]) -> str:
-    """Say what a sample costs, and what the ranks together computed in a second of training."""
+    """Return a sentence on the FLOPs per sample and, unless simulated, the FLOP/s of all ranks together."""
     flops = model.get("flops") or {}
     forward, backward = flops.get("forward"), flops.get("backward")
     if forward is None or backward is None:

@@ -1,4 +1,4 @@
-"""What was run, with what, where and when."""
+"""Provenance of the results: settings, code version, hosts, times, packages, commands."""
 
 import json
 import re
@@ -16,26 +16,29 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 @dataclass(frozen=True)
 class ResolvedSetting:
-    """A key of the resolved configuration, and its value in each run."""
+    """A dotted key of the resolved configuration, and its value in each run."""
 
     key: str
     values: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Whether the runs disagree."""
+        """Whether the value differs between runs."""
         return len(set(self.values)) > 1
 
 
 def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
-    """Return every key of the resolved configuration, dotted, in order of first appearance."""
+    """Return every key of the resolved configurations, in order of first appearance."""
     flat = [dict(_flatten(group[0].summary["config"])) for group in group_by_run(jobs).values()]
     keys = dict.fromkeys(key for config in flat for key in config)
     return [ResolvedSetting(key, tuple(config.get(key, MISSING) for config in flat)) for key in keys]
 
 
 def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    """Return code version, hosts, start and finish; where jobs differ, every value."""
+    """Return code version, hosts, number of jobs, start, finish and configuration hash.
+
+    If jobs differ in a fact, all its values are listed.
+    """
     ranks = [str(count) for count in sorted({job.summary["ranks"] for job in jobs})]
     hosts = _different(host for job in jobs for host in job.summary.get("hosts", []))
     rows = [
@@ -49,14 +52,14 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 
 def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    """Return the version of each package; where jobs differ, every version."""
+    """Return the version of each package; if jobs differ, all versions are listed."""
     known = [job.summary.get("packages", {}) for job in jobs]
     keys = dict.fromkeys(key for versions in known for key in versions)
     return [(key, _different(versions.get(key) for versions in known)) for key in keys]
 
 
 def commands(jobs: Sequence[FinishedRun], experiment_file: Path) -> str:
-    """Return the commands that do the experiment again, from a clone of the repository."""
+    """Return the shell commands that repeat the experiment in a clone of the repository."""
     commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", str(jobs[0].summary.get("code_version", "")))
     checkout = ""
     if commit:

@@ -1,4 +1,4 @@
-"""What the ranks used of processors, memory and GPUs, where a monitor watched them."""
+"""Usage of processors, memory and GPUs by the ranks, for runs with a monitor."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,15 @@ def _percentage(value: float) -> str:
 
 @dataclass(frozen=True)
 class MonitoredQuantity:
-    """A column of monitor.csv, how it is called, the unit of its axis, and how a value is written."""
+    """A monitored quantity.
+
+    Attributes:
+        column: column of monitor.csv.
+        title: heading.
+        unit: divisor of the values on the axis.
+        note: unit of the axis as text.
+        format_value: formats a value of `column`.
+    """
 
     column: str
     title: str
@@ -44,26 +52,26 @@ MONITORED_QUANTITIES = (
 
 
 def monitor_tables(jobs: Sequence[FinishedRun]) -> dict[str, pd.DataFrame]:
-    """Return the monitor's table of the first training of each run that has one."""
+    """Return the monitor table of the first job of each run, if that job has one."""
     first = {run: group[0].paths.monitor for run, group in group_by_run(jobs).items()}
     known = {run: read_table(file, ["seconds", "rank"]) for run, file in first.items() if file.exists()}
     return {run: _without_breaks(table) for run, table in known.items() if len(table)}
 
 
 def _without_breaks(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the time between attempts: the gaps of PAUSE_FACTOR times the usual one."""
+    """Remove pauses between attempts: gaps above PAUSE_FACTOR usual intervals become one interval."""
     usual = table.groupby("rank")["seconds"].diff().median()
     gaps = table["seconds"].diff().fillna(0)
     return table.assign(seconds=gaps.where(~(gaps > PAUSE_FACTOR * usual), usual).cumsum())
 
 
 def usage_table(found: dict[str, pd.DataFrame]) -> RunTable:
-    """Return mean and maximum of each figure by run."""
+    """Return mean and maximum of each monitored quantity by run."""
     return run_table({run: _row(table) for run, table in found.items()})
 
 
 def usage_panels(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[CurvePanel]:
-    """Return a chart for each figure that changes while time goes on: the mean over ranks."""
+    """Return a panel for each monitored quantity with more than one point in time: the mean over ranks."""
     drawn = (_panel(figure, found, runs) for figure in MONITORED_QUANTITIES)
     return [panel for panel in drawn if panel is not None]
 
@@ -100,7 +108,7 @@ def _panel(
 
 
 def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
-    """Return the mean over ranks at up to MAX_CURVE_POINTS times."""
+    """Return the mean over ranks, averaged in about MAX_CURVE_POINTS time intervals."""
     known = table.dropna(subset=[figure.column])
     width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
     when = ((known["seconds"] / width).round() * width).rename("when")

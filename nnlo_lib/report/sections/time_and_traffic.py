@@ -1,4 +1,4 @@
-"""Where time went and what was sent: stacked bars, one per run and role."""
+"""Seconds by phase and bytes by purpose: stacked bars, one per run and role."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from nnlo_lib.report.formatting import listing, percent
 from nnlo_lib.state.finished_run import FinishedRun
 
 PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
-MIN_OTHER_SHARE = 0.005  # share of the total from which time that no phase accounts for is shown
+MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
 IDLE_PHASES = ("communication", "wait")
-MAX_NAMED_RUNS = 3  # runs; more are not named one by one
+MAX_NAMED_RUNS = 3  # runs; above this number a sentence gives their range
 PURPOSES = ("gradient", "parameters")
 
 
 @dataclass(frozen=True)
 class BarSegment:
-    """A piece of a bar: `share` is of its bar, `width` of the longest bar."""
+    """A segment of a bar; `share` is its fraction of the bar, `width` its fraction of the longest bar."""
 
     name: str
     value: float
@@ -27,7 +27,7 @@ class BarSegment:
 
 @dataclass(frozen=True)
 class StackedBar:
-    """A run, or one role in it, and where its total went."""
+    """The segments of a run, or of one role in it; `role` is empty if all ranks have the same role."""
 
     run: str
     role: str
@@ -35,7 +35,7 @@ class StackedBar:
     parts: tuple[BarSegment, ...]
 
     def value(self, name: str) -> BarSegment | None:
-        """Return the part called `name`."""
+        """Return the segment called `name`, or None if the bar has no segment of this name."""
         return next((part for part in self.parts if part.name == name), None)
 
 
@@ -45,18 +45,18 @@ def seconds_by_phase(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
 
 
 def bytes_by_purpose(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
-    """Return mean bytes sent by all ranks of a job by purpose, for each run."""
+    """Return for each run the bytes that all ranks of a job sent, by purpose, as the mean over jobs."""
     rows = [{"run": job.run, "role": "", **job.summary["bytes_sent"]} for job in jobs]
     return _bars(_mean(rows), PURPOSES)
 
 
 def segment_names(bars: Sequence[StackedBar]) -> list[str]:
-    """Return what the bars are made of, in order of first appearance."""
+    """Return the names of all segments, in order of first appearance."""
     return list(dict.fromkeys(part.name for bar in bars for part in bar.parts))
 
 
 def waiting_sentence(bars: Sequence[StackedBar]) -> str:
-    """Say what share of a worker's time goes to communication and waiting."""
+    """Return a sentence on the share of a worker's time spent in communication and waiting."""
     workers = [bar for bar in bars if bar.role in ("", "worker") and bar.total]
     shares = {bar.run: sum(part.share for part in bar.parts if part.name in IDLE_PHASES) for bar in workers}
     ranked = sorted(shares, key=lambda run: shares[run])
@@ -82,7 +82,7 @@ def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:
 
 
 def _complete(row: dict[str, float]) -> dict[str, float]:
-    """Replace the total by what no phase accounts for."""
+    """Replace `total` by `other`: time outside of all phases (0 up to MIN_OTHER_SHARE of the total)."""
     phases = {name: value for name, value in row.items() if name != "total"}
     total = row.get("total", 0.0)
     rest = total - sum(phases.values())
@@ -94,7 +94,7 @@ def _mean(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
 
 
 def _bars(table: pd.DataFrame, first: Sequence[str]) -> list[StackedBar]:
-    """Turn rows into bars; columns in the order of `first`, then as they come."""
+    """Convert rows to bars; segments in the order of `first`, then in the order of the columns."""
     columns = [name for name in first if name in table] + [name for name in table if name not in first]
     longest = table.sum(axis=1).max() or 1.0
     bars = []

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: the best of each rung go on as soon as they are known to be."""
+"""Asynchronous successive halving: the best trials of each rung are promoted as soon as they are known."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ class AshaPruner(Pruner):
     factor: int
 
     def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
-        """Every trial may climb the whole ladder."""
+        """Return all rungs: every trial may reach the last one."""
         return ladder(self.first, self.factor, epochs)
 
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Promote from the highest rung that has somebody to promote."""
+        """Promote from the highest rung that has a trial to promote."""
         rungs = ladder(self.first, self.factor, known.epochs)
         return promotion(known, range(len(known.trials)), rungs, self.factor)
 
 
 def ladder(first: int, factor: int, epochs: int) -> tuple[int, ...]:
-    """Return first, first * factor, ... as far as they are less than `epochs`, and `epochs`."""
+    """Return the rungs: first, first * factor, ... while they are below `epochs`, and then `epochs`."""
     return (*takewhile(lambda rung: rung < epochs, (first * factor**k for k in count())), epochs)
 
 
 def promotion(
     known: StudySnapshot, trials: Sequence[int], rungs: Sequence[int], factor: int
 ) -> tuple[int, int] | None:
-    """Return who goes up among trials that climb these rungs, and until which epoch."""
+    """Return the next promotion among these trials: a trial and its next rung; None if no trial qualifies."""
     for here, above in reversed(list(pairwise(rungs))):
         for trial in _best(known, trials, here, factor):
             if known.top(trial) == here:
@@ -42,7 +42,10 @@ def promotion(
 
 
 def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -> list[int]:
-    """Return the best 1/factor of those that have ended at a rung; a failure and a pruned one end, but never here."""
+    """Return the best 1/factor of the trials that have ended at a rung.
+
+    Failed trials and trials with pruned folds count as ended, but are never returned.
+    """
     ended = [(worth, trial) for trial in trials if (worth := known.mean_value(trial, rung)) is not None]
     able = sorted(each for each in ended if known.is_complete(each[1], rung))
     return [trial for _, trial in able[: len(ended) // factor]]

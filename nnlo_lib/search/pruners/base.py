@@ -1,4 +1,4 @@
-"""How long a candidate is tried: which rungs a trial may climb, and who goes up next."""
+"""Interface of pruners: the rungs that a trial may reach, and the trial to promote next."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
@@ -7,29 +7,29 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 
 
 class Pruner(ABC):
-    """A pure function of what is known."""
+    """Decides how long each trial is trained; a pure function of the study's snapshot."""
 
     @classmethod
     def from_config(cls, config: Any) -> Self:
-        """Return the policy; its settings, which are `search.fidelity`, are keyword arguments of the class."""
+        """Return the pruner; the settings of `search.fidelity` are the keyword arguments of the class."""
         return cls(**config.arguments)
 
     @abstractmethod
     def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
-        """Return the numbers of epochs at which a trial may stop, the last being `epochs`, all there are."""
+        """Return the numbers of epochs at which a trial may stop; the last is `epochs`, the full training."""
 
     @abstractmethod
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Return a trial that is to go on, and until which epoch; None if none is."""
+        """Return the trial to continue and the epoch up to which it is trained; None if all trials wait."""
 
 
 class NoPruner(Pruner):
     """Every trial is trained to the end."""
 
     def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
-        """There is one rung."""
+        """Return a single rung: the full training."""
         return (epochs,)
 
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Nobody stops before the end."""
+        """Return None: no trial stops before the end."""
         return None

@@ -1,4 +1,4 @@
-"""From `search.fidelity` to the policy that prunes."""
+"""Factory of pruners."""
 
 from nnlo_lib.config.search import FidelityConfig
 from nnlo_lib.core.lazy_import import load_implementation
@@ -6,6 +6,6 @@ from nnlo_lib.search.pruners.base import Pruner
 
 
 def build_pruner(config: FidelityConfig) -> Pruner:
-    """Return the policy of `search.fidelity`."""
+    """Return the pruner of `search.fidelity`."""
     kind: type[Pruner] = load_implementation(config.implementation)
     return kind.from_config(config)

@@ -1,4 +1,4 @@
-"""Asynchronous Hyperband: what the first epochs tell is not trusted by every trial alike."""
+"""Asynchronous Hyperband: brackets of successive halving that start at different rungs."""
 
 import heapq
 from collections import defaultdict
@@ -16,8 +16,8 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 class HyperbandPruner(Pruner):
     """Brackets of ASHA, bracket s without the s lowest rungs (Li et al. 2018, arXiv:1603.06560 and 1810.05934).
 
-    Trials are dealt so that every bracket is expected to get the same number of epochs, which is what Hyperband's
-    n_s = ceil((s_max + 1) / (s + 1) factor^s) aims at; as trials resume, an epoch counts once.
+    Trials are assigned so that every bracket is expected to get the same number of epochs. Hyperband's
+    n_s = ceil((s_max + 1) / (s + 1) factor^s) has the same aim. Trials resume, so each epoch counts once.
     """
 
     first: int
@@ -29,7 +29,7 @@ class HyperbandPruner(Pruner):
         return every[bracket(every, self.factor, trial) :]
 
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Promote in the bracket whose candidate has come furthest; only trials of one bracket are compared."""
+        """Promote to the highest possible rung of all brackets; compare trials within one bracket only."""
         brackets: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for trial in known.trials:
             brackets[self.rungs(trial.number, known.epochs)].append(trial.number)
@@ -39,16 +39,16 @@ class HyperbandPruner(Pruner):
 
 @cache
 def bracket(every: Sequence[int], factor: int, trial: int) -> int:
-    """Return how many rungs of the whole ladder a trial leaves out."""
+    """Return the bracket of a trial: the number of lowest rungs that it leaves out."""
     return next(islice(_dealt([expected_epochs(every[s:], factor) for s in range(len(every))]), trial, None))
 
 
 def expected_epochs(rungs: Sequence[int], factor: int) -> float:
-    """Return the mean number of epochs of a trial of which 1/factor go on at each rung."""
+    """Return the mean number of epochs of a trial if 1/factor of the trials are promoted at each rung."""
     return sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *rungs))))
 
 
 def _dealt(costs: Sequence[float]) -> Iterator[int]:
-    """Yield brackets so that after any number of trials all have cost nearly as much (Webster's method)."""
+    """Yield the bracket of each trial so that all brackets have nearly the same cost (Webster's method)."""
     turns = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
     return (s for _, s in heapq.merge(*turns))

@@ -1,4 +1,4 @@
-"""Median stopping: a trial waits while it is worse than most others were on average."""
+"""Median stopping: a trial pauses while its best value is worse than the median of the others' averages."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,14 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 class MedianPruner(Pruner):
     """The median stopping rule of Vizier (Golovin et al. 2017, section 3.2.2).
 
-    A trial stops if its best value so far is worse than the median of the running averages that the others had after as
-    many epochs. It is asked again whenever more is known: one that was stopped goes on if later ones are worse.
+    A trial stops if its best value so far is worse than the median of the other trials' running averages at
+    the same number of epochs. The rule is applied again when more results are known: a stopped trial resumes
+    if later trials are worse.
+
+    Attributes:
+        every: number of epochs between two checks.
+        grace: number of epochs that every trial gets.
+        trials: number of other trials that must have reached a rung before a trial is stopped there.
     """
 
     every: int
@@ -23,11 +29,11 @@ class MedianPruner(Pruner):
     trials: int
 
     def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
-        """Return every epoch at which a trial is looked at."""
+        """Return the epochs at which a trial is checked, and `epochs`."""
         return (*range(self.grace, epochs, self.every), epochs)
 
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Let the first trial that is not stopped go on at once."""
+        """Promote the first waiting trial that the rule does not stop; None if there is no candidate."""
         rungs = self.rungs(0, known.epochs)
         waiting = [(trial.number, known.top(trial.number)) for trial in known.trials]
         waiting = [each for each in waiting if each[1] < known.epochs and known.is_complete(*each)]
@@ -38,7 +44,7 @@ class MedianPruner(Pruner):
         return None
 
     def _stopped(self, known: StudySnapshot, trial: int, rung: int, averages: Sequence[float]) -> bool:
-        """averages: of all at this rung, sorted."""
+        """Return True if the rule stops the trial; `averages`: sorted, of all trials at this rung."""
         best, own = (
             known.mean_value(trial, rung, lowest) or 0.0,
             known.mean_value(trial, rung, running_average) or 0.0,

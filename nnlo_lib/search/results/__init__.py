@@ -1,1 +1,1 @@
-"""What a search produces: best.yaml, trials.csv and cost estimates."""
+"""Results of a search: best.yaml, trials.csv and cost estimates."""

@@ -1,4 +1,4 @@
-"""What a search has found: the best trial, as a table of all and as an experiment file that trains it on all data."""
+"""Outcome of a search: the table of all trials (trials.csv) and the best trial's experiment (best.yaml)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,16 +21,22 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 
 
 def best_run(folder: Path) -> Run:
-    """Return the training of the best trial on all data, for the epochs that its folds chose.
+    """Return the run that retrains the best trial, for the mean number of epochs that its folds selected.
 
-    folder: results/<experiment>/search. Raises UserError if no trial came to anything.
+    It uses all training samples if the store has a test split and no schedule follows a validation metric.
+
+    Args:
+        folder: results/<experiment>/search.
+
+    Raises:
+        UserError: if no trial has a valid result.
     """
     record = load_study(folder)
     return _retrained(record, best_trial_summary(record))
 
 
 def write_outcome(folder: Path) -> None:
-    """Write trials.csv and best.yaml, each in one move. Raises UserError if no trial came to anything."""
+    """Write trials.csv and best.yaml, each atomically. Raises UserError if no trial has a valid result."""
     record = load_study(folder)
     write_table(SearchPaths(folder).table, record)
     best = best_trial_summary(record)
@@ -39,7 +45,7 @@ def write_outcome(folder: Path) -> None:
 
 
 def best_trial_summary(record: StoredStudy) -> TrialSummary:
-    """Return the best trial. Raises UserError if there is none, with the most frequent error."""
+    """Return the best trial. Raises UserError with the most frequent error if no trial has a valid result."""
     rows, best = record.trial_summaries, record.snapshot.best_trial()
     if best is not None:
         return rows[best]
@@ -63,17 +69,17 @@ def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
         return run
     if "schedule" not in _validating(run) and _has_test(run):
         return _on_all_samples(run)
-    held = run.data.validation or 1 / record.search.folds.k  # as much as in a fold, where only folds validate
+    held = run.data.validation or 1 / record.search.folds.k  # the share of a fold if data.validation is 0
     return _holding(run, held) if _validating(run) else run
 
 
 def _validating(run: Run) -> list[str]:
-    """Return the keys of `train` that follow what validation samples say."""
+    """Return the keys of `train` that follow a validation metric."""
     return [key for key, metric in run.train.watched.items() if metric.startswith("val_")]
 
 
 def _on_all_samples(run: Run) -> Run:
-    """Hold no samples back, and leave out what would look at them."""
+    """Return the run without held-back samples and without the settings that need them."""
     unwatched = {**dict.fromkeys(_validating(run)), "validate_every": None, "evaluate_before": False}
     train = run.train.model_copy(update=unwatched)
     checkpoint = run.checkpoint.model_copy(update={"best": None})
@@ -81,7 +87,7 @@ def _on_all_samples(run: Run) -> Run:
 
 
 def _holding(run: Run, share: float) -> Run:
-    """Hold this share of the training samples back for validation."""
+    """Return the run with this share of the training samples held back for validation."""
     return run.model_copy(update={"data": run.data.model_copy(update={"validation": share})})
 
 
@@ -122,14 +128,14 @@ def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]
 
 
 def non_default_settings(value: Any) -> Any:
-    """Return what must be written of a block, so that reading it gives the same block."""
+    """Return the settings that must be written so that parsing them gives the same block."""
     if isinstance(value, tuple | list):
         return [non_default_settings(each) for each in value]
     if isinstance(value, dict):
         return {key: non_default_settings(each) for key, each in value.items()}
     if not isinstance(value, ConfigModel):
         return value
-    chosen = value.problem_default_keys if isinstance(value, Run) else ()  # by its problem
+    chosen = value.problem_default_keys if isinstance(value, Run) else ()  # values that the problem sets
     return {
         key: non_default_settings(getattr(value, key))
         for key, field in type(value).model_fields.items()

@@ -1,4 +1,4 @@
-"""What a search costs."""
+"""Estimated cost of a search: number of trials, jobs and epochs, and hours."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,12 +17,18 @@ from nnlo_lib.search.study.plain_text import format_duration
 from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder
 from nnlo_lib.search.study.trial_run import trial_run
 
-SAMPLED_RUNS = 64  # points, to see what trials ask for
+SAMPLED_RUNS = 64  # random points that show the range of the trials' ranks, cores and time limits
 
 
 @dataclass(frozen=True)
 class Expected:
-    """trials: by the number of epochs that they come to; jobs, epochs: of all their folds."""
+    """Expected amount of training of a search.
+
+    Attributes:
+        trials: number of trials that reach each rung, by the rung's number of epochs.
+        jobs: number of jobs of all folds.
+        epochs: number of epochs of all folds.
+    """
 
     trials: dict[int, int]
     jobs: int
@@ -30,9 +36,10 @@ class Expected:
 
 
 def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float | None) -> Iterator[str]:
-    """Yield lines: trials, rungs, jobs, hours at most and measured, budget, and what follows.
+    """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, final training.
 
-    run_pace: seconds of an epoch of the experiment's finished runs, None if there are none.
+    Args:
+        run_pace: seconds per epoch of the experiment's finished runs; None if no run has finished.
     """
     points = count_distinct_points(search)
     few = points is not None and points < search.trials
@@ -53,12 +60,12 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float |
 
 
 def _trials(search: SearchConfig, few: bool) -> str:
-    """Say how many trials; few: the space has no more."""
+    """Return the number of trials as text; `few`: the space has no more points."""
     return f"{search.trials} trials{', all that the space has,' if few else ''}"
 
 
 def _runs(experiment: Experiment, search: SearchConfig) -> list[Run]:
-    """Return trainings as the search may ask for them."""
+    """Return the runs of random points of the space."""
     space, generator = SearchSpace(search.space), np.random.default_rng(0)
     return [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
 
@@ -139,9 +146,12 @@ def _span(values: list[int]) -> str:
 
 
 def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
-    """Count what a search trains. factor: of those on a rung, one in so many goes on; 1: all, None: as the fidelity says.
+    """Return the number of trials, jobs and epochs that a search is expected to train.
 
-    Of median stopping, and of folds that a test makes needless, nothing is known beforehand: all are counted.
+    Median stopping and the pruning of folds cannot be predicted: all of their epochs and folds are counted.
+
+    Args:
+        factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
     """
     climbs, epochs = build_pruner(search.fidelity), experiment.train.epochs
     divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
@@ -158,13 +168,13 @@ def expected(experiment: Experiment, search: SearchConfig, factor: int | None = 
 
 
 def trial_seconds_per_epoch(record: StoredStudy) -> float | None:
-    """Return the mean seconds of an epoch of all folds that have ended, starting included; None if there is none."""
+    """Return the mean seconds per epoch of finished fold tasks, start-up included; None without results."""
     results = [result for result in record.snapshot.results.values() if result.status == "finished"]
     epochs = sum(_own_epochs(record, result.leaf.trial, result.leaf.epochs) for result in results)
     return sum(result.seconds for result in results) / epochs if epochs else None
 
 
 def _own_epochs(record: StoredStudy, trial: int, epochs: int) -> int:
-    """Return how many epochs a leaf adds to what its rung below has trained."""
+    """Return the number of epochs that a fold task adds to the trial's next lower rung."""
     below = [rung for rung in record.snapshot.rungs(trial) if rung < epochs]
     return epochs - max(below, default=0)

@@ -13,9 +13,9 @@ COSTS = ("epochs", "seconds", "core_hours", "gpu_hours")
 
 
 def write_table(path: Path, record: StoredStudy) -> None:
-    """Write a row for each trial, in one move: what it is worth, each fold, its cost, its point and its error.
+    """Write the table atomically, one row per trial: objective, value of each fold, costs, point and error.
 
-    What is not known or does not matter is left empty.
+    Unknown values, and keys that are not active in a trial, are left empty.
     """
     folds = [f"fold_{fold}" for fold in range(record.search.folds.k)]
     rows = record.trial_summaries

@@ -1,4 +1,4 @@
-"""Where a model's criterion is evaluated: all over the space, and near the best."""
+"""Rows at which a model's acquisition function is evaluated: across the space, and near the best rows."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,23 @@ LOCAL_SEARCH_STARTS, NEIGHBORS_PER_START, LOCAL_SEARCH_ROUNDS = (
     5,
     100,
     3,
-)  # near each of the best so many, so many rounds, each with steps a third as long
+)  # each round searches near the best rows, with steps a third as long as in the round before
 LOCAL_SEARCH_STEPS = (0.1, 0.03, 0.01)  # standard deviations of moves, as shares of a range
 
 
 def scattered(count: int, keys: int, random: np.random.Generator) -> Array:
-    """Return (count, keys) rows anywhere."""
+    """Return (count, keys) rows drawn uniformly from the unit cube."""
     return random.random((count, keys))
 
 
 def perturbed_rows(rows: Array, each: int, steps: tuple[float, ...], random: np.random.Generator) -> Array:
-    """Return `each` rows near each of `rows`: some keys moved a little, few drawn anew."""
+    """Return neighbors of each row: some keys are moved by a small step, a few are drawn anew.
+
+    Args:
+        rows: (n, keys) positions in the unit cube; NaN is replaced by a random position.
+        each: number of neighbors per row.
+        steps: standard deviations of the moves; one of them is drawn for each neighbor.
+    """
     keys = rows.shape[1]
     near = np.repeat(rows, each, axis=0)
     near = np.where(np.isnan(near), random.random(near.shape), near)
@@ -33,7 +39,7 @@ def perturbed_rows(rows: Array, each: int, steps: tuple[float, ...], random: np.
 
 
 def local_search(score: Callable[[Array], Array], rows: Array, random: np.random.Generator) -> Array:
-    """Return rows and more near the best of them, those that score highest first."""
+    """Return the rows and neighbors of the best rows, by decreasing score."""
     scores = score(rows)
     for turn in range(LOCAL_SEARCH_ROUNDS):
         top = rows[np.argsort(-scores, kind="stable")[:LOCAL_SEARCH_STARTS]]

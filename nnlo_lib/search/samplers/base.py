@@ -1,4 +1,4 @@
-"""The first of a method's candidates that was not tried yet."""
+"""Interface of sampling methods, and the sampler that proposes a method's first untried candidate."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 
-MAX_RANDOM_DRAWS = 1000  # before the points of a finite space are gone through one by one
+MAX_RANDOM_DRAWS = 1000  # before all points of a finite space are enumerated
 
 
 class SamplingMethod(ABC):
-    """Yields candidates, those that are wanted most first; a pure function of its arguments."""
+    """Yields candidates in order of preference; a pure function of its arguments."""
 
     @classmethod
     @abstractmethod
     def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method with these settings, which are `search.method`, on `space`."""
+        """Return the method on `space`; `config` is `search.method`."""
 
     @abstractmethod
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
@@ -32,7 +32,7 @@ class SamplingMethod(ABC):
 
 @dataclass(frozen=True)
 class UntriedPointSampler:
-    """Proposes a point for trial `number` that no trial has; None if there is none left."""
+    """Proposes a point for trial `number` that no trial has tried; None if the method has no new point."""
 
     space: SearchSpace
     method: SamplingMethod
@@ -44,12 +44,12 @@ class UntriedPointSampler:
 
 
 def sampling_rng(seed: int, purpose: str, *number: int) -> np.random.Generator:
-    """Return the random numbers of a search, or of one trial's proposal."""
+    """Return the random number generator for a purpose of a search, or for one trial's proposal."""
     return np.random.default_rng(derive_seed(seed, f"search.{purpose}", *number))
 
 
 def random_points(space: SearchSpace, random: np.random.Generator) -> Iterator[SearchPoint]:
-    """Yield points at random; in the end, all points of a finite space."""
+    """Yield random points, and then all points of a finite space."""
     yield from (space.sample(random) for _ in range(MAX_RANDOM_DRAWS))
     if space.size is not None:
         yield from space.points()

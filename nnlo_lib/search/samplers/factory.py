@@ -1,4 +1,4 @@
-"""From `search.method` to the function that proposes."""
+"""Factory of samplers."""
 
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.lazy_import import load_implementation
@@ -7,7 +7,7 @@ from nnlo_lib.search.space.space import SearchSpace
 
 
 def build_sampler(search: SearchConfig) -> UntriedPointSampler:
-    """Return who proposes; raises `UserError` for a space that cannot be searched."""
+    """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
     space, kind = SearchSpace(search.space), load_implementation(search.method.implementation)
     method: SamplingMethod = kind.from_config(search.method, space, search)
     return UntriedPointSampler(space, method)

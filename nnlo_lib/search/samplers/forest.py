@@ -1,4 +1,4 @@
-"""Extremely randomized trees (Geurts et al. 2006) as a model: their mean, and how much they disagree."""
+"""Extremely randomized trees (Geurts et al. 2006) as a model: mean and deviation of their predictions."""
 
 from typing import Self
 
@@ -12,7 +12,7 @@ from nnlo_lib.search.space.space import SearchSpace
 
 
 class ForestFit:
-    """trees: of the forest."""
+    """Fits a forest with this number of trees."""
 
     def __init__(self, trees: int) -> None:
         self._trees = trees
@@ -32,7 +32,7 @@ class ForestFit:
 
 
 class ForestSampler(ModelBased):
-    """Expected improvement over a forest."""
+    """Expected improvement, predicted by a forest."""
 
     @classmethod
     def from_config(cls, config: ForestSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:

@@ -1,8 +1,9 @@
-"""NNLO's genetic search as a steady state: no generation waits for its slowest trial.
+"""NNLO's genetic search in steady-state form: no generation waits for its slowest trial.
 
-Parents are the best `population` trials so far, so that the elite never gets lost. Two tournaments of two choose
-them; heuristic crossover (Wright 1991) goes on from the worse through the better; non-uniform mutation (Michalewicz
-1992) moves every gene, by less and less as the search comes to its end.
+The parents are chosen from the best `population` trials so far, so that the best points are never lost. Two
+tournaments of two choose them. Heuristic crossover (Wright 1991) continues from the worse parent through the
+better one. Non-uniform mutation (Michalewicz 1992) changes every gene, by less and less towards the end of
+the search.
 """
 
 from collections.abc import Iterator
@@ -18,12 +19,17 @@ from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.trial import SearchPoint
 
-MAX_CHILDREN = 100  # tries to have a child that is not some trial already
+MAX_CHILDREN = 100  # candidates per proposal, as a child may equal an earlier trial
 
 
 @dataclass(frozen=True)
 class GeneticSearch(SamplingMethod):
-    """population: the best so many are parents; trials: after so many nothing mutates any more."""
+    """Genetic search.
+
+    Attributes:
+        population: number of best trials that can be parents; the first `population` trials are random.
+        trials: number of trials after which mutation ends.
+    """
 
     space: SearchSpace
     seed: int
@@ -53,7 +59,11 @@ class GeneticSearch(SamplingMethod):
         return self._mutated(np.clip(crossed, 0, 1), progress, random)
 
     def _mutated(self, row: Array, progress: float, random: np.random.Generator) -> Array:
-        """Move numbers towards a bound, and draw lists anew, by or with probability 1 - r^((1 - progress)^3)."""
+        """Return a mutated row; with r uniform in [0, 1), the strength is u = 1 - r^((1 - progress)^3).
+
+        Numbers move by the fraction u of the distance to a random bound; list values are drawn anew with
+        probability u.
+        """
         step = 1 - random.random(len(row)) ** (1 - progress) ** 3
         bound = random.integers(0, 2, len(row))
         drawn = np.where(random.random(len(row)) < step, random.random(len(row)), row)
@@ -69,7 +79,7 @@ def _tournament(entrants: int, random: np.random.Generator) -> int:
 
 
 def _completed(better: Array, worse: Array, random: np.random.Generator) -> tuple[Array, Array]:
-    """Fill genes that do not matter to one parent from the other, else at random."""
+    """Fill genes that are inactive in one parent from the other parent, or else at random."""
     full = np.where(np.isnan(better), worse, better)
     full = np.where(np.isnan(full), random.random(len(full)), full)
     return full, np.where(np.isnan(worse), full, worse)

@@ -1,6 +1,7 @@
 """A Gaussian process as a model: Matern 5/2 with a length scale for each coordinate, and noise.
 
-Hyper-parameters are the most probable ones (few points would fit too much otherwise) under log-normal priors.
+Hyper-parameters are the most probable ones under log-normal priors; without priors, few points would be
+overfitted.
 """
 
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from nnlo_lib.search.samplers.value_scaling import standardized
 from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 
-MAX_FIT_POINTS = 200  # points: the better half, and some of the others
-MAX_OPTIMIZER_STEPS = 30  # of the optimizer
+MAX_FIT_POINTS = 200  # points: one half are the best, the other half is spread over the rest
+MAX_OPTIMIZER_STEPS = 30  # of L-BFGS-B
 
 
 class GaussianProcessFit:
-    """Fit the process to (n, d) coordinates and n values; what it returns predicts means and deviations, no noise."""
+    """Fits the process to (n, d) coordinates and (n,) values; predicts means and deviations without noise."""
 
     def __call__(self, coordinates: Array, values: Array, seed: int) -> Predict:
         from sklearn.gaussian_process import GaussianProcessRegressor
@@ -45,7 +46,7 @@ class GaussianProcessFit:
 
 
 class GaussianProcessSampler(ModelBased):
-    """Expected improvement over a Gaussian process."""
+    """Expected improvement, predicted by a Gaussian process."""
 
     @classmethod
     def from_config(
@@ -56,7 +57,7 @@ class GaussianProcessSampler(ModelBased):
 
 
 def select_fit_points(values: Array, most: int) -> NDArray[np.intp]:
-    """Return indices of so many: the best, and every k-th of the others."""
+    """Return at most `most` indices: the best values, and evenly spaced ones (by rank) of the others."""
     order = np.argsort(values, kind="stable")
     if len(order) <= most:
         return order
@@ -67,7 +68,7 @@ def select_fit_points(values: Array, most: int) -> NDArray[np.intp]:
 def most_probable(
     objective: Callable[..., tuple[float, Array]], start: Array, bounds: Array
 ) -> tuple[Array, float]:
-    """Return log hyper-parameters and the objective there."""
+    """Return the most probable log hyper-parameters and the penalized objective there."""
     from scipy.optimize import minimize
 
     mean, deviation = prior(start)
@@ -84,7 +85,10 @@ def most_probable(
 
 
 def prior(start: Array) -> tuple[Array, Array]:
-    """Amplitude 1, length scales 0.5, noise 0.01, each give or take."""
+    """Return means and standard deviations of the log hyper-parameters.
+
+    The means are the start values: amplitude 1, length scales 0.5, noise 0.01.
+    """
     mean, deviation = start.copy(), np.full(len(start), 1.0)
     deviation[-1] = 3.0
     return mean, deviation

@@ -1,6 +1,7 @@
-"""Sequential model-based optimization: a model of what is known, and expected improvement over the best of it.
+"""Sequential model-based optimization: a model of the known values, and expected improvement over their best.
 
-Jones et al. 1998, eq. 15; points without a value yet count as if they had the one predicted (kriging believer, Ginsbourger et al. 2010).
+Jones et al. 1998, eq. 15; points without a value count with their predicted value (kriging believer,
+Ginsbourger et al. 2010).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,24 +27,27 @@ from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.trial import SearchPoint
 
 UNIFORM_CANDIDATES = 1000
-MAX_ENUMERATED_POINTS = 2000  # finite spaces up to this size are looked at as a whole
+MAX_ENUMERATED_POINTS = 2000  # in finite spaces up to this size, every point is a candidate
 
 
 class Predict(Protocol):
-    """Return mean and standard deviation at (n, coordinates)."""
+    """Return (n,) means and (n,) standard deviations at (n, coordinates)."""
 
     def __call__(self, coordinates: Array) -> tuple[Array, Array]: ...
 
 
 class Fit(Protocol):
-    """Learn from (n, coordinates) and (n,) values of mean 0 and variance 1."""
+    """Fit a model to (n, coordinates) and (n,) values of mean 0 and variance 1; return its predictions."""
 
     def __call__(self, coordinates: Array, values: Array, seed: int) -> Predict: ...
 
 
 @dataclass(frozen=True)
 class ModelBased(SamplingMethod):
-    """The first `initial` trials are a Sobol sequence, the others maximize expected improvement."""
+    """Sampler with a Sobol sequence for the first `initial` trials, then with maximal expected improvement.
+
+    The Sobol sequence continues while fewer than two different values are known.
+    """
 
     space: SearchSpace
     seed: int
@@ -62,7 +66,7 @@ class ModelBased(SamplingMethod):
     def _promising(
         self, number: int, observed: Observations, random: np.random.Generator
     ) -> Iterator[SearchPoint]:
-        """Yield candidates by expected improvement."""
+        """Yield candidates by decreasing expected improvement."""
         told = np.array([self.space.unit_row(point) for point, _ in observed.evaluated])
         values = self.scaling(number, np.array([value for _, value in observed.evaluated]))
         predict = self._model(told, values, observed.pending, int(random.integers(2**31)))
@@ -75,7 +79,7 @@ class ModelBased(SamplingMethod):
         yield from (self.space.point_at(each) for each in candidates)
 
     def _model(self, told: Array, values: Array, pending: Sequence[SearchPoint], seed: int) -> Predict:
-        """Fit what is told, then that and what it says of pending points."""
+        """Fit the evaluated rows; if points are pending, fit again with their predicted values added."""
         coordinates = self.space.coordinates(told)
         predict = self.fit(coordinates, values, seed)
         if not pending:

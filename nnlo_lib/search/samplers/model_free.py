@@ -1,4 +1,4 @@
-"""Methods that do not learn: independent draws, a Sobol sequence, a grid."""
+"""Sampling methods that use no results: independent draws, a Sobol sequence, a grid."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from nnlo_lib.search.samplers.observations import Observations
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.trial import SearchPoint
 
-NEXT = 64  # of the sequence, where a point was tried already
+NEXT = 64  # points of the sequence that are offered, because the first may have been tried already
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RandomDraws(SamplingMethod):
 
 @dataclass(frozen=True)
 class SobolSequence(SamplingMethod):
-    """A Sobol sequence, scrambled (Owen 1998): trial n has its n-th point."""
+    """A scrambled Sobol sequence (Owen 1998): trial n gets the n-th point."""
 
     space: SearchSpace
     seed: int
@@ -45,7 +45,7 @@ class SobolSequence(SamplingMethod):
         from scipy.stats import qmc
 
         sequence = qmc.Sobol(len(self.space.scales), rng=sampling_rng(self.seed, "sobol"))
-        if number:  # scipy cannot go forward by nothing
+        if number:  # SciPy cannot skip zero points
             sequence.fast_forward(number)
         yield from (self.space.point_at(sequence.random(1)[0]) for _ in range(NEXT))
         yield from random_points(self.space, sampling_rng(self.seed, "sobol", number))
@@ -53,7 +53,7 @@ class SobolSequence(SamplingMethod):
 
 @dataclass(frozen=True)
 class GridPoints(SamplingMethod):
-    """Every combination, the last key first; levels: of each range."""
+    """Every combination of a grid, the last key varying fastest; `levels`: number of values per range."""
 
     space: SearchSpace
     levels: int

@@ -1,4 +1,4 @@
-"""What the trials so far say to a proposer."""
+"""The results so far in the form that sampling methods use."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,13 @@ from nnlo_lib.search.study.trial import SearchPoint
 
 @dataclass(frozen=True)
 class Observations:
-    """told: points and what they are worth, smaller is better; pending: without a value; seen: identities of all."""
+    """Points of a search with and without values.
+
+    Attributes:
+        evaluated: points and their values; smaller is better.
+        pending: points without a value.
+        tried_keys: `point_key` of every trial's point.
+    """
 
     evaluated: Sequence[tuple[SearchPoint, float]]
     pending: Sequence[SearchPoint]
@@ -19,15 +25,16 @@ class Observations:
 
 
 def point_key(point: SearchPoint) -> str:
-    """Return a text that two points share only if they are equal, type by type."""
+    """Return a text that is the same for two points only if their values and their types are equal."""
     return repr(sorted((key, repr(value)) for key, value in point.items()))
 
 
 def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
-    """Read the values at the rung that the model rests on.
+    """Return the points of all trials, with their values at the rung on which a model is based.
 
-    A failure counts as the worst value there: it repels, and leaves the scale of the others as it is. Trials that
-    are known at lower rungs only are left out, as are points that the space does not have any more.
+    A failed trial counts with the worst value at that rung: it repels the search, and the scale of the other
+    values does not change. Trials with values at lower rungs only are left out, and so are points that the
+    space no longer contains.
     """
     seen = frozenset(point_key(trial.point) for trial in known.trials)
     inside = [trial for trial in known.trials if trial.point in space]
@@ -44,7 +51,7 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
 
 
 def rung(known: StudySnapshot, enough: int) -> int:
-    """Return the most epochs at which `enough` trials have a value, or at which most have (Falkner et al. 2018)."""
+    """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018)."""
     counts: dict[int, int] = {}
     for trial in known.trials:
         for epochs in known.rungs(trial.number):

@@ -1,4 +1,4 @@
-"""What a model is told of values: on which scale good and better are told apart."""
+"""Scaling of objective values before a model is fitted to them."""
 
 from collections.abc import Callable
 
@@ -8,16 +8,16 @@ from nnlo_lib.search.space.scales import Array
 
 Scaling = Callable[
     [int, Array], Array
-]  # number of the trial, (n,) values -> (n,) values near a standard normal
+]  # trial number, (n,) values -> (n,) values with approximately a standard normal distribution
 
 
 def standardized(number: int, values: Array) -> Array:
-    """Return mean 0, variance 1."""
+    """Return the values scaled to mean 0 and variance 1."""
     return np.asarray((values - values.mean()) / values.std())
 
 
 def ranked(number: int, values: Array) -> Array:
-    """Return the normal quantiles of the ranks (Salinas et al. 2020): the best stand out however bad others are."""
+    """Return the normal quantiles of the ranks (Salinas et al. 2020): bad values do not hide the best."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
@@ -25,5 +25,8 @@ def ranked(number: int, values: Array) -> Array:
 
 
 def in_turn(number: int, values: Array) -> Array:
-    """Rank for every other trial: ranks refine what is good, values tell noise from merit."""
+    """Return `ranked` values for odd trial numbers and `standardized` values for even ones.
+
+    Ranks resolve small differences among good values; the values themselves separate noise from differences.
+    """
     return (ranked if number % 2 else standardized)(number, values)

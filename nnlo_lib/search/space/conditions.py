@@ -1,4 +1,4 @@
-"""When a searched key matters: only where other searched keys have certain values."""
+"""Conditions of searched keys: a key is active only if other searched keys have certain values."""
 
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -8,11 +8,11 @@ from nnlo_lib.config.space import DimensionConfig, Scalar
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.scales import Choice, Integer, Scale
 
-Conditions = dict[str, dict[str, frozenset[int]]]  # key -> other key -> ranks of the values it may have
+Conditions = dict[str, dict[str, frozenset[int]]]  # key -> other key -> positions of the activating values
 
 
 def conditions(dimensions: Mapping[str, DimensionConfig], scales: Mapping[str, Scale]) -> Conditions:
-    """Read all `when`; raise `UserError` if one can never hold."""
+    """Return the `when` conditions of all keys. Raises UserError if a condition can never hold."""
     found: Conditions = {}
     for key, dimension in dimensions.items():
         found[key] = {}
@@ -25,7 +25,7 @@ def conditions(dimensions: Mapping[str, DimensionConfig], scales: Mapping[str, S
 
 
 def in_order(found: Conditions) -> list[str]:
-    """Return all keys, each after those that it depends on; raise `UserError` if there is a cycle."""
+    """Return all keys, each after the keys that it depends on. Raises UserError if there is a cycle."""
     try:
         return list(TopologicalSorter({key: sorted(others) for key, others in found.items()}).static_order())
     except CycleError as error:

@@ -1,4 +1,4 @@
-"""Points of a space that no training can be, each cut down to the keys that do not go together."""
+"""Points of a space that give no valid run, each reduced to the keys that conflict."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,13 +12,18 @@ Mistake = tuple[Key, str]
 
 @dataclass(frozen=True)
 class InfeasiblePoints:
-    """refusals: what is wrong with the base run when a point has changed it."""
+    """Finds the points that give no valid run and reports the conflicting keys.
+
+    Attributes:
+        space: dimension of each searched key.
+        refusals: returns the mistakes of the base run after a point has changed it.
+    """
 
     space: Mapping[str, DimensionConfig]
     refusals: Callable[[SearchPoint], list[Mistake]]
 
     def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
-        """Yield one mistake for each key that is to blame for a refused point."""
+        """Yield one mistake for each key that causes a point to be refused."""
         told: dict[Key, str] = {}
         for point in points:
             if found := self.refusals(point):
@@ -27,7 +32,7 @@ class InfeasiblePoints:
         yield from told.items()
 
     def _least(self, point: SearchPoint, what: str) -> SearchPoint:
-        """Leave out of a refused point what has no part in that."""
+        """Return the refused point without the keys that do not contribute to the mistake."""
         for key in list(point):
             rest = {other: value for other, value in point.items() if other != key}
             needed = any(key in self.space[other].when for other in rest)
@@ -36,7 +41,7 @@ class InfeasiblePoints:
         return point
 
     def _told(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
-        """Say which keys do not go together, at the one that is blamed, else the last."""
+        """Return the mistake with the conflicting keys, placed at the blamed key or else at the last key."""
         key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
         place = ("search", "space", key) if key else ("search",)
         others = {other: value for other, value in point.items() if other != key}
@@ -49,7 +54,7 @@ class InfeasiblePoints:
         return place, f"{value}with {together}: {what}; leave one out, or say by `when` when it matters"
 
     def _able(self, key: str, point: SearchPoint, what: str) -> list[str]:
-        """Return the searched names of the block around an unknown key with which it is known."""
+        """Return the searched names of the enclosing block for which an unknown key exists."""
         name = _name(key)
         if not what.startswith("unknown key") or name not in self.space:
             return []

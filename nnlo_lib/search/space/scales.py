@@ -1,4 +1,4 @@
-"""Between the values of one key and the unit interval: a range by its length, a list in equal cells."""
+"""Scales map a key's values to the unit interval: a range linearly or by logarithm, a list in equal cells."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,12 @@ Array = NDArray[np.float64]
 
 
 class Scale(Protocol):
-    """The values of one key. count: of them, maybe infinite; width: coordinates of a value for a model."""
+    """The values of one key, mapped to the unit interval.
+
+    Attributes:
+        count: number of values; may be infinite.
+        width: number of coordinates of a value for a model.
+    """
 
     @property
     def count(self) -> float: ...
@@ -23,18 +28,18 @@ class Scale(Protocol):
     def width(self) -> int: ...
 
     def value_at(self, quantile: float) -> JsonValue:
-        """Return the value at a place of the unit interval."""
+        """Return the value at a position in the unit interval."""
 
     def quantile_of(self, value: JsonValue) -> float:
-        """Return the place of a value, not a number if it is none of them."""
+        """Return the position of a value in the unit interval; NaN if the key cannot have this value."""
 
     def coordinates(self, quantiles: Array) -> Array:
-        """Return (n, width) coordinates in [0, 1] for a model; not a number stays none."""
+        """Return (n, width) coordinates in [0, 1] for a model; NaN stays NaN."""
 
     def levels(self, most: int | None) -> Sequence[JsonValue]:
-        """Return values for a grid: all that are listed, so many at most of a range, both ends among them.
+        """Return the values for a grid: all of a list; of a range at most `most`, both ends included.
 
-        None: every value; `ValueError` where there is no end of them.
+        If `most` is None, return every value. Raises ValueError if their number is infinite.
         """
 
 
@@ -73,7 +78,7 @@ class Real:
 
 @dataclass(frozen=True)
 class Integer:
-    """Whole numbers of a range, both ends included: k has the interval from k to k + 1."""
+    """Whole numbers of a range, both ends included: k occupies the interval from k to k + 1."""
 
     low: int
     high: int
@@ -88,7 +93,7 @@ class Integer:
         return self.low + int(self.ranks(np.array([quantile]))[0])
 
     def ranks(self, quantiles: Array) -> Array:
-        """Return how many values are smaller."""
+        """Return the number of smaller values for each position in the unit interval."""
         if self.log:
             values = np.floor(self.low * ((self.high + 1) / self.low) ** quantiles + 1e-9)
         else:
@@ -96,7 +101,7 @@ class Integer:
         return np.clip(values, self.low, self.high) - self.low
 
     def rank(self, value: JsonValue) -> int | None:
-        """Return how many values are smaller; None if it is none of them."""
+        """Return the number of smaller values; None if the range does not contain the value."""
         if not _is_number(value) or not self.low <= value <= self.high or value != int(value):
             return None
         return int(value) - self.low
@@ -123,7 +128,10 @@ class Integer:
 
 @dataclass(frozen=True)
 class Choice:
-    """Values in a list, in equal cells: ordered if they are numbers, one coordinate each if not."""
+    """Values of a list, in equal cells.
+
+    Numbers are ordered. Three or more other values have one coordinate each (one-hot).
+    """
 
     values: tuple[JsonValue, ...]
 
@@ -133,7 +141,7 @@ class Choice:
 
     @property
     def width(self) -> int:
-        """No coordinate for a constant, one for two values or an order."""
+        """Number of coordinates: 0 for a constant, 1 for numbers or two values, otherwise one per value."""
         ordered = all(map(_is_number, self.values))
         return min(self.count - 1, 1) if ordered or self.count < 3 else self.count
 
@@ -141,11 +149,11 @@ class Choice:
         return self.values[min(int(quantile * self.count), self.count - 1)]
 
     def ranks(self, quantiles: Array) -> Array:
-        """Return the places in the list."""
+        """Return the index in the list for each position in the unit interval."""
         return np.minimum(np.floor(quantiles * self.count), self.count - 1)
 
     def rank(self, value: JsonValue) -> int | None:
-        """Return the place in the list; None if it is not there."""
+        """Return the index in the list; None if the list does not contain the value."""
         exactly = [repr(each) == repr(value) for each in self.values]
         if True in exactly:
             return exactly.index(True)

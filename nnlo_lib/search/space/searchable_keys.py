@@ -1,4 +1,4 @@
-"""Which keys of an experiment a search may change."""
+"""Keys of an experiment that a search may change."""
 
 import difflib
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ SHARED_DATA_KEYS = (
     "reader",
     "format",
     "shard_size",
-)  # of data: all trials share one copy
+)  # keys of `data` that all trials have in common, because they share one store
 EXPERIMENT_ONLY_KEYS = frozenset(Experiment.model_fields) - frozenset(Run.model_fields)
 
 
 def reason_not_searchable(key: str) -> str | None:
-    """Say why a key cannot be searched."""
+    """Return the reason why a key cannot be searched, or None if it can."""
     first, *rest = key.split(".")
     if first in EXPERIMENT_ONLY_KEYS:
         return f"cannot be searched: a trial is one training, and '{first}' is not of it"
@@ -30,7 +30,7 @@ def reason_not_searchable(key: str) -> str | None:
 
 
 def is_known(key: str) -> bool:
-    """Tell whether some experiment has this key."""
+    """Return True if a run may have this key; any key below a dictionary is accepted."""
     inside: list[type[ConfigModel]] = [Run]
     for part in key.split("."):
         annotations = [block.model_fields[part].annotation for block in inside if part in block.model_fields]
@@ -43,7 +43,7 @@ def is_known(key: str) -> bool:
 
 
 def _close(key: str) -> list[str]:
-    """Return keys that end alike, else one that is written nearly so."""
+    """Return up to two similar keys with the same last part, or else the most similar key."""
     known = sorted(set(_keys(Run)))
     alike = [each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]]
     return difflib.get_close_matches(key, alike, n=2, cutoff=0.6) or difflib.get_close_matches(

@@ -1,4 +1,4 @@
-"""NNLO's form of a space: a list of scikit-optimize dimensions at the function that builds the model."""
+"""Search space in NNLO's form: scikit-optimize dimensions in an attribute of the model function."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +16,11 @@ ATTRIBUTE = "parameter_range"
 def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
     """Return the space of `get_model.parameter_range = [Integer(10, 50, name="filters"), ...]` as `model.args.filters`.
 
-    Empty where the model is none of the user's, or its file does not speak of it. Raises UserError if the file cannot
-    be run or a dimension be understood.
+    Return an empty dictionary if no function of the user builds the model, or if its file does not contain
+    the attribute.
+
+    Raises:
+        UserError: if the file cannot be run or a dimension is not supported.
     """
     if (
         model.is_network_file
@@ -46,7 +49,7 @@ def _dimensions(where: str, listed: Any) -> Iterator[tuple[str, DimensionConfig]
 
 
 def _dimension(where: str, each: Any) -> DimensionConfig:
-    """Translate one; prior: uniform or log-uniform."""
+    """Convert a dimension. Raises UserError if the prior of a range is neither uniform nor log-uniform."""
     if hasattr(each, "categories"):
         return DimensionConfig(choice=tuple(_plain(value) for value in each.categories))
     kinds = {"uniform": "", "log-uniform": "log_"}
@@ -59,7 +62,7 @@ def _dimension(where: str, each: Any) -> DimensionConfig:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numpy's scalars into Python's, and tuples into lists, as files have them."""
+    """Convert NumPy scalars to Python scalars and tuples to lists, as experiment files contain them."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value.item() if hasattr(value, "item") else value

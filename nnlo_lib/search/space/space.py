@@ -1,4 +1,4 @@
-"""What a search may choose from: points, their place in the unit cube, and the coordinates that a model sees."""
+"""Search space: points, their positions in the unit cube, and their coordinates for a model."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +15,19 @@ from nnlo_lib.search.space.conditions import conditions, in_order
 from nnlo_lib.search.space.scales import Array, Choice, Integer, scale
 from nnlo_lib.search.study.trial import SearchPoint
 
-INACTIVE_COORDINATE = 0.5  # the coordinate of what does not matter, if it has only one; else all are 0
+INACTIVE_COORDINATE = 0.5  # of an inactive key with one coordinate; if it has several, all are 0
 
 
 class SearchSpace:
-    """Searched keys by their path; raises `UserError` for conditions that cannot be.
+    """The searched keys with their scales and with the conditions under which they are active.
 
-    A *row* is a place in the unit cube, one number for each key in the order given, not a number where a key
-    does not matter.
+    A *row* is a position in the unit cube: one number per key in the given order, NaN if the key is inactive.
+
+    Args:
+        dimensions: dimension of each searched key, by its path.
+
+    Raises:
+        UserError: if a condition can never hold or the conditions form a cycle.
     """
 
     def __init__(self, dimensions: Mapping[str, DimensionConfig]) -> None:
@@ -38,25 +43,25 @@ class SearchSpace:
 
     @cached_property
     def size(self) -> int | None:
-        """Number of different points; None if there is no end of them."""
+        """Number of different points; None if it is infinite."""
         total = self._count({key: each.count for key, each in self.scales.items()}, None)
         return None if math.isinf(total) else int(total)
 
     def grid_size(self, levels: int) -> int:
-        """Return the number of points of a grid with so many levels of each range."""
+        """Return the number of points of a grid with this number of levels per range."""
         return int(self._count({key: len(each.levels(levels)) for key, each in self.scales.items()}, levels))
 
     def sample(self, generator: np.random.Generator) -> SearchPoint:
-        """Draw a point."""
+        """Return a random point."""
         return self.point_at(generator.random(len(self.scales)))
 
     def points(self, levels: int | None = None) -> Iterator[SearchPoint]:
-        """Yield the grid with so many levels of each range; None: every point of a finite space."""
+        """Yield the points of a grid with this number of levels per range; None: all of a finite space."""
         for point in self._grow(self._order, levels):
             yield {key: point[key] for key in self.scales if key in point}
 
     def drop_inactive(self, values: Mapping[str, Any]) -> SearchPoint:
-        """Keep the keys that matter; constants need not be given."""
+        """Return the point of the active keys in `values`; constants may be missing there and are added."""
         point: SearchPoint = {}
         for key in self._order:
             if self._matters(key, point) and (key in values or self.scales[key].count == 1):
@@ -64,26 +69,26 @@ class SearchSpace:
         return {key: point[key] for key in self.scales if key in point}
 
     def point_at(self, row: Array) -> SearchPoint:
-        """Return the point at a place of the unit cube."""
+        """Return the point at a position in the unit cube."""
         places = zip(self.scales.items(), np.nan_to_num(row, nan=0.5), strict=True)
         return self.drop_inactive({key: each.value_at(float(place)) for (key, each), place in places})
 
     def unit_row(self, point: SearchPoint) -> Array:
-        """Return the place of a point in the unit cube."""
+        """Return the position of a point in the unit cube; NaN for inactive keys."""
         places = [
             each.quantile_of(point[key]) if key in point else math.nan for key, each in self.scales.items()
         ]
         return np.array(places)
 
     def __contains__(self, point: SearchPoint) -> bool:
-        """Tell whether this could be proposed: all keys that matter, no other, each with a value it can have."""
+        """Return True if the point can be proposed: exactly the active keys, each with a valid value."""
         known = all(
             key in self.scales and not math.isnan(self.scales[key].quantile_of(point[key])) for key in point
         )
         return known and all((key in point) == self._matters(key, point) for key in self._order)
 
     def coordinates(self, rows: Array) -> Array:
-        """Return what a model sees of (n, keys) rows, (n, coordinates) in [0, 1]."""
+        """Return a model's input for (n, keys) rows: (n, coordinates) in [0, 1]."""
         there, parts = self._there(rows), [np.zeros((len(rows), 0))]
         for column, (key, each) in enumerate(self.scales.items()):
             values = each.coordinates(np.where(there[key], rows[:, column], math.nan))
@@ -95,13 +100,13 @@ class SearchSpace:
         return self.coordinates(self.unit_row(point)[None]).ravel()
 
     def decode(self, coordinates: Array) -> SearchPoint:
-        """Return the point with these coordinates, or the nearest."""
+        """Return the point with these coordinates, or the nearest point."""
         widths = [each.width for each in self.scales.values()]
         parts = np.split(coordinates, np.cumsum(widths)[:-1])
         return self.point_at(np.array([part[0] if len(part) == 1 else _middle(part) for part in parts]))
 
     def _count(self, counts: Mapping[str, float], levels: int | None) -> float:
-        """Count points, where each key has so many values."""
+        """Return the number of points; `counts` holds the number of values of each key."""
         switches = {other for others in self._when.values() for other in others}
         rest = self.scales.keys() - switches
         choices = self._grow([key for key in self._order if key in switches], levels)
@@ -114,7 +119,7 @@ class SearchSpace:
         )
 
     def _there(self, rows: Array) -> dict[str, NDArray[np.bool_]]:
-        """Tell of each row whether a key matters in it."""
+        """Return for each key a mask of the rows in which it is active."""
         there: dict[str, NDArray[np.bool_]] = {}
         for key in self._order:
             there[key] = ~np.isnan(rows[:, self._columns[key]])
@@ -131,7 +136,7 @@ class SearchSpace:
     def _grow(
         self, keys: Sequence[str], levels: int | None, point: SearchPoint | None = None
     ) -> Iterator[SearchPoint]:
-        """Yield all points of these keys, each of which comes after those it depends on."""
+        """Yield all points of these keys; each key must come after the keys that it depends on."""
         point = point or {}
         if not keys:
             yield point
@@ -156,6 +161,6 @@ def _nested(path: list[str], value: Any) -> Any:
 
 
 def count_distinct_points(search: SearchConfig) -> int | None:
-    """Return how many points the method of a search can propose; None if there is no end of them."""
+    """Return the number of points that the method of a search can propose; None if it is infinite."""
     space, method = SearchSpace(search.space), search.method
     return space.grid_size(method.levels) if isinstance(method, GridSamplerConfig) else space.size

@@ -1,4 +1,4 @@
-"""What is wrong with a search, as far as it shows before anything is trained."""
+"""Validation of a search before any training."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -15,12 +15,12 @@ from nnlo_lib.search.study.trial import SearchPoint
 
 Key = tuple[str, ...]
 Mistake = tuple[Key, str]
-Refusals = Callable[[Any], Iterable[Mistake]]  # what is wrong with the settings of a run
+Refusals = Callable[[Any], Iterable[Mistake]]  # returns the mistakes in the settings of a run
 VALIDATION_SAMPLES = 64
 
 
 def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator[Mistake]:
-    """Yield each mistake of `search` with the key to point at."""
+    """Yield each mistake in `search` with the key that it concerns."""
     search = experiment.search
     if search is None:
         return
@@ -34,7 +34,7 @@ def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator
 
 
 def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mistake]:
-    """Yield rungs that there are not, and trials that want more epochs than there are."""
+    """Yield mistakes about epochs: no rung below train.epochs, or a train.epochs that cannot be searched."""
     epochs, fidelity = experiment.train.epochs, search.fidelity
     first = getattr(fidelity, "first", getattr(fidelity, "grace", 0))
     if fidelity.name != "full" and first >= epochs:
@@ -74,14 +74,14 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
 
 
 def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
-    """Return both ends of a range, all of a choice."""
+    """Return both ends of a range, all values of a choice, or the constant."""
     if dimension.kind == "constant":
         return (dimension.constant,)
     return dimension.choice or dimension.bounds
 
 
 def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
-    """Return a point with this value, and with as little else as makes it matter."""
+    """Return the smallest point in which `key` is active with this value, by its `when` conditions."""
     point = {key: value}
     for other, wanted in space[key].when.items():
         first = wanted[0] if isinstance(wanted, tuple) else wanted
@@ -90,7 +90,7 @@ def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> Searc
 
 
 def test_split_warning(experiment: Experiment) -> str:
-    """Say so if the test split chooses among the trials, empty if not."""
+    """Return a warning if the test split is used to choose among the trials, or else an empty string."""
     search = experiment.search
     if search is None or search.folds.k > 1 or not search.objective.metric.startswith("val_"):
         return ""

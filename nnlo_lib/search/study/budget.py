@@ -1,4 +1,4 @@
-"""What ends a search: enough trials, a trial good enough, a budget used up."""
+"""Conditions that end a search: number of trials, target of the objective, budget."""
 
 from collections.abc import Iterable
 
@@ -8,19 +8,19 @@ SECONDS_PER_HOUR = 3600.0
 
 
 def reason_no_new_trial(known: StudySnapshot) -> str | None:
-    """Say why no new trial is begun, if none is; those that are known may go on."""
+    """Return the reason why no new trial is started, or None; known trials may continue."""
     if len(known.trials) >= known.search.trials:
         return f"{len(known.trials)} trials"
     return reason_to_end(known)
 
 
 def reason_to_end(known: StudySnapshot) -> str | None:
-    """Say why nothing is begun, no fold and no rung of a known trial either; what is in training ends."""
+    """Return the reason why no trial, fold or rung is started, or None; running fold tasks finish."""
     return reason_target_reached(known) or reason_budget_used(known)
 
 
 def reason_target_reached(known: StudySnapshot) -> str | None:
-    """Say that the best trial, with all its folds, is as good as was wished."""
+    """Return a message if the best trial, with all its folds, has reached the target, or else None."""
     objective = known.search.objective
     if objective.target is None or (winner := known.winner) is None:
         return None
@@ -32,7 +32,7 @@ def reason_target_reached(known: StudySnapshot) -> str | None:
 
 
 def reason_budget_used(known: StudySnapshot) -> str | None:
-    """Say which budget the results that are known have used up."""
+    """Return the budget that the known results have used up, or None."""
     for name, limit in known.search.budget:
         if limit is not None and (used := _USES[name](known)) >= limit:
             return f"{used:.3g} {name.replace('_', '-')} used"
@@ -40,24 +40,24 @@ def reason_budget_used(known: StudySnapshot) -> str | None:
 
 
 def core_hours(known: StudySnapshot) -> float:
-    """Return cores times hours of all that has ended."""
+    """Return cores times hours of all ended fold tasks."""
     return sum(result.cores * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
 
 
 def gpu_hours(known: StudySnapshot) -> float:
-    """Return GPUs times hours of all that has ended."""
+    """Return GPUs times hours of all ended fold tasks."""
     return sum(result.gpus * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
 
 
 def hours(known: StudySnapshot) -> float:
-    """Return the hours in which something was trained, so that pauses of the whole search do not count."""
+    """Return the hours in which any fold task was trained; pauses of the whole search do not count."""
     return (
         union_length((result.started, result.ended) for result in known.results.values()) / SECONDS_PER_HOUR
     )
 
 
 def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals from, to."""
+    """Return the length of the union of (start, end) intervals."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, until))

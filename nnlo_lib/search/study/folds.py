@@ -1,4 +1,4 @@
-"""The folds of a trial: all at a time, or in turn for as long as it may still be the best."""
+"""The folds of a trial: all at the same time, or in turn while the trial may still be the best."""
 
 import math
 from functools import lru_cache
@@ -10,7 +10,7 @@ from nnlo_lib.search.study.trial import FoldTask
 
 
 def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
-    """Return the next fold to be trained of a trial, on its highest rung; None if there is none, or none yet."""
+    """Return the next fold task of a trial at its highest rung; None if no fold is left or it must wait."""
     epochs, folds = known.top(trial), known.search.folds
     begun = len(known.fold_tasks(trial, epochs))
     if begun == folds.k:
@@ -22,9 +22,10 @@ def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
 
 
 def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
-    """Tell whether a trial needs no more folds: a paired test says that the best one of its rung is better.
+    """Return True if a trial needs no more folds: a paired test finds the best trial of its rung better.
 
-    Like all decisions it rests on what is known: should another become the best, the trial may go on.
+    Like all decisions, this depends on the known results: if another trial becomes the best, this trial may
+    resume.
     """
     best, level = known.rung_leaders.get(epochs), known.search.folds.prune
     ours = known.leading_fold_values(trial, epochs)
@@ -36,16 +37,20 @@ def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
 
 @lru_cache(maxsize=10_000)
 def p_value(differences: tuple[float, ...], folds: int) -> float:
-    """Return how likely a mean difference so large is by chance: the corrected paired t-test, one-sided.
+    """Return the p-value of the mean difference: corrected paired t-test, one-sided.
 
-    differences: two or more, positive where the candidate is worse; folds: k. The folds' training sets overlap, so
-    that a plain t-test is too sure; the variance of the mean is (1/n + 1/(k-1)) s^2 instead of s^2/n (Nadeau and
-    Bengio 2003, section 3; n_test/n_train = 1/(k-1)). Wilcoxon's signed ranks cannot fall below 1/2^n.
+    The training sets of the folds overlap, so that a plain t-test is overconfident. The variance of the mean
+    is (1/n + 1/(k-1)) s^2 instead of s^2/n (Nadeau and Bengio 2003, section 3; n_test/n_train = 1/(k-1)).
+    The p-value of Wilcoxon's signed-rank test cannot fall below 1/2^n.
+
+    Args:
+        differences: two or more, positive where the candidate is worse.
+        folds: k.
     """
     count, mean = len(differences), fmean(differences)
     if max(differences) == min(differences):
         return 0.0 if mean > 0 else 1.0
     spread = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (count - 1))
-    from scipy.special import stdtr  # a tenth of a second, for those who prune
+    from scipy.special import stdtr  # this import takes 0.1 s and only pruning needs it
 
     return float(stdtr(count - 1, -mean / (spread * math.sqrt(1 / count + 1 / (folds - 1)))))

@@ -1,4 +1,4 @@
-"""What a search began with: search.json, so that its trials always mean the same."""
+"""The settings with which a search began (search.json), so that all of its trials are comparable."""
 
 import json
 from collections.abc import Iterator
@@ -24,10 +24,18 @@ MUTABLE_KEYS: dict[str, Any] = {
 
 
 def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
-    """Write down what determines the trials of the search in a folder; at later starts, hold the experiment to it.
+    """Write the settings that determine the trials of a search; at later starts, check the experiment.
 
-    Only what is FREE and the run's `resources` and `checkpoint` may change. Return the experiment, the searched keys
-    in the order of the search. Raises UserError naming the keys that differ, or the file if it is damaged.
+    Only MUTABLE_KEYS and the run's `resources` and `checkpoint` may change.
+
+    Args:
+        folder: folder of the search.
+
+    Returns:
+        The experiment, with the searched keys in the order of the first start.
+
+    Raises:
+        UserError: if settings of the experiment differ (the message names the keys), or the file is damaged.
     """
     path = SearchPaths(folder).settings
     experiment = _ordered(experiment, _read(path) if path.exists() else None)
@@ -37,7 +45,7 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
             part.write_text(json.dumps(now, indent=1) + "\n")
     then = _read(path)
     if "files" not in then:
-        now.pop("files")  # as nnlo wrote it before it looked into them
+        now.pop("files")  # older versions did not record the files
     if changes := list(_differences(then, now)):
         raise UserError(
             f"{path}: the trials of this search were made with other settings: {'; '.join(changes)}. "
@@ -47,12 +55,12 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
 
 
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
-    """Return all that determines what a trial of an experiment's search is, as JSON values by dotted key."""
+    """Return all settings that determine the trials of an experiment's search, as JSON values by key."""
     assert experiment.search is not None, "only a search has trials"
     base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
     search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
-    named = {key: value for key, value in base.items() if key != "data"}  # which is in a store by now
+    named = {key: value for key, value in base.items() if key != "data"}  # the data are in a store by now
     return base | {
         "seeds": experiment.seeds[0],
         "search": search | space,
@@ -61,7 +69,7 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
 
 
 def _files(settings: Any) -> Iterator[tuple[str, str]]:
-    """Yield the user's files that are named anywhere, code and networks, each with a fingerprint."""
+    """Yield the user's files that the settings name (code, networks, weights), each with a fingerprint."""
     texts = set(_texts(settings))
     code = {split_function_reference(text.partition("@")[0])[0] for text in texts}  # mine.py:rank@output
     for name in sorted(texts | code):
@@ -78,7 +86,7 @@ def _texts(settings: Any) -> Iterator[str]:
 
 
 def _ordered(experiment: Experiment, then: Any) -> Experiment:
-    """Order the searched keys, which proposals depend on, as at first; at first by name."""
+    """Order the searched keys as at the first start (then: by name), as proposals depend on the order."""
     search = experiment.search
     assert search is not None, "only a search has trials"
     first = list(then.get("search", {}).get("space", {})) if isinstance(then, dict) else []
@@ -97,7 +105,7 @@ def _read(path: Path) -> Any:
 
 
 def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
-    """Yield what differs, each with its dotted key."""
+    """Yield one message per difference, with its dotted key."""
     if isinstance(then, dict) and isinstance(now, dict):
         for name in sorted({*then, *now}):
             yield from _differences(then.get(name), now.get(name), f"{key}.{name}" if key else name)

@@ -1,4 +1,4 @@
-"""Drive a search to its end, whoever trains."""
+"""Main loop of a search: decide, start fold tasks, wait for results."""
 
 from threading import Event
 from typing import Protocol
@@ -9,19 +9,28 @@ from nnlo_lib.search.study.trial import FoldTask
 
 
 class Executor(Protocol):
-    """Whoever trains leaves: result files tell the rest."""
+    """Trains fold tasks and writes their result files."""
 
     def start(self, leaf: FoldTask) -> None:
-        """Begin to train a leaf, or go on where it stopped; its result is written when it has ended."""
+        """Start or resume a fold task; its result is written when it has ended."""
 
     def wait(self) -> bool:
-        """Return when something may have ended, within seconds; False: nothing more is trained, as a stop is wished."""
+        """Wait until a fold task may have ended, and return True within seconds after that.
+
+        Return False if a stop was requested; no fold task is in training any more then.
+        """
 
 
 def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bool:
-    """Train until nothing is left to decide, `study.parallel` leaves at a time; False if the executor stopped before.
+    """Run a search until no decision is left; return False if the executor stopped before.
 
-    lost: set when another driver has taken the search over. Raises UserError then.
+    Args:
+        study: decides; at most `study.parallel` fold tasks are unfinished at a time.
+        executor: trains.
+        lost: set when another driver has taken over the search.
+
+    Raises:
+        UserError: if `lost` is set.
     """
     started: set[FoldTask] = set()
     while True:

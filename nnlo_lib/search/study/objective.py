@@ -1,4 +1,4 @@
-"""What a trial is worth: one number, smaller is better, infinite if it failed."""
+"""The value of a trial: one number; smaller is better, infinite if the trial failed."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from nnlo_lib.search.study.trial import Result
 
 
 def fold_value(objective: ObjectiveConfig, result: Result) -> float:
-    """Return what one fold is worth after its leaf: the best or the last epoch; infinite if it does not count."""
+    """Return the value of a fold after a fold task: best or last epoch; infinite if it does not count."""
     if result.status != "finished" or _too_slow(objective, result):
         return math.inf
     if objective.epoch == "best":
@@ -20,18 +20,18 @@ def fold_value(objective: ObjectiveConfig, result: Result) -> float:
 
 
 def lowest(objective: ObjectiveConfig, result: Result) -> float:
-    """Return the best of all epochs, infinite where no epoch has a number."""
+    """Return the best value of all epochs; infinite if no epoch has a finite value."""
     return min(filter(math.isfinite, _column(objective, result)), default=math.inf)
 
 
 def running_average(objective: ObjectiveConfig, result: Result) -> float:
-    """Return the running average: the mean of all epochs so far that have a number, infinite where none has."""
+    """Return the mean of the finite values of all epochs so far; infinite if no epoch has a finite value."""
     seen = list(filter(math.isfinite, _column(objective, result)))
     return fmean(seen) if seen else math.inf
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard error over folds; the error of a single one is no number."""
+    """Return mean and standard error over folds; the error is NaN for a single fold or an infinite value."""
     finite = all(map(math.isfinite, values))
     error = stdev(values) / math.sqrt(len(values)) if finite and len(values) > 1 else math.nan
     return fmean(values), error
@@ -44,7 +44,7 @@ def _too_slow(objective: ObjectiveConfig, result: Result) -> bool:
 
 
 def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
-    """Return the metric by epoch, smaller being better. Raises UserError where the history has no such column."""
+    """Return the metric by epoch, smaller being better. Raises UserError if the history lacks its column."""
     try:
         seen = [row[objective.metric] for row in result.rows]
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""Which columns the history of a training has, as far as an objective may want them."""
+"""Check that the history of a run has the column that the objective of a search uses."""
 
 import re
 
@@ -15,11 +15,11 @@ UNDIRECTED_METRICS = (
     "consensus_error_normalised",
 )
 LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
-LOSS_BLOCKS = ("loss", "loss_weights", "problem")  # blocks that say what the loss is
+LOSS_BLOCKS = ("loss", "loss_weights", "problem")  # blocks that define the loss
 
 
 def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
-    """Say which key of the objective is wrong, and why."""
+    """Return the wrong key of the objective and the reason, or None if the objective is valid."""
     metric, search = objective.metric, experiment.search
     assert search is not None
     names = ("loss", *map(metric_column, experiment.metrics))
@@ -42,7 +42,7 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
 
 
 def _incomparable(experiment: Experiment) -> str | None:
-    """Say why the losses of two trials are not comparable."""
+    """Return the reason why the losses of two trials are not comparable, or None if they are."""
     assert experiment.search is not None
     if experiment.problem.name == "gan":
         return "the loss of a gan is its critic's, which says nothing of the samples"

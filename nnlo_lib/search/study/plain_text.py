@@ -1,4 +1,4 @@
-"""Figures of a search in plain text."""
+"""Plain-text format of objectives, points and durations."""
 
 import math
 import re
@@ -8,24 +8,27 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
-# settings, and figures: not the line of a file
+# Settings in braces, and numbers. Line numbers as in `file.py:12` stay, because they locate the error.
 VARIABLE_PARTS = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
 
 
 def error_signature(reason: str) -> str:
-    """Return what a reason has in common with those of other trials."""
+    """Return the reason without settings and numbers, which is equal for equal errors of different trials."""
     less = VARIABLE_PARTS.sub("", reason)
     return error_signature(less) if less != reason else less
 
 
 def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
-    """Say what a trial is worth: `val_loss 0.1234 +- 0.0100 over 3 folds`."""
+    """Return the objective of a trial as text: `val_loss 0.1234 +- 0.0100 over 3 folds`."""
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
     return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}"
 
 
 def format_selection(known: StudySnapshot) -> str:
-    """Say what the best was chosen among, if that is not all that did not fail: `chosen among 2 trained for 9 epochs`."""
+    """Return the candidates for the best trial as text: `chosen among 2 trained for 9 epochs`.
+
+    Return an empty string if these are all trials that did not fail, with the same number of epochs.
+    """
     epochs = known.contenders.values()
     if not epochs:
         return "chosen among trials without all folds"
@@ -38,26 +41,26 @@ def format_selection(known: StudySnapshot) -> str:
 
 
 def with_error(mean: float, error: float) -> str:
-    """Write a mean and its standard error, if there is one."""
+    """Return a mean as text, with its standard error if that is finite; `-` if the mean is not finite."""
     if not math.isfinite(mean):
         return "-"
     return f"{mean:.5g}" + (f" +- {error:.2g}" if math.isfinite(error) else "")
 
 
 def format_point_lines(point: SearchPoint) -> list[str]:
-    """Write a point, a key a line."""
+    """Return a point as text lines, one per key."""
     width = max(map(len, point), default=0)
     return [f"{key:<{width}}  {format_value(value)}" for key, value in point.items()]
 
 
 def format_value(value: object) -> str:
-    """Write a value of a key."""
+    """Return the value of a key as text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as 1:02:03."""
+    """Return a duration as text: 1:02:03."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

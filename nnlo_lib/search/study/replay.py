@@ -1,4 +1,4 @@
-"""Whether the files of a search say what its mind would say: every decision over again."""
+"""Replay of a search: recompute every decision and compare it with the recorded one."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,9 +22,12 @@ from nnlo_lib.search.study.trial import (
 
 
 def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler) -> list[str]:
-    """Recompute each decision from what it says it knew; return a sentence for each that comes out differently.
+    """Recompute each decision from the results it was based on; return one message per decision that differs.
 
-    Limits are not asked, as they may have been raised since. Raises UserError if a file is damaged or missing.
+    Limits (trials, target, budget) are not checked, because they may have been raised since.
+
+    Raises:
+        UserError: if a file is damaged or missing.
     """
     recorded, mind = read_trials(folder), build_pruner(search.fidelity)
     found = []
@@ -42,7 +45,7 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
 def _history(
     folder: Path, search: SearchConfig, epochs: int, recorded: list[Trial]
 ) -> Iterator[tuple[SchedulingDecision, StudySnapshot]]:
-    """Yield each decision with what was known then."""
+    """Yield each decision with the snapshot on which it was based."""
     decisions = decisions_in_order(recorded)
     found = [read_result(folder, decision.task) for decision in decisions]
     trials: list[Trial] = []

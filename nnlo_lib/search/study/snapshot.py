@@ -1,4 +1,4 @@
-"""What a decision may rest on: the trials so far, and the results of their leaves that are known."""
+"""The basis of a decision: the trials so far, and the known results of their fold tasks."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,14 @@ Number = Callable[[ObjectiveConfig, Result], float]
 
 @dataclass(frozen=True)
 class StudySnapshot:
-    """Trials by number, and results by leaf. epochs: of a full training; memo: numbers of leaves, as none changes."""
+    """The known state of a study.
+
+    Attributes:
+        epochs: number of epochs of a full training.
+        trials: trials by number.
+        results: results by fold task.
+        memo: cache of the values computed from results; a result never changes.
+    """
 
     search: SearchConfig
     epochs: int
@@ -38,36 +45,39 @@ class StudySnapshot:
         return next(reversed(self.trials[trial].rungs))
 
     def fold_tasks(self, trial: int, epochs: int) -> list[FoldTask]:
-        """Return what was decided of a trial for a rung, by fold."""
+        """Return the decided fold tasks of a trial at a rung, by fold."""
         return self.trials[trial].rungs.get(epochs, [])
 
     def fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
-        """Return a number of each fold that has a result after so many epochs, in order."""
+        """Return `number` of each fold that has a result at a rung, in the order of the folds."""
         return [self._number(number, leaf) for leaf in self.fold_tasks(trial, epochs) if leaf in self.results]
 
     def leading_fold_values(self, trial: int, epochs: int) -> list[float]:
-        """Return what the folds of a trial are worth after so many epochs, in order, up to the first not known."""
+        """Return the values of a trial's folds at a rung, in order, up to the first fold without a result."""
         missing = [i for i, leaf in enumerate(self.fold_tasks(trial, epochs)) if leaf not in self.results]
         return self.fold_values(trial, epochs)[: missing[0] if missing else None]
 
     def has_failed(self, trial: int) -> bool:
-        """Tell whether some fold of a trial came to nothing; it is on its highest rung, as no failure goes on."""
+        """Return True if a fold of a trial failed at its highest rung (failed trials are not promoted)."""
         return math.inf in self.fold_values(trial, self.top(trial))
 
     def is_complete(self, trial: int, epochs: int) -> bool:
-        """Tell whether all folds of a trial are known after so many epochs, none of them failed."""
+        """Return True if all folds of a trial have a result at a rung and no fold failed."""
         known = self.fold_values(trial, epochs)
         return len(known) == self.search.folds.k and math.inf not in known
 
     def mean_value(self, trial: int, epochs: int, number: Number = fold_value) -> float | None:
-        """Return the mean over the folds that were decided; infinite if one failed, None while one is awaited."""
+        """Return the mean over the decided folds; infinite if one failed, None while a result is missing."""
         known = self.fold_values(trial, epochs, number)
         if math.inf in known:
             return math.inf
         return fmean(known) if known and len(known) == len(self.fold_tasks(trial, epochs)) else None
 
     def final_value(self, trial: int) -> float | None:
-        """Return the mean at the highest rung that is known whole; infinite for a failure, None if none is."""
+        """Return the mean at the highest rung with all results, or None; infinite if the trial failed.
+
+        A rung has all results if each decided fold task has one.
+        """
         if self.has_failed(trial):
             return math.inf
         known = (self.mean_value(trial, epochs) for epochs in reversed(self.trials[trial].rungs))
@@ -75,7 +85,7 @@ class StudySnapshot:
 
     @cached_property
     def rung_leaders(self) -> dict[int, int]:
-        """Return the best trial of each rung, among those that have all folds there and failed nowhere."""
+        """Best trial of each rung, among the trials that have all folds there and have not failed."""
         whole = [
             (self.mean_value(trial.number, epochs) or 0.0, trial.number, epochs)
             for trial in self.trials
@@ -87,12 +97,15 @@ class StudySnapshot:
 
     @property
     def eligible_rungs(self) -> list[int]:
-        """Return the rungs whose leaders may be the best: where the best epoch counts, more make no trial worse."""
+        """Rungs from which the winner is chosen: the highest, or all rungs if the best epoch counts.
+
+        More epochs cannot make the best epoch worse, so that the leader of a lower rung can win, too.
+        """
         return sorted(self.rung_leaders)[0 if self.search.objective.epoch == "best" else -1 :]
 
     @property
     def winner(self) -> tuple[int, int] | None:
-        """Return the best trial that has all folds, and its rung."""
+        """Best trial that has all folds, and its rung; None if no trial has all folds."""
         ranked = [
             (self.mean_value(self.rung_leaders[rung], rung) or 0.0, -rung) for rung in self.eligible_rungs
         ]
@@ -101,7 +114,7 @@ class StudySnapshot:
 
     @property
     def contenders(self) -> dict[int, int]:
-        """Return the trials that the winner was chosen among, and the epochs of each."""
+        """Trials among which the winner was chosen, and the number of epochs of each."""
         rungs = {
             trial.number: [rung for rung in self.eligible_rungs if self.is_complete(trial.number, rung)]
             for trial in self.trials
@@ -110,7 +123,10 @@ class StudySnapshot:
         return {trial: whole[-1] for trial, whole in rungs.items() if whole}
 
     def best_trial(self) -> int | None:
-        """Return the winner; without one, the trial that is best where most was invested: folds, then rungs."""
+        """Return the winner; None if no trial has a valid result.
+
+        Without a winner, return the trial with the highest rung, then the most folds, then the best mean.
+        """
         if self.winner:
             return self.winner[0]
         reached = {}

@@ -1,4 +1,4 @@
-"""What is on disk of a search, read at once: the experiment, and all that is known of its trials."""
+"""A search as it is stored on disk: the experiment, its trials and their results."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from nnlo_lib.search.study.trial_summary import TrialSummary, summarize_trial
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A search in its folder, as it is now."""
+    """A search in its folder, as it was when it was read."""
 
     folder: Path
     experiment: Experiment
@@ -25,11 +25,11 @@ class StoredStudy:
 
     @property
     def search(self) -> SearchConfig:
-        """Return what was searched."""
+        """Return the settings of the search."""
         return self.snapshot.search
 
     def refreshed(self) -> "StoredStudy":
-        """Read what has come since."""
+        """Return the study with the trials and results that were written since."""
         results = dict(self.snapshot.results)
         trials = read_trials(self.folder)
         for leaf in _leaves(trials):
@@ -39,12 +39,12 @@ class StoredStudy:
 
     @property
     def trial_summaries(self) -> list[TrialSummary]:
-        """Return a row for each trial."""
+        """Return a summary of each trial."""
         return [summarize_trial(self.snapshot, trial.number) for trial in self.snapshot.trials]
 
 
 def load_study(folder: Path) -> StoredStudy:
-    """Read the folder of a search. Raises UserError if there is none."""
+    """Read the folder of a search. Raises UserError if it holds no valid search."""
     try:
         experiment = Experiment.model_validate(json.loads(SearchPaths(folder).config.read_text()))
     except FileNotFoundError as error:
@@ -69,7 +69,7 @@ def search_folder(experiment: Experiment) -> Path:
 
 
 def write_config(experiment: Experiment) -> None:
-    """Write the resolved experiment, in one move."""
+    """Write the resolved experiment atomically."""
     with atomic_write(ExperimentPaths(experiment.name).search.config) as part:
         part.write_text(
             json.dumps(experiment.model_dump(mode="json", exclude=experiment.problem_default_keys), indent=1)

@@ -1,4 +1,4 @@
-"""The mind of a search: what is to be trained next, as a pure function of what is known."""
+"""Decisions of a search: the fold task to train next, as a pure function of the known results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,13 +25,16 @@ from nnlo_lib.search.study.trial import (
 
 
 class TrialSampler(Protocol):
-    """Propose a point for trial `number` that was not proposed before; None if there is none left."""
+    """Return a point for trial `number` that was not proposed before, or None if no point is left."""
 
     def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None: ...
 
 
 def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
-    """Return what comes next of the trials there are: the next fold of one, or the first of its next rung."""
+    """Return the next fold task of existing trials: a trial's next fold, or the first fold of its next rung.
+
+    Return None if all existing trials are finished or wait for results.
+    """
     for trial in known.trials:
         if leaf := next_fold(known, trial.number):
             return leaf
@@ -42,14 +45,23 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
 def new_trial(
     known: StudySnapshot, policy: Pruner, propose: TrialSampler
 ) -> tuple[FoldTask, SearchPoint] | None:
-    """Return the first leaf of a new trial, and its point."""
+    """Return the first fold task of a new trial, and its point; None if no point is left."""
     number = len(known.trials)
     point = propose(number, known)
     return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
 
 
 class Study:
-    """A search in its folder. parallel: leaves at a time. Only one process may have it, by the folder's lease."""
+    """A search in its folder: decides on fold tasks and writes the decisions.
+
+    Only one process may use the folder at a time; it must hold the folder's lease.
+
+    Args:
+        folder: folder of the search.
+        epochs: number of epochs of a full training.
+        propose: sampler.
+        parallel: number of fold tasks at a time.
+    """
 
     def __init__(
         self, folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, parallel: int
@@ -65,30 +77,30 @@ class Study:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the results that have come."""
+        """Read the results that were written since the last call."""
         for decision in self.unfinished:
             if result := read_result(self._folder, decision.task):
                 self.results[decision.task] = result
         self.unfinished = [each for each in self.unfinished if each.task not in self.results]
 
     def snapshot(self, pending: Sequence[SchedulingDecision] = ()) -> StudySnapshot:
-        """Return what is known without the results of some decisions."""
+        """Return the known trials and results, without the results of the `pending` decisions."""
         results = dict(self.results)
         for decision in pending:
             results.pop(decision.task, None)
         return StudySnapshot(self._search, self._epochs, self.trials, results, self._memo)
 
     def decide(self) -> SchedulingDecision | None:
-        """Decide on one more leaf and write it down; None if there is none, or none before more is known."""
+        """Decide on the next fold task and write the decision; None if there is no task or no basis yet."""
         return self._decide_fixed() if self._search.order == "fixed" else self._decide_now()
 
     def _decide_now(self) -> SchedulingDecision | None:
         return self._next(self.unfinished) if len(self.unfinished) < self.parallel else None
 
     def _decide_fixed(self) -> SchedulingDecision | None:
-        """Look at nothing that might not be known yet: count how many of the last decisions are pending from the top.
+        """Decide as if the last `parallel` - 1 decisions had no results: the order of arrival has no effect.
 
-        Fewer, if there is nothing to decide otherwise.
+        If this gives no decision, treat fewer decisions as pending and wait for the results of the others.
         """
         count = len(self.decisions)
         for width in range(min(self.parallel - 1, count), -1, -1):

@@ -1,8 +1,8 @@
-"""The files of a search, which are all of its state: one for each trial, one for each piece of training that ended.
+"""The files of a search, which hold all of its state: one file per trial and one per ended fold task.
 
-trials/0007.json                    what was asked for, when it was decided, and what was not known then
+trials/0007.json                    point, numbered decisions, and the decisions that were pending at each
 trials/0007/fold-0/                 run folder of a fold
-trials/0007/fold-0/epochs-9.json    what came of training it up to epoch 9
+trials/0007/fold-0/epochs-9.json    result of training the fold up to epoch 9
 """
 
 import json
@@ -17,20 +17,20 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 
-SearchPoint = dict[str, Any]  # value of each key that matters, by its path
-Status = Literal["finished", "failed", "unwanted"]  # unwanted: a constraint refused it
+SearchPoint = dict[str, Any]  # value of each active key, by its path
+Status = Literal["finished", "failed", "unwanted"]  # unwanted: violates a constraint of the objective
 
 
 @dataclass(frozen=True, order=True)
 class FoldTask:
-    """One piece of work: train a fold of a trial until so many epochs are done."""
+    """One piece of work: train a fold of a trial up to a total number of epochs."""
 
     trial: int
     fold: int
     epochs: int
 
     def result_path(self, search: Path) -> Path:
-        """Return the file of its result."""
+        """Return the path of the result file."""
         return SearchPaths(search).result(self.trial, self.fold, self.epochs)
 
     def run_folder(self, search: Path) -> Path:
@@ -40,7 +40,12 @@ class FoldTask:
 
 @dataclass(frozen=True)
 class SchedulingDecision:
-    """That a leaf is to be trained. number: counts the decisions of a search; pending: those without a result then."""
+    """Decision to train a fold task.
+
+    Attributes:
+        number: number of the decision within the search, from 0.
+        pending: numbers of the earlier decisions that counted as decisions without a result.
+    """
 
     number: int
     task: FoldTask
@@ -49,7 +54,7 @@ class SchedulingDecision:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate and the decisions on it, the first of which made it."""
+    """A point and the decisions on it; the first decision created the trial."""
 
     number: int
     point: SearchPoint
@@ -57,16 +62,23 @@ class Trial:
 
     @cached_property
     def rungs(self) -> dict[int, list[FoldTask]]:
-        """Leaves decided on, in the order of folds, by their number of epochs, which rises."""
+        """Decided fold tasks in the order of the folds, by number of epochs (ascending)."""
         leaves = sorted((d.task for d in self.decisions), key=lambda leaf: (leaf.epochs, leaf.fold))
         return {epochs: list(group) for epochs, group in groupby(leaves, lambda leaf: leaf.epochs)}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a leaf. rows: of the history, from epoch 1; cores, gpus: used.
+    """Result of a fold task.
 
-    started, ended: of the attempt that ended it, seconds since 1970; interrupted: seconds of attempts before.
+    Attributes:
+        rows: rows of the history, from epoch 1.
+        error: reason why the task failed or is unwanted.
+        started: start of the training that completed the task (with its retries), in seconds since 1970.
+        ended: end of this training, in seconds since 1970.
+        cores: number of cores used.
+        gpus: number of GPUs used.
+        interrupted: seconds of the attempts before `started`.
     """
 
     leaf: FoldTask
@@ -81,16 +93,16 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Wall time of this leaf, in all attempts."""
+        """Wall time of this fold task in seconds, over all attempts."""
         return self.interrupted + self.ended - self.started
 
     def write(self, search: Path) -> None:
-        """Publish, in one move."""
+        """Write the result file atomically."""
         _write(self.leaf.result_path(search), asdict(self))
 
 
 def write_trial(search: Path, trial: Trial) -> None:
-    """Write a trial's file, in one move."""
+    """Write a trial's file atomically."""
     decisions = [
         {"decision": d.number, "fold": d.task.fold, "epochs": d.task.epochs, "pending": list(d.pending)}
         for d in trial.decisions
@@ -129,7 +141,7 @@ def read_trial(search: Path, number: int) -> Trial:
 
 
 def read_result(search: Path, leaf: FoldTask) -> Result | None:
-    """Return what came of a leaf, if it has ended. Raises UserError if its file is damaged."""
+    """Return the result of a fold task, None if it has not ended. Raises UserError if its file is damaged."""
     path = leaf.result_path(search)
     try:
         values = json.loads(path.read_text())
@@ -142,7 +154,7 @@ def read_result(search: Path, leaf: FoldTask) -> Result | None:
 
 
 def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:
-    """Return all decisions on trials by number."""
+    """Return the decisions of all trials by number."""
     return sorted((d for trial in trials for d in trial.decisions), key=lambda decision: decision.number)
 
 

@@ -1,4 +1,4 @@
-"""The training that a point stands for."""
+"""The run of a point: the experiment's base run with the values of the point."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from nnlo_lib.search.study.trial import FoldTask, SearchPoint, read_trial
 
 
 def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
-    """Return the base run changed by a point. Raises UserError if they do not go together."""
+    """Return the base run changed by a point. Raises UserError if the result is not a valid run."""
     base = experiment.settings
     try:
         return Run.model_validate(merge_settings(base, nested(point)))
@@ -23,7 +23,7 @@ def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
 
 
 def fold_task_run(experiment: Experiment, folder: Path, leaf: FoldTask) -> Run:
-    """Return the training of a leaf; of a point that makes none, as its job will find out, the base's."""
+    """Return the run of a fold task, or the base run if its point gives no valid run (the job reports it)."""
     try:
         return trial_run(experiment, read_trial(folder, leaf.trial).point)
     except UserError:
@@ -31,5 +31,5 @@ def fold_task_run(experiment: Experiment, folder: Path, leaf: FoldTask) -> Run:
 
 
 def format_point(point: SearchPoint) -> str:
-    """Write a point for a person."""
+    """Return a point as one line of text."""
     return ", ".join(f"{key} = {value}" for key, value in point.items())

@@ -1,4 +1,4 @@
-"""A trial as a person reads it: in the objective's own sign, with what it cost."""
+"""Summary of a trial for reports: the objective in its original sign, and the costs."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,14 @@ State = Literal["finished", "stopped", "running", "failed", "unwanted"]
 class TrialSummary:
     """One trial at its highest rung with a result.
 
-    objective, error: mean and standard error over folds, not a number where not known; epochs: the most that a fold
-    was trained; chosen: epochs that each fold speaks for; seconds: of all its trainings, one after the other.
+    Attributes:
+        objective: mean over folds; NaN if unknown.
+        standard_error: standard error of the mean over folds; NaN if unknown.
+        folds: value of each fold with a result.
+        epochs: the highest number of epochs that a fold was trained for.
+        selected_epochs: number of epochs that each fold selects.
+        seconds: sum over all fold tasks.
+        reason: reason why the trial failed or is unwanted, or an empty string.
     """
 
     number: int
@@ -36,7 +42,7 @@ class TrialSummary:
 
 
 def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
-    """Return the row of a trial."""
+    """Return the summary of a trial."""
     objective, results = known.search.objective, _results(known, trial)
     state, reason = _state(known, trial, results)
     last = _last(known, trial)
@@ -51,7 +57,11 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
 
 
 def _chosen(known: StudySnapshot, result: Result) -> int:
-    """Return the epochs that a fold speaks for: up to the best; or all, or those after which it ended by itself."""
+    """Return the number of epochs that a fold selects.
+
+    If the best epoch counts: the best epoch, or all trained epochs if no value is finite. If the last epoch
+    counts: the epochs of a full training, or the trained epochs if the fold stopped by itself.
+    """
     objective = known.search.objective
     worth = {
         row["epoch"]: objective.sign * (row.get(objective.metric) or 0.0)
@@ -66,7 +76,7 @@ def _chosen(known: StudySnapshot, result: Result) -> int:
 
 
 def _last(known: StudySnapshot, trial: int) -> list[Result]:
-    """Return the results of the highest rung that is known whole, else of the highest that has any, by fold."""
+    """Return the results of the highest complete rung, or else of the highest rung with a result, by fold."""
     rungs = [(epochs, known.fold_tasks(trial, epochs)) for epochs in reversed(known.rungs(trial))]
     whole = [leaves for epochs, leaves in rungs if known.is_complete(trial, epochs)]
     some = [leaves for _, leaves in rungs if _there(known, leaves)]
@@ -102,7 +112,7 @@ def _state(known: StudySnapshot, trial: int, results: Sequence[Result]) -> tuple
 
 
 def _uncounted(objective: ObjectiveConfig, result: Result) -> tuple[State, str]:
-    """Say why a training that ended well does not count."""
+    """Return the state of a finished training that does not count, and the reason."""
     seconds = result.rows[-1]["seconds"] if result.rows else 0.0
     if objective.max_seconds is not None and seconds > objective.max_seconds:
         return "unwanted", f"trained {seconds:.0f} s; search.objective.max_seconds: {objective.max_seconds:g}"

@@ -1,4 +1,4 @@
-"""The weights that validated best, kept while a training goes on."""
+"""Copy of the weights with the best validation result."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,10 @@ from nnlo_lib.train.replica.replica import Replica
 
 
 class BestWeights:
-    """Keeps a copy of the model that measured best by `metric`; with None nothing.
+    """Keeps a copy of the model with the best value of `metric`; keeps no copy if `metric` is None.
 
-    Each rank keeps its own: the same one, or what its node had when the mean over nodes was best.
+    Each rank copies its own replica: the model common to all ranks or, if replicas differ, its own model at
+    the step with the best mean over nodes.
     """
 
     def __init__(self, metric: str | None) -> None:
@@ -22,18 +23,18 @@ class BestWeights:
         self._snapshot: dict[str, Tensor] = {}
 
     def is_improvement(self, rows: Sequence[TableRow]) -> bool:
-        """Return whether the model that was measured last is the best so far."""
+        """Return True if the last evaluated model is the best so far."""
         return self._metric is not None and is_best(
             rows, self._metric, better_direction(self._metric) == "larger"
         )
 
     @property
     def step(self) -> int | None:
-        """The step of the run whose model is kept; None while there is none."""
+        """Step of the run at which the kept model was copied; None if there is no copy yet."""
         return int(self._snapshot["best.step"]) if self._snapshot else None
 
     def snapshot(self, replica: Replica, step: int, weight: float = 1.0) -> None:
-        """Copy the model of a step, and its part of the mean of all ranks'."""
+        """Copy the model at `step`, and this rank's weight in the mean over ranks that is published."""
         self._snapshot = {
             "best.theta": replica.theta.clone(),
             "best.buffers": replica.buffers.clone(),
@@ -42,17 +43,17 @@ class BestWeights:
         }
 
     def restore(self, replica: Replica) -> float:
-        """Go back to the copy; return its part of the mean."""
+        """Restore the copy into the replica; return its weight in the mean over ranks."""
         replica.theta.copy_(self._snapshot["best.theta"])
         replica.buffers.copy_(self._snapshot["best.buffers"])
         return float(self._snapshot["best.weight"])
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs."""
+        """Return the tensors that a resumed run needs."""
         return self._snapshot
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensors that `state` returned."""
         self._snapshot = {
             name: tensor.clone() for name, tensor in tensors.items() if name.startswith("best.")
         }

@@ -1,4 +1,4 @@
-"""How well the replicas agree, and whether the algorithm keeps its promise."""
+"""Distance of the replicas from their mean, and check of the algorithm's invariant."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,15 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError
 from nnlo_lib.train.replica.replica import Replica
 
-INVARIANT_TOLERANCE = 1e-3  # relative: float32 drifts over 100,000 steps, a mistake does not stop at that
+# Relative: rounding in float32 stays below this over 100,000 steps; an error in an algorithm exceeds it.
+INVARIANT_TOLERANCE = 1e-3
 
 
 def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
-    """Return the algorithm's telemetry and, if replicas are apart, their consensus errors; all ranks call it.
+    """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
 
-    Raises InvariantError, on all ranks, if the algorithm's invariant does not hold.
+    Raises:
+        InvariantError: on all ranks, if the algorithm's invariant does not hold.
     """
     told = algorithm.telemetry(replica)
     broken = told.get("invariant", 0.0)
@@ -30,7 +32,7 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
 
 
 def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
-    """Return the mean distance of the nodes' parameters to their mean: as they are, and each divided by its norm."""
+    """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
     errors = {
         "consensus_error": _to_mean(comm, theta),
         "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
@@ -47,7 +49,7 @@ def _to_mean(comm: Communicator, vector: Tensor) -> float:
 
 
 def summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean, and of each the smallest and largest, of what each node's model measured."""
+    """Return the mean, the smallest and the largest value over nodes of each metric."""
     table: dict[str, float] = {}
     for name in nodes[0]:
         values = [node[name] for node in nodes]

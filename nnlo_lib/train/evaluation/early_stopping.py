@@ -1,4 +1,4 @@
-"""Whether a training has come to its end before the last epoch: a pure function of what was measured."""
+"""Early stopping and detection of the best validation, as pure functions of the validation rows."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -10,14 +10,14 @@ from nnlo_lib.state.jsonl_table import TableRow
 
 
 def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
-    """Return why the training is over after these validations, in order; empty if it is not."""
+    """Return why the training ends after these validations (in order); empty if it continues."""
     reached = train.target and _reached(train.target, rows)
     waited = train.early_stopping and _waited(train.early_stopping, rows)
     return reached or waited or ""
 
 
 def is_best(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> bool:
-    """Return whether the last validation is the best one; of equal ones the first is."""
+    """Return True if the last validation is the best; of equal values, the first is the best."""
     if not (rows and metric in rows[-1]):
         return False
     *before, last = _goals(rows, metric, wants_larger)
@@ -50,6 +50,6 @@ def _worse_on_average(rule: EarlyStoppingConfig, goals: list[float]) -> str:
 
 
 def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[float]:
-    """Return a metric's values so that smaller is better."""
+    """Return the values of a metric, with the sign chosen so that smaller is better."""
     sign = -1.0 if wants_larger else 1.0
     return [sign * float(row[metric]) for row in rows if metric in row]

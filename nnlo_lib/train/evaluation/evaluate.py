@@ -1,4 +1,4 @@
-"""Measure a model on samples it was not trained on."""
+"""Evaluation of a model on the samples of a split."""
 
 import json
 from collections.abc import Iterator
@@ -27,14 +27,15 @@ from nnlo_lib.train.replica.model_init import build_random_model
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
-EVALUATION_BATCH_SIZE = 500  # samples per forward pass; bounds the memory, changes no result beyond rounding
+# Samples per forward pass: bounds the memory; changes results only by rounding.
+EVALUATION_BATCH_SIZE = 500
 
 
 @torch.no_grad()
 def evaluation_batches(
     module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor
 ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-    """Yield (inputs, labels) of some samples of a split, batch by batch, to a model that does not train."""
+    """Set the module to evaluation mode and yield (inputs, labels) of `samples` batch by batch."""
     module.eval()
     for start in range(0, len(samples), EVALUATION_BATCH_SIZE):
         yield tensors(*split.take(samples[start : start + EVALUATION_BATCH_SIZE]))
@@ -44,7 +45,7 @@ def evaluation_batches(
 def evaluation_sums(
     module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor, problem: Problem
 ) -> Tensor:
-    """Return the problem's sums over some samples of a split."""
+    """Return the problem's sums over `samples`, (1 + metrics,) of float64."""
     total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
     for inputs, labels in evaluation_batches(module, split, samples, tensors):
         total += problem.measure(module, inputs, labels)
@@ -52,10 +53,19 @@ def evaluation_sums(
 
 
 def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
-    """Write samples, loss, metrics and confusion matrix of a saved model on the test split.
+    """Evaluate a saved model and write the number of samples, loss, metrics and confusion matrix as JSON.
 
-    Without a test split it is measured on the samples that validated, as the partition beside the model says.
-    Raises UserError if the file does not hold this run's model.
+    The samples are the test split; without one, the validation split; without either, the held-out samples of
+    the training split, from the partition file next to the model.
+
+    Args:
+        run: configuration with which the model was trained.
+        manifest: manifest of the data store.
+        model: safetensors file with the weights.
+        output: JSON file to write.
+
+    Raises:
+        UserError: if `model` does not contain the weights of this run's model.
     """
     data = DataManifest.load(manifest)
     dtype = parameter_dtype(run.train.precision)
@@ -98,7 +108,7 @@ def test_report(
     problem: Problem,
     classes: int | None,
 ) -> dict[str, Any]:
-    """Return samples, loss and metrics of some samples of a split; of classes the confusion matrix (true x predicted)."""
+    """Return the number of samples, loss, metrics and, for classes, confusion matrix (true x predicted)."""
     if classes is None or not isinstance(problem, SupervisedProblem) or problem.predicted is None:
         sums = evaluation_sums(module, split, samples, tensors, problem)
         return {"samples": len(samples), **problem.means(sums)}

@@ -1,4 +1,4 @@
-"""Evaluation during a training: at the end of each epoch and, if asked for, within epochs."""
+"""Evaluation during a training: at the end of each epoch and, if configured, within epochs."""
 
 from typing import Any
 
@@ -15,13 +15,14 @@ from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training_state import TrainingState
 
-UNCOUNTED_TRAFFIC = ("metrics", "telemetry")  # purposes whose bytes are not the training's
+# Purposes of messages that serve evaluation, not training; the history does not count their bytes.
+UNCOUNTED_TRAFFIC = ("metrics", "telemetry")
 
 
 class Evaluator:
-    """Measures metrics, records them, and lets them decide on the best weights and the end of the training.
+    """Evaluates the model, records the metrics, and decides on the best weights and on early stopping.
 
-    Every method is collective: all ranks call it.
+    Every method but `is_due` is collective: all ranks call it.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class Evaluator:
         )
 
     def is_due(self) -> bool:
-        """Tell whether train.validate_every asks for a validation within the epoch."""
+        """Return True if a validation within the epoch is due (train.validate_every)."""
         every, position = self._context.task.run.train.validate_every, self._state.position
         return every is not None and position.steps // every > position.validated_at // every
 
     def validate(self) -> None:
-        """Measure within an epoch; the row goes to a table of its own."""
+        """Validate within an epoch; write the row to a separate table, `validations`."""
         timer, algorithm = self._context.phase_timer, self._state.algorithm
         with timer.training():
             self._call(algorithm.before_evaluation)
@@ -61,7 +62,7 @@ class Evaluator:
         self._call(algorithm.after_evaluation)
 
     def end_epoch(self, cut: bool = False) -> None:
-        """Agree on what to measure, measure it and write the epoch's row of the history. cut: the epoch is not whole."""
+        """Evaluate at the end of an epoch and write its row of the history; `cut`: the epoch ended early."""
         context, state = self._context, self._state
         with context.phase_timer.training():
             self._call(state.algorithm.before_evaluation)
@@ -85,19 +86,20 @@ class Evaluator:
             callback.on_epoch_end()
 
     def _update_best_and_stopping(self, step: int) -> None:
-        """Agree on whether the validation at `step` is the best one, and whether it ends the training."""
+        """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""
         context, state, train = self._context, self._state, self._context.task.run.train
         state.position.validated_at = state.position.steps
         if train.early_stopping or train.target or train.restore_best:
             rows = self._recorder.validation_rows
-            over = reason_to_stop(train, rows) if step else ""  # an epoch at least is trained
+            # A validation before the first step (train.evaluate_before) never ends the training.
+            over = reason_to_stop(train, rows) if step else ""
             best, over = context.comm.gather([state.best_weights.is_improvement(rows), over])[0]
             if best:
                 state.best_weights.snapshot(context.replica, step, state.algorithm.weight)
             state.position.over = state.position.over or over
 
     def _epoch_metrics(self) -> dict[str, float]:
-        """Return what the epoch's batches and its validation came to, the same on all ranks."""
+        """Return the epoch's training and validation metrics and telemetry, the same on all ranks."""
         context, state = self._context, self._state
         context.comm.allreduce(state.metric_sums, "metrics")
         measured = {
@@ -134,13 +136,13 @@ class Evaluator:
         }
 
     def _global_step(self) -> int:
-        """Return the furthest step of any rank; servers count none."""
+        """Return the largest step of any rank, because servers count no steps."""
         steps: list[int] = self._context.comm.gather(self._state.run_step)
         return max(steps)
 
 
 def check_watched_metrics(task: Task, samples: int) -> None:
-    """Raise UserError if a metric that is never measured is to decide. samples: that validate."""
+    """Raise UserError if an option watches a validation metric, but there are 0 validation `samples`."""
     for key, metric in task.run.train.watched.items():
         if metric.startswith("val_") and not samples:
             raise UserError(f"train.{key} watches {metric}, but no sample validates; set data.validation")

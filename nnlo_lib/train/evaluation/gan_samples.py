@@ -1,4 +1,4 @@
-"""A picture of what a generator makes."""
+"""Image of samples drawn from a generator."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,16 @@ from torch import Tensor
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.problems.gan import fixed_noise
 
-SIDE, TILE, GAP = 8, 56, 4  # tiles in a row and in a column, pixels of a tile at least, pixels between
+# Tiles per row and column; minimum size of a tile and width of the gap between tiles, both in pixels.
+SIDE, TILE, GAP = 8, 56, 4
 
 
 @torch.no_grad()
 def draw_gan_samples(module: Any, path: Path) -> None:
-    """Write a PNG of SIDE x SIDE samples, of always the same noise; nothing if they are no images.
+    """Write a PNG with SIDE x SIDE samples of fixed noise; write no file if the samples are not images.
 
-    What has a depth is summed along it. Values are shown from 0 to 1, of wider ranges from the least to the greatest.
+    Volumes are summed along their depth. The color range is 0 to 1, extended to the smallest and largest
+    value.
     """
     like = next(module.parameters())
     samples = module.eval().generator(fixed_noise(SIDE * SIDE, module.latent).to(like)).float().cpu()
@@ -28,7 +30,7 @@ def draw_gan_samples(module: Any, path: Path) -> None:
 
 
 def _tiled(images: Tensor) -> Tensor:
-    """Lay images (SIDE^2, channels, height, width) of bytes side by side on white: (height', width', channels)."""
+    """Return a white grid (height', width', channels) with uint8 images (SIDE^2, channels, height, width)."""
     larger = -(-TILE // max(images.shape[2:]))
     tiles = images.repeat_interleave(larger, 2).repeat_interleave(larger, 3)
     tiles = torch.nn.functional.pad(tiles, (0, GAP, 0, GAP), value=255)

@@ -1,4 +1,4 @@
-"""What is written of a run while it goes on, by rank 0."""
+"""Tables and log that rank 0 writes during a run."""
 
 from operator import itemgetter
 
@@ -14,9 +14,14 @@ from nnlo_lib.train.task import Task
 
 
 class Recorder:
-    """The history by epoch and by node, the ledger of samples, and lines for people.
+    """Writes the history, the metrics by node, the sample ledger, the validations within epochs and the log.
 
-    uses: how often this rank learned from each sample in the running epoch.
+    Attributes:
+        history: one row per epoch.
+        nodes: one row per validation and node, if replicas differ.
+        validations: one row per validation within an epoch.
+        journal: the run's log.
+        sample_counts: number of times this rank used each sample in the running epoch.
     """
 
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
@@ -31,9 +36,9 @@ class Recorder:
         self.sample_counts = ledger.SampleLedger(len(data.split))
 
     def close_epoch_ledger(self, epoch: int, cut: bool = False) -> None:
-        """Add up how often each sample was used, and compare with what the epoch should use; all ranks call it.
+        """Record the epoch's sum of each sample's uses and compare it with the plan; all ranks call it.
 
-        cut: the epoch ended before its last step, and its samples are as many as they are.
+        If the epoch was `cut` before its last step, unused samples do not count as missed.
         """
         uses = from_numpy(self.sample_counts.counts).int()
         self._comm.allreduce(uses, "telemetry")
@@ -45,13 +50,14 @@ class Recorder:
 
     @property
     def validation_rows(self) -> list[TableRow]:
-        """Every validation in order, those at the ends of epochs and those between, as rank 0 knows them."""
+        """All validations in order, at the end of epochs and within them; complete on rank 0 only."""
         ended = [((row["epoch"] - 1, 1), row) for row in self.history.rows]
-        between = [((row["epoch"], 0), row) for row in self.validations.rows]  # after so many epochs
+        # In these rows, `epoch` is the number of completed epochs.
+        between = [((row["epoch"], 0), row) for row in self.validations.rows]
         return [row for _, row in sorted(between + ended, key=itemgetter(0))]
 
     def record_epoch(self, row: TableRow, measured: dict[str, float]) -> None:
-        """Write an epoch's row and say it."""
+        """Write and log the row of an epoch."""
         before = self.history.rows[-1] if self.history.rows else {"seconds": 0.0, "samples": 0}
         pace = (row["samples"] - before["samples"]) / (row["seconds"] - before["seconds"])
         passes = round(row["samples"] / self._data.num_training_samples, 6)
@@ -59,7 +65,7 @@ class Recorder:
         self._log_metrics(f"epoch {row['epoch']:3d}/{self._epochs}  {pace:,.0f} samples/s", measured)
 
     def record_validation(self, row: TableRow, measured: dict[str, float]) -> None:
-        """Write the row of a validation within an epoch and say it."""
+        """Write and log the row of a validation within an epoch."""
         self.validations.append(row | measured)
         self._log_metrics(f"step {row['step']:,}", measured)
 
@@ -68,17 +74,17 @@ class Recorder:
         self.journal.write(f"{where}  {figures}")
 
     def row_counts(self) -> dict[str, int]:
-        """Return how many rows each table has."""
+        """Return the number of rows of each table."""
         return {name: len(table.rows) for name, table in self._tables.items()}
 
     def rewind(self, rows: dict[str, int]) -> None:
-        """Go back to so many rows."""
+        """Truncate each table to its number of rows in `rows`, 0 if missing, on rank 0."""
         if self._comm.rank == 0:
             for name, table in self._tables.items():
                 table.rewind(rows.get(name, 0))
 
     def flush_tables(self) -> str:
-        """Write what a checkpoint relies on; return why the disk refused, if it did."""
+        """Flush the tables to disk for a checkpoint; return the error message, or an empty string."""
         try:
             for table in self._tables.values():
                 table.flush()

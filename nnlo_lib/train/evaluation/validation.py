@@ -1,4 +1,4 @@
-"""Measure what the replicas have learned on samples that they did not learn from."""
+"""Evaluation of the replicas on the validation samples."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 
 
 class Validation:
-    """Measures one model together, or every node's own on all samples, with a row of `nodes` for each."""
+    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`)."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Validation:
         self._comm, self._nodes = comm, nodes
 
     def measure_shared_model(self, replica: Replica) -> dict[str, float]:
-        """Return loss and metrics of the model that all ranks hold, each measuring its share of the samples."""
+        """Return loss and metrics of the common model; each rank evaluates its share of the samples."""
         if not len(self._data.validation_set[1]):
             return {}
         sums = self._sums(replica, self._comm.rank, self._comm.size)
@@ -39,11 +39,12 @@ class Validation:
     def measure_each_model(
         self, replica: Replica, epoch: float, stack: ReplicaStack | None
     ) -> dict[str, float]:
-        """Return mean, least and largest of what each rank's own model measures, after `epoch` epochs."""
+        """Return the ranks' mean, smallest and largest loss and metrics after `epoch` epochs."""
         split, samples = self._data.validation_set
         if not len(samples):
             return {}
-        self._comm.barrier()  # a stack measures all at once
+        # A stack evaluates all replicas in one call, so all of them must be ready.
+        self._comm.barrier()
         if stack is None:
             sums = self._sums(replica, 0, 1)
         else:

@@ -1,1 +1,1 @@
-"""Looking inside a training: layers, traces, monitors, profiles, event files. Nothing here changes a bit of it."""
+"""Observers: layer tables, traces, monitors, profiles, event files; they never change results."""

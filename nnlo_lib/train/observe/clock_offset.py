@@ -1,4 +1,4 @@
-"""How far the clocks of ranks are apart."""
+"""Estimate of the clock offsets between ranks."""
 
 from pathlib import Path
 from statistics import median
@@ -10,10 +10,11 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def clock_offset_to_rank_0(comm: Communicator) -> float:
-    """Return the seconds that this rank's clock is ahead of rank 0's; all ranks call it.
+    """Return by how many seconds this rank's clock is ahead of rank 0's; all ranks call it.
 
-    All read their clocks as they leave a barrier, several times; the median difference is as good as barriers are
-    quick. Processes of one machine share a clock: nothing is estimated there.
+    All ranks read their clocks when they leave a barrier, several times; the error of the median difference
+    is about the duration of a barrier. Processes of one machine share a clock: the offset is 0 on the machine
+    of rank 0.
     """
     left = []
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Publish what observers saw: trace.json, and monitor.csv and profiles if they were wished for."""
+"""Publish the output of the observers: trace.json and, if configured, monitor.csv and profiles."""
 
 import shutil
 from typing import Any
@@ -12,7 +12,7 @@ PROFILE_GLOB = "profile-*"
 
 
 def publish_observations(task: Task) -> dict[str, Any]:
-    """Join what all ranks and attempts wrote into the run's folder; return what the summary says of it."""
+    """Merge the output of all ranks and attempts into the run's folder; return its part of the summary."""
     trace.write_chrome_trace(task.observe_folder, task.paths.trace)
     for old in (*task.folder.glob(PROFILE_GLOB), task.paths.monitor):
         old.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a model is made of, for people: its layers, their shapes, parameters and floating-point operations."""
+"""Table of a model's layers: shapes, parameters and floating-point operations."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,16 +16,26 @@ LayerRow = dict[str, Any]
 SETTINGS = ("kernel_size", "stride", "padding", "dilation", "groups", "p", "hidden_size", "num_heads")
 VALUES = (int, float, str, tuple)
 WORDS = {"kernel_size": "kernel", "p": "rate"}
-PLAIN = {"dilation": "1", "groups": "1"}  # not worth a word
+PLAIN = {"dilation": "1", "groups": "1"}  # default values, which the table omits
 
 
 def layer_table(module: nn.Module, inputs: Sequence[Tensor]) -> list[LayerRow]:
-    """Return a row for each layer that has parameters of its own or no layers inside, in order of first use.
+    """Return a row for each layer that has its own parameters or no inner layers, in order of first use.
 
-    name; type; shape (of the output for one sample; a list of them where there are several); weights (shapes);
-    parameters (shared ones count where they come first); bytes (of the parameters); settings; flops (of a forward
-    pass of one sample, without layers inside; a multiplication and an addition are two). Shapes and flops are None where the model cannot
-    be called with `inputs`, mini-batches of one sample.
+    Args:
+        module: the model.
+        inputs: mini-batches of one sample, one per input of the model.
+
+    Returns:
+        Rows with the keys
+        name, type;
+        shape: of the output for one sample; a list of shapes if the layer has several outputs;
+        weights: shapes of the parameters with two or more dimensions;
+        parameters: number of parameters; shared parameters count in the first layer that uses them;
+        bytes: size of the parameters;
+        settings: text;
+        flops: of a forward pass of one sample, without inner layers; a multiply-add counts as two.
+        shape and flops are None if the model cannot be called with `inputs`, or the layer is not called.
     """
     module = callable_on_samples(module)
     rows = _Rows(module)
@@ -38,9 +48,10 @@ def layer_table(module: nn.Module, inputs: Sequence[Tensor]) -> list[LayerRow]:
 
 
 def model_flops(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[int | None, int | None]:
-    """Return the floating-point operations of a forward pass of one sample, and of the backward pass after it.
+    """Return the floating-point operations of (forward pass, backward pass) for one sample.
 
-    Counted as torch does: matrix products, convolutions and attention. None where the model cannot be called.
+    torch's counter includes matrix products, convolutions and attention. Both are None if the model cannot be
+    called.
     """
     module = callable_on_samples(module)
     with _evaluating(module), torch.enable_grad():
@@ -55,7 +66,7 @@ def model_flops(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[int | None
 
 
 class _Rows:
-    """Rows, filled in as layers are called."""
+    """Rows of the table, added by forward hooks when layers are called."""
 
     def __init__(self, module: nn.Module) -> None:
         self._weights = {
@@ -72,13 +83,12 @@ class _Rows:
         self._rows: dict[str, LayerRow] = {}
         self.counter = FlopCounterMode(display=False)
         self._counted: set[int] = set()
-        self._open: list[
-            list[int]
-        ] = []  # of each layer under way: the count at its start, that of layers inside
+        # For each running layer: the flop count at its start, and the flops of its inner layers.
+        self._open: list[list[int]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Make a row of each layer that is called inside, or of none if one fails."""
+        """Add a row for each layer called inside the context; discard all rows if a call fails."""
         hooks = []
         for name, layer in self._layers.items():
             hooks.append(layer.register_forward_pre_hook(self._begin))
@@ -118,7 +128,7 @@ class _Rows:
         }  # fmt: skip
 
     def all(self) -> list[LayerRow]:
-        """Return all rows; layers that were not called as such come last, if they have parameters or none was."""
+        """Return all rows; uncalled layers come last, if they have parameters or no layer was called."""
         called = bool(self._rows)
         for name in self._layers:
             if name not in self._rows and (self._weights[name] or not called):
@@ -127,14 +137,14 @@ class _Rows:
 
 
 def _devices(module: nn.Module) -> list[torch.device]:
-    """Return where to call a model: where nothing is computed, and, if it cannot be called there, where it is."""
+    """Return the devices to try: meta, which computes nothing, then the device of the model."""
     return [torch.device("meta"), next(module.parameters()).device]
 
 
 def _forward(
     module: nn.Module, inputs: Sequence[Tensor], device: torch.device
 ) -> tuple[object, list[Tensor]]:
-    """Call the model on `device` without touching its tensors; return the output, and what stands for its weights."""
+    """Call the model on `device` without changing its tensors; return its output and substitute weights."""
     weights = {name: _alike(weight, device) for name, weight in module.named_parameters()}
     buffers = {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
     output = functional_call(module, weights | buffers, tuple(tensor.to(device) for tensor in inputs))
@@ -147,7 +157,7 @@ def _alike(weight: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Let the model evaluate inside, and be as before outside."""
+    """Set the model to evaluation mode; restore the mode of each layer on exit."""
     before = [(layer, layer.training) for layer in module.modules()]
     module.eval()
     try:
@@ -158,7 +168,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def _tensors(output: object) -> list[Tensor]:
-    """Return the tensors in a layer's output: one, or those of a tuple, however deep."""
+    """Return all tensors in a layer's output, which may nest tuples, lists and dicts."""
     if isinstance(output, Tensor):
         return [output]
     inside = (
@@ -168,7 +178,7 @@ def _tensors(output: object) -> list[Tensor]:
 
 
 def _settings(layer: nn.Module) -> str:
-    """Say how a layer is set, as far as it matters to shapes and costs."""
+    """Return the attributes of a layer that SETTINGS names as text, without the defaults in PLAIN."""
     told = {name: getattr(layer, name) for name in SETTINGS if isinstance(getattr(layer, name, None), VALUES)}
     return ", ".join(
         f"{WORDS.get(name, name)}={_short(value)}"
@@ -178,7 +188,7 @@ def _settings(layer: nn.Module) -> str:
 
 
 def _short(value: Any) -> str:
-    """Write (2, 2) as 2."""
+    """Return a value as text: (2, 2) as 2, (2, 3) as 2x3."""
     if isinstance(value, tuple):
         return str(value[0]) if len(set(value)) == 1 else "x".join(map(str, value))
     return str(value)

@@ -1,4 +1,4 @@
-"""A model described: its layers, and what a sample costs in it."""
+"""Summary of a model: its layers and the floating-point operations of one sample."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from nnlo_lib.train.observe.layer_table import LayerRow, layer_table, model_flop
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """flops: of the forward and the backward pass of one sample, None where they are not known."""
+    """Layers of a model and `flops`, the operations of (forward, backward) of one sample, None if unknown."""
 
     layers: list[LayerRow]
     flops: tuple[int | None, int | None]
 
     @property
     def text(self) -> str:
-        """A table for a terminal."""
+        """The summary as a text table."""
         return layer_table_text(self.layers, self.flops)
 
     @property
     def as_dict(self) -> dict[str, Any]:
-        """What summary.json says."""
+        """The summary as summary.json contains it."""
         forward, backward = self.flops
         return {"flops": {"forward": forward, "backward": backward}, "layers": self.layers}
 
 
 def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary:
-    """Describe a model that takes `inputs`, mini-batches of one sample; of a GAN both networks."""
+    """Return the summary of a model (of a GAN: both networks); `inputs`: mini-batches of one sample."""
     if {"generator", "critic"} <= dict(module.named_children()).keys():
         noise = torch.zeros(1, int(module.latent), dtype=inputs[0].dtype, device=inputs[0].device)  # type: ignore[arg-type]
         module, inputs = _Judged(module.generator, module.critic), (noise,)  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary
 
 
 class _Judged(nn.Module):
-    """A generator whose samples a critic scores."""
+    """A generator followed by the critic that scores its samples."""
 
     def __init__(self, generator: nn.Module, critic: nn.Module) -> None:
         super().__init__()

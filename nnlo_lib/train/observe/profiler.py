@@ -1,4 +1,4 @@
-"""Profile some steps of one rank: torch's operators or Python's functions."""
+"""Profilers for some steps of one rank: torch operators or Python functions."""
 
 import cProfile
 import io
@@ -13,11 +13,11 @@ from nnlo_lib.config.observe import ProfileConfig
 from nnlo_lib.train.callback import Callback
 from nnlo_lib.train.trainer import Trainer
 
-LINES = 60  # of a table
+LINES = 60  # rows of the text tables
 
 
 class Tool(Protocol):
-    """A profiler that can be started once, and then stopped and written to files called `stem`."""
+    """A profiler that is started once, stopped once, and then written to files named `stem` with a suffix."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -25,7 +25,7 @@ class Tool(Protocol):
 
 
 class Torch:
-    """Operators, on processor and GPU: a Chrome trace and a table."""
+    """Profiles torch operators on CPU and GPU; writes a Chrome trace and a table."""
 
     def __init__(self) -> None:
         kinds = [torch.profiler.ProfilerActivity.CPU]
@@ -41,7 +41,7 @@ class Torch:
 
 
 class CProfile:
-    """Python's functions: .prof for snakeviz and pstats, and a table by own time."""
+    """Profiles Python functions; writes .prof for snakeviz and pstats, and a table sorted by own time."""
 
     def __init__(self) -> None:
         self._profile = cProfile.Profile()
@@ -59,7 +59,7 @@ TOOLS: dict[str, Callable[[], Tool]] = {"torch": Torch, "cprofile": CProfile}
 
 
 class StepProfiler(Callback):
-    """Profiles the steps that `settings` names, as far as this attempt does them; a server until it pauses."""
+    """Profiles the steps in `settings` that this attempt executes; on a server, until its first pause."""
 
     def __init__(self, trainer: Trainer, settings: ProfileConfig) -> None:
         self._trainer, self._settings = trainer, settings
@@ -92,7 +92,7 @@ class StepProfiler(Callback):
             self._tool.start()
 
     def close(self) -> None:
-        """Stop, and write what was seen; a disk that refuses costs the profile only."""
+        """Stop the profiler and write its files; a write error is only logged as a warning."""
         tool, self._tool, self._over = self._tool, None, self._over or self._tool is not None
         if tool is not None:
             tool.stop()

@@ -1,4 +1,4 @@
-"""What a rank and its host use, looked at again and again by a thread: processors, memory, GPU."""
+"""Monitor thread that periodically records the CPU, memory and GPU usage of a rank and its host."""
 
 import csv
 import socket
@@ -22,9 +22,10 @@ COLUMNS = ("seconds", "rank", "host", *FIGURES)
 
 
 class ResourceMonitor(Thread):
-    """Adds a row every `seconds` to the rank's file in `folder`, until stopped.
+    """Appends a row every `seconds` to the rank's file in `folder`, until stopped.
 
-    cpu_percent: of one core, all threads of the process together; host_cpu_percent: of all cores.
+    The column cpu_percent is the sum over the threads of the process, where 100 is one core; host_cpu_percent
+    is a percentage of all cores.
     """
 
     def __init__(self, folder: Path, rank: int, device: str, seconds: float) -> None:
@@ -35,7 +36,8 @@ class ResourceMonitor(Thread):
         self._process, self._over = psutil.Process(), Event()
 
     def run(self) -> None:
-        self._process.cpu_percent()  # percentages are those since the last look
+        # psutil measures the percentage since the previous call, so the first calls start the measurement.
+        self._process.cpu_percent()
         psutil.cpu_percent()
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,7 @@ class ResourceMonitor(Thread):
         self._look()
 
     def stop(self) -> None:
-        """Look a last time and end."""
+        """Write a last row and end the thread."""
         self._over.set()
         self.join()
 
@@ -61,7 +63,7 @@ class ResourceMonitor(Thread):
 
 
 class MonitorCallback(Callback):
-    """Lets a monitor watch from the begin of a run to its end."""
+    """Runs a resource monitor from the start of a run to its end."""
 
     def __init__(self, monitor: ResourceMonitor) -> None:
         self._monitor = monitor
@@ -70,21 +72,21 @@ class MonitorCallback(Callback):
         self._monitor.start()
 
     def close(self) -> None:
-        if self._monitor.ident is not None:  # else the run has not begun
+        if self._monitor.ident is not None:  # None: the run has not started, and neither has the thread
             self._monitor.stop()
 
 
 def _gpu(device: torch.device) -> list[Any]:
-    """Return the percentage of time that the GPU computed, if NVML tells, and the bytes in use on it."""
+    """Return the GPU's utilization in percent (empty string without NVML) and used memory in bytes."""
     free, total = torch.cuda.mem_get_info(device)
     try:
         return [torch.cuda.utilization(device), total - free]
-    except Exception:  # NVML's binding, nvidia-ml-py, or the driver's library is not there
+    except Exception:  # nvidia-ml-py (the NVML binding) or the library of the driver is missing
         return ["", total - free]
 
 
 def merge_monitor_files(folder: Path, output: Path) -> None:
-    """Write the rows of all ranks as one table, `seconds` counted from the first look."""
+    """Write the rows of all ranks as one table, sorted by time; `seconds` is 0 in the first row."""
     rows = sorted(row for path in folder.glob("monitor-*.csv") for row in _rows(path))
     with atomic_write(output) as part, part.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -93,7 +95,7 @@ def merge_monitor_files(folder: Path, output: Path) -> None:
 
 
 def _rows(path: Path) -> Iterable[list[Any]]:
-    """Yield time, rank and the rest; not a row that a crash or a full disk cut short."""
+    """Yield [seconds, rank, other columns]; skip rows that a crash or a full disk truncated."""
     with path.open(newline="") as file:
         for row in csv.reader(file):
             if len(row) == len(COLUMNS):
@@ -102,7 +104,7 @@ def _rows(path: Path) -> Iterable[list[Any]]:
 
 
 def mean_and_max(output: Path) -> dict[str, dict[str, float]]:
-    """Return mean and maximum of each figure of the joined table, over all ranks and looks."""
+    """Return mean and maximum of each figure in the merged table, over all ranks and times."""
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     known = {name: [float(row[name]) for row in rows if row[name]] for name in FIGURES}

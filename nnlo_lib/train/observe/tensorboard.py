@@ -1,4 +1,4 @@
-"""The history as TensorBoard reads it: an event file in <run folder>/tensorboard."""
+"""TensorBoard event file of the history, in <run folder>/tensorboard."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")
 class TensorBoardWriter:
     """Writes each row of the history once, at its step.
 
-    Each attempt begins a file anew with the rows that it goes on from. A disk that refuses is no reason to stop.
+    Each attempt starts a new file with the rows of the checkpoint from which it resumes. Write errors are
+    ignored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +28,7 @@ class TensorBoardWriter:
         self._zero = time.time()
 
     def rewrite(self, rows: Sequence[TableRow]) -> None:
-        """Begin anew with these rows; what an earlier attempt wrote is removed."""
+        """Start a new file with `rows`; remove the files of earlier attempts."""
         self.close()
         self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
         with suppress(OSError):
@@ -39,7 +40,7 @@ class TensorBoardWriter:
             self.add(row)
 
     def add(self, row: TableRow) -> None:
-        """Write a row; its time is that of training, without interruptions."""
+        """Write a row; its time is the start plus the training time, without interruptions."""
         event = self._protocol.Event(wall_time=self._zero + row["seconds"], step=row["step"])
         for name, value in row.items():
             if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
@@ -50,7 +51,7 @@ class TensorBoardWriter:
                 self._file.flush()
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         file, self._file = self._file, None
         with suppress(OSError):
             if file is not None:
@@ -58,7 +59,7 @@ class TensorBoardWriter:
 
 
 class TensorBoardCallback(Callback):
-    """Writes each row that the recorder writes."""
+    """Writes each row of the history and of the validations within epochs to the event file."""
 
     def __init__(self, writer: TensorBoardWriter, recorder: Recorder) -> None:
         self._writer, self._recorder = writer, recorder
@@ -77,7 +78,7 @@ class TensorBoardCallback(Callback):
 
 
 class _Protocol:
-    """The parts of tensorboardX that write without a thread of their own."""
+    """The classes of tensorboardX that write without a background thread."""
 
     def __init__(self) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -97,6 +98,6 @@ def _protocol() -> _Protocol:
 
 
 def _tag(name: str) -> str:
-    """Group by split: train_loss becomes train/loss."""
+    """Return a tag grouped by split: train/loss for train_loss."""
     split, _, rest = name.partition("_")
     return f"{split}/{rest}" if split in ("train", "val") else name

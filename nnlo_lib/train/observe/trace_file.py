@@ -1,4 +1,4 @@
-"""Open a rank's part of the trace, on a clock that all ranks share."""
+"""Open the trace file of a rank; its header relates the rank's clock to Unix time."""
 
 import socket
 import time
@@ -11,7 +11,7 @@ from nnlo_lib.train.task import Task
 
 
 def open_trace(task: Task, comm: Communicator, role: str) -> TraceWriter:
-    """Begin this attempt's part of the trace; all ranks call it."""
+    """Start the trace file of this rank for this attempt; all ranks call it."""
     fine, virtual = task.run.observe.trace, comm.is_virtual
     number = max(len(attempts.read_attempts(task.state)), *_numbers(task, comm.rank), 0) + 1
     shift = 0.0 if virtual else _wall_clock(comm, aligned=fine)
@@ -22,13 +22,13 @@ def open_trace(task: Task, comm: Communicator, role: str) -> TraceWriter:
 
 
 def _numbers(task: Task, rank: int) -> list[int]:
-    """Return the attempts that this rank began before."""
+    """Return 0 and the attempt numbers of this rank's existing trace files."""
     found = task.observe_folder.glob(f"trace-{rank:05d}-*.jsonl")
     return [0, *(int(path.stem.rpartition("-")[2]) for path in found)]
 
 
 def _wall_clock(comm: Communicator, aligned: bool) -> float:
-    """Return what to add to this rank's clock to get seconds since 1970: rank 0's, if clocks are aligned."""
+    """Return the offset from this rank's clock to Unix time in seconds, by rank 0's clock if `aligned`."""
     own = time.time() - comm.now()
     if not aligned:
         return own

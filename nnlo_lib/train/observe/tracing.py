@@ -1,4 +1,4 @@
-"""Write what each step is made of to the trace, on the rank's own clock."""
+"""Trace spans for the phases of each step, on the rank's own clock."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,11 @@ from nnlo_lib.train.callback import Callback
 
 
 class StepTracer(Callback):
-    """Times steps, passes, the optimizer and the algorithm's hooks.
+    """Traces steps, forward and backward passes, the optimizer and the algorithm's hooks.
 
-    now: seconds on the rank's clock. Spans nest: the last one that began ends first. A forward pass is what lies between
-    the begin of a gradient, or the last backward pass, and the next backward pass.
+    `now` returns seconds on the rank's clock. Spans nest: the span that began last ends first. A forward pass
+    lasts from the start of a gradient, or from the end of the previous backward pass, to the next backward
+    pass.
     """
 
     def __init__(self, now: Callable[[], float], trace: TraceWriter) -> None:
@@ -52,7 +53,7 @@ class StepTracer(Callback):
         return self._write_since(self._begun.pop(), name)
 
     def _write_since(self, begun: float, name: str) -> float:
-        """Write a span that ends now; return the time."""
+        """Write a span that ends now; return the current time."""
         now = self._now()
         self._trace.detail_span(name, "compute", begun, now)
         return now

@@ -1,1 +1,1 @@
-"""How a replica moves along its gradient: update rules on flat vectors, and their learning rates."""
+"""Optimizers on flat vectors and learning-rate schedules."""

@@ -1,17 +1,18 @@
-"""A flat parameter stepped piece by piece: what a rule computes in between stays in the processor's cache."""
+"""Optimizer that updates a flat parameter in pieces, so that intermediate results stay in the CPU cache."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-CHUNK_SIZE = 1 << 17  # numbers of a piece
+CHUNK_SIZE = 1 << 17  # elements of a piece
 
 
 class ChunkedOptimizer(torch.optim.Optimizer):
-    """Steps one flat parameter by an element-wise rule that has no fused form, in pieces.
+    """Applies an element-wise update rule that has no fused kernel to one flat parameter, in pieces.
 
-    Its state is that of the whole: vectors, of which the pieces have views, and counts that all pieces share.
+    The optimizer state describes the whole parameter: vectors, of which the pieces have views, and counts,
+    which are equal for all pieces.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move every piece along its gradient."""
+        """Update each piece with its part of the gradient."""
         assert self._whole.grad is not None, "a replica's flat parameter has a gradient"
         for piece, gradient in zip(self._pieces, torch.split(self._whole.grad, CHUNK_SIZE), strict=True):
             piece.grad = gradient
@@ -41,7 +42,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
                 moments[name] = torch.cat([self._rule.state[piece][name] for piece in self._pieces])
 
     def _hand_out(self, moments: dict[str, Tensor]) -> None:
-        """Give each piece its part of the moments, and counts of its own."""
+        """Give each piece views of the moments and its own copies of the counts."""
         parts = {name: torch.split(value, CHUNK_SIZE) for name, value in moments.items() if value.dim()}
         counts = {name: value for name, value in moments.items() if not value.dim()}
         for number, piece in enumerate(self._pieces):

@@ -1,4 +1,4 @@
-"""Update rules, applied to one flat vector: torch's own, and the layer-wise ones of this folder."""
+"""Build optimizers of one flat vector: optimizers of torch and layer-wise optimizers of this package."""
 
 from collections.abc import Callable
 from inspect import unwrap
@@ -21,7 +21,7 @@ def attach_optimizer(replica: Replica, rule: BaseOptimizerConfig) -> None:
 def build_optimizer(
     rule: BaseOptimizerConfig, parameter: nn.Parameter, layout: Layout
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of one flat parameter whose pieces `layout` tells, from its first value on."""
+    """Return the optimizer of one flat parameter, in which `layout` locates the model's parameters."""
     kind: type[torch.optim.Optimizer] = load_implementation(rule.implementation)
     options, on_cpu = rule.arguments, parameter.device.type == "cpu"
     match rule.kernel:
@@ -37,6 +37,6 @@ def build_optimizer(
 
 
 def uncompiled(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
-    """Take off the wrappers for torch.compile, whose import costs each rank a second; the steps are the same."""
+    """Return `kind` without torch.compile's wrappers, which cost 1 s of imports; the steps are the same."""
     plain = {"add_param_group": unwrap(kind.add_param_group), "step": torch.no_grad()(unwrap(kind.step))}
     return type(kind.__name__, (kind,), plain)

@@ -1,4 +1,4 @@
-"""LAMB: Adam with a rate for each layer."""
+"""LAMB: Adam with a trust ratio for each layer."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class LAMB(LayerwiseOptimizer):
         theta.sub_(self._update, alpha=options["lr"])
 
     def _adam(self, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Let the update be Adam's direction."""
+        """Set the update to Adam's direction."""
         beta1, beta2 = options["betas"]
         step = state["step"].item()
         m = state["m"].lerp_(gradient, 1 - beta1)

@@ -1,4 +1,4 @@
-"""LARS: a rate for each layer."""
+"""LARS: momentum SGD with a trust ratio for each layer."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from nnlo_lib.train.optimizers.parameter_layout import Layout
 class LARS(LayerwiseOptimizer):
     """Let each layer's step be a fixed part of its parameters' norm.
 
-        ratio = trust |w| / (|g| + weight_decay |w|);    v <- momentum v + lr ratio (g + weight_decay w);    w <- w - v
+        ratio = trust |w| / (|g| + weight_decay |w| + eps)
+        v <- momentum v + lr ratio (g + weight_decay w);    w <- w - v
 
     You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, arXiv:1708.03888, algorithm 1.
     """

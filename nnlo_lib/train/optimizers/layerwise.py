@@ -1,4 +1,4 @@
-"""What LARS and LAMB share: a trust ratio for each layer of a flat vector."""
+"""Common base of LARS and LAMB: a trust ratio for each layer of a flat vector."""
 
 from abc import abstractmethod
 from typing import Any
@@ -10,10 +10,11 @@ from nnlo_lib.train.optimizers.parameter_layout import Layout
 
 
 class LayerwiseOptimizer(torch.optim.Optimizer):
-    """Steps one flat parameter by updates whose length is set layer by layer.
+    """Updates one flat parameter by steps that are scaled for each layer.
 
-    Layers are the parameters that are adapted and decay: those of 2 dimensions and more, or all. What runs over the
-    whole vector is one operation; norms and scaling are one call for all layers.
+    Layers are the parameters that are scaled and decayed: only the parameters with two or more dimensions if
+    `exclude_vectors`, else all. Element-wise work is one operation on the whole vector; norms and scaling are
+    one call for all layers.
     """
 
     def __init__(
@@ -29,17 +30,17 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move the parameter along its gradient."""
+        """Update the parameter with its gradient."""
         gradient = self._parameter.grad
         if gradient is not None:
             self._move(self._parameter, gradient, self.state[self._parameter], self.param_groups[0])
 
     @abstractmethod
     def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Change theta and the state."""
+        """Update `theta` and `state` in place."""
 
     def _decay(self, weight_decay: float) -> None:
-        """Add weight_decay times their parameters to the layers' updates."""
+        """Add weight_decay times the layers' parameters to their updates."""
         if weight_decay and self._theta_of:
             torch._foreach_add_(self._update_of, self._theta_of, alpha=weight_decay)
 

@@ -1,4 +1,4 @@
-"""The learning rate of every step: a schedule that starts from a scaled rate, after a warm-up."""
+"""Learning rate of every step: scaling by the number of workers, warm-up and schedule."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -14,7 +14,7 @@ LR_SCALING_EXPONENTS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
 class LearningRateSchedule:
-    """Knows all that learning rates depend on; what it hears of the history is the same on all ranks."""
+    """Learning rate as a function of the step and of the history; the same on all ranks."""
 
     def __init__(self, train: TrainConfig, workers: int, steps_per_round: int) -> None:
         self._train, self._steps_per_round, self._falls = train, steps_per_round, 0
@@ -22,7 +22,7 @@ class LearningRateSchedule:
         self._lr = train.optimizer.lr * workers ** LR_SCALING_EXPONENTS[train.scale_lr]
 
     def __call__(self, step: int, steps_per_epoch: int) -> float:
-        """Return the rate of a step of the run, counted from 0; it changes from round to round only."""
+        """Return the learning rate of `step`, counted from 0 over the run; it is constant within a round."""
         train, round = self._train, step // self._steps_per_round
         rounds = ceil(train.epochs * steps_per_epoch / self._steps_per_round)
         at = SchedulePosition(round * self._steps_per_round, steps_per_epoch, round, rounds)
@@ -30,18 +30,18 @@ class LearningRateSchedule:
         return rate * warm_up_factor(train.warm_up, at) if train.warm_up else rate
 
     def log_scaling(self, journal: RunLog) -> None:
-        """Say what the number of workers makes of the optimizer's `lr`."""
+        """Log the learning rate scaled for the number of workers, if it differs from the optimizer's `lr`."""
         if self._lr != self._train.optimizer.lr:
             rule, lr = self._train.scale_lr, self._train.optimizer.lr
             journal.write(f"learning rate {self._lr:g}: {lr:g} scaled for {self._workers} workers ({rule})")
 
     def update_plateau(self, comm: Communicator, rows: Sequence[TableRow]) -> None:
-        """Take in the history, which rank 0 has; all ranks call it after each epoch."""
+        """Update a plateau schedule from the history of rank 0; all ranks call it after each epoch."""
         if isinstance(self._train.schedule, PlateauScheduleConfig):
             self._falls = comm.gather(num_plateau_drops(self._train.schedule, rows))[0]
 
 
 def warm_up_factor(rule: WarmUpConfig, at: SchedulePosition) -> float:
-    """Return which fraction of its rate a round has."""
+    """Return the factor, `rule.start` to 1, by which warm-up multiplies the learning rate of a round."""
     steps = rule.steps or round((rule.epochs or 0) * at.steps_per_epoch)
     return rule.start + (1 - rule.start) * at.step / steps if at.step < steps else 1.0

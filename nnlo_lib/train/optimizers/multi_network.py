@@ -1,4 +1,4 @@
-"""Several networks in one flat vector, each with an optimizer of its own."""
+"""Several networks in one flat vector, each with its own optimizer."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from nnlo_lib.train.optimizers import factory as rules
 from nnlo_lib.train.optimizers.parameter_layout import Layout, layout_of_prefix
 from nnlo_lib.train.replica.replica import Replica
 
-Parameters = list[nn.Parameter]  # one: a replica's flat one
+Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
 
 
 def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
-    """Give `replica` the optimizer that the experiment describes, or one for each network of a gan."""
+    """Give `replica` the configured optimizer, or one optimizer for each network of a GAN."""
     if isinstance(problem, GanConfig):
         if not isinstance(getattr(replica.module, "latent", None), int):
             raise UserError("the model of a gan needs `latent`, the length of its generator's noise")
@@ -37,7 +37,7 @@ def _of_gan(
 
 
 class NetworkOptimizer:
-    """One network: its piece of a flat parameter, its optimizer, and the bound on its weights, if any."""
+    """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights."""
 
     def __init__(
         self,
@@ -47,14 +47,20 @@ class NetworkOptimizer:
         layout: Layout,
         clip: float | None = None,
     ) -> None:
-        """Raise UserError if the model has no such network."""
+        """Raise UserError if the model has no network with this name."""
         self._prefix, self._lr, self._clip = f"{name}.", rule.lr, clip
         self.slice, own = layout_of_prefix(layout, self._prefix)
         self._piece = nn.Parameter(whole.detach()[self.slice])
         self._optimizer = rules.build_optimizer(rule, self._piece, own)
 
     def step(self, whole: nn.Parameter, moments: dict[str, Any], factor: float) -> None:
-        """Move the network along its gradient, if it has one, at `factor` times its learning rate."""
+        """Update the network at `factor` times its learning rate, unless its gradient is zero.
+
+        Args:
+            whole: flat parameter of all networks, with its gradient.
+            moments: optimizer state of all networks; updated in place.
+            factor: factor on the learning rate of the network's optimizer.
+        """
         assert whole.grad is not None, "a replica's flat parameter has a gradient"
         self._piece.grad = whole.grad[self.slice]
         if not self._piece.grad.any():
@@ -69,7 +75,7 @@ class NetworkOptimizer:
             self._piece.data.clamp_(-self._clip, self._clip)
 
     def _mine(self, moments: dict[str, Any]) -> dict[str, Any]:
-        """Return this network's part of the moments, counts where its optimizer wants them."""
+        """Return this network's moments, with counts on the device that its optimizer requires."""
         counts_at = self._piece.device if self._optimizer.defaults.get("fused") else "cpu"
         return {
             key.removeprefix(self._prefix): value if value is None or value.dim() else value.to(counts_at)
@@ -79,14 +85,15 @@ class NetworkOptimizer:
 
 
 class MultiNetworkOptimizer(torch.optim.Optimizer):
-    """An optimizer for each network that looks like one of the whole flat parameter.
+    """Combines the optimizers of several networks into one optimizer of the whole flat parameter.
 
-    A network that rests, whose gradient is exactly zero, is not stepped, and its moments stay as they are. What is
-    set as the learning rate of the whole scales those of all. The state holds each one's by name, `critic.exp_avg`.
+    A network with a gradient of exactly zero is not updated and keeps its moments. Setting the learning rate
+    of the whole scales the learning rates of all networks. The state has the names of the networks as
+    prefixes, for example `critic.exp_avg`.
     """
 
     def __init__(self, parameters: Parameters, lr: float, networks: list[NetworkOptimizer]) -> None:
-        """Raise UserError if the networks are not the whole model."""
+        """Raise UserError if the networks do not cover all parameters of the model."""
         super().__init__(parameters, {"lr": lr})
         self._networks = networks
         covered = sum(network.slice.stop - network.slice.start for network in networks)
@@ -96,7 +103,7 @@ class MultiNetworkOptimizer(torch.optim.Optimizer):
             )
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Step each network that does not rest."""
+        """Update each network that has a non-zero gradient."""
         group = self.param_groups[0]
         (whole,) = group["params"]
         for network in self._networks:

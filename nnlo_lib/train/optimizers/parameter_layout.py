@@ -1,4 +1,4 @@
-"""Where each parameter of a model lies in its flat vector, for rules that look at layers."""
+"""Positions of a model's parameters in its flat vector, for layer-wise optimizers."""
 
 from collections.abc import Iterable
 from itertools import accumulate
@@ -19,7 +19,7 @@ class ParameterSlot(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Where the next parameter starts."""
+        """Index after the last value, where the next parameter starts."""
         return self.start + self.numel
 
 
@@ -27,7 +27,7 @@ Layout = tuple[ParameterSlot, ...]
 
 
 def layout_of(parameters: Iterable[tuple[str, nn.Parameter]]) -> Layout:
-    """Lay the trainable ones of named parameters one after another."""
+    """Return the layout of the trainable parameters, one after another in the given order."""
     trained = [(name, each) for name, each in parameters if each.requires_grad]
     starts = accumulate((each.numel() for _, each in trained), initial=0)
     return tuple(
@@ -39,7 +39,8 @@ def layout_of(parameters: Iterable[tuple[str, nn.Parameter]]) -> Layout:
 def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
     """Return the slice of the parameters whose names start with `prefix`, and their layout within it.
 
-    Raises UserError if there is none, or if others lie between them.
+    Raises:
+        UserError: if no name starts with `prefix`, or if other parameters lie in between.
     """
     slots = [slot for slot in layout if slot.name.startswith(prefix)]
     if not slots:

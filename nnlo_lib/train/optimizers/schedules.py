@@ -1,4 +1,4 @@
-"""The learning rate of each round: pure functions of where a training is and what it measured."""
+"""Learning-rate schedules: pure functions of the position in a training and, for plateau, of its history."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -24,7 +24,14 @@ from nnlo_lib.state.jsonl_table import TableRow
 
 
 class SchedulePosition(NamedTuple):
-    """Where a training is: the first step of its round, counted from 0, and how many there are of each."""
+    """Position of a training for a schedule.
+
+    Attributes:
+        step: first step of the current round, counted from 0.
+        steps_per_epoch: number of steps of an epoch.
+        round: current round, counted from 0.
+        rounds: number of rounds of the training.
+    """
 
     step: int
     steps_per_epoch: int
@@ -33,16 +40,16 @@ class SchedulePosition(NamedTuple):
 
     @property
     def fraction_done(self) -> float:
-        """Fraction of the rounds that are behind, 1 in the last and after it."""
+        """Fraction of the rounds that are completed; 1 in the last round and after it."""
         return min(1.0, self.round / max(1, self.rounds - 1))
 
     def elapsed(self, unit: Literal["epochs", "steps"]) -> float:
-        """Return how many epochs or steps are behind."""
+        """Return the number of completed epochs (with fraction) or steps."""
         return self.step / self.steps_per_epoch if unit == "epochs" else self.step
 
 
 def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0) -> float:
-    """Return the rate of a round; a plateau schedule has fallen `falls` times."""
+    """Return the learning rate of a round; `falls`: number of drops of a plateau schedule until now."""
     match schedule:
         case ConstantScheduleConfig():
             return start
@@ -79,12 +86,12 @@ def _diminished(start: float, mu: float, round: int) -> float:
 
 
 def _half_cosine(start: float, end: float, phase: float) -> float:
-    """Go from start to end while phase goes from 0 to 1."""
+    """Return start at phase 0, end at phase 1, and half a cosine wave in between."""
     return end + (start - end) * (1 + cos(pi * phase)) / 2
 
 
 def _phase(schedule: CosineScheduleConfig, at: SchedulePosition) -> float:
-    """Return how far the current period has come; the training is the only one if none restarts."""
+    """Return the completed fraction of the current period; without restarts, the training is one period."""
     if schedule.restart is None:
         return at.fraction_done
     passed, period = at.elapsed(schedule.unit), schedule.restart
@@ -110,7 +117,7 @@ def _fallen(schedule: PlateauScheduleConfig, start: float, falls: int) -> float:
 
 
 def num_plateau_drops(schedule: PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:
-    """Return how often the rate has fallen after these rows of the history, one an epoch."""
+    """Return the number of drops of the learning rate after these rows of the history (one per epoch)."""
     sign = -1.0 if schedule.larger_is_better else 1.0
     best, waited, cooling, count = inf, 0, 0, 0
     for value in (sign * float(row[schedule.metric]) for row in rows):

@@ -1,1 +1,1 @@
-"""A rank's model and what it computes with: flat vectors, gradients, precision, devices."""
+"""A rank's replica: flat vectors, gradients, preprocessing, precision, devices."""

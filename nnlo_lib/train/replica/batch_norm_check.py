@@ -1,4 +1,4 @@
-"""Batches of a single sample, of which batch normalization cannot tell a variance."""
+"""Checks for batches of one sample, for which batch normalization cannot compute a variance."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
-REFUSAL = "Expected more than 1 value per channel"  # torch's
+REFUSAL = "Expected more than 1 value per channel"  # text of torch's error
 
 
 @contextmanager
 def explain_batch_norm_error(where: str) -> Iterator[None]:
-    """Turn torch's refusal to normalize a single sample into a sentence. Raises UserError."""
+    """Raise UserError with an explanation if torch refuses to normalize a single sample in this context."""
     try:
         yield
     except Exception as error:
@@ -31,9 +31,17 @@ def explain_batch_norm_error(where: str) -> Iterator[None]:
 def check_batch_norm_batches(
     module: nn.Module, problem: Problem, tensors: Preprocessor, loader: BatchLoader, parts: int, rank: int
 ) -> None:
-    """Raise UserError if the first or the last step of an epoch will end by a sample that cannot be normalized.
+    """Raise UserError if the first or last step of an epoch would normalize a single sample.
 
-    parts: of a batch, one after another. The module is tried, and is as before: it learns nothing.
+    The check applies the module to one sample, then restores its buffers; it changes no parameters.
+
+    Args:
+        module: network of the rank.
+        problem: problem that computes the loss.
+        tensors: preprocessor of the batches.
+        loader: this worker's batches.
+        parts: number of parts into which a batch is divided (train.accumulate).
+        rank: rank, for the error message.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):
         return
@@ -44,7 +52,7 @@ def check_batch_norm_batches(
 
 
 def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, loader: BatchLoader, step: int) -> None:
-    """Apply the module to one sample of a step."""
+    """Compute the loss of one sample of a step; restore the module's buffers."""
     batch, before = loader.batch(0, step), [each.clone() for each in module.buffers()]
     try:
         inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])

@@ -1,4 +1,4 @@
-"""Models that torch.compile has turned into faster code."""
+"""Compilation of models with torch.compile."""
 
 import os
 import shutil
@@ -10,14 +10,18 @@ from torch import nn
 
 from nnlo_lib.core.errors import UserError
 
-MAX_COMPILED_SHAPES = 64  # of mini-batches and modes, each with code of its own; torch gives up after 8
+# Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
+MAX_COMPILED_SHAPES = 64
 
 
 def compile_module(module: nn.Module, device: str) -> nn.Module:
-    """Return what computes as `module` does, on its parameters and buffers, from code made when first called.
+    """Return a compiled version of `module` that shares its parameters and buffers; it compiles when called.
 
-    Each shape of mini-batches has code of its own, whichever comes first: the code, and so the bits, do not depend on
-    where a run was resumed. Raises UserError if there is no compiler.
+    Each mini-batch shape is compiled separately, in any order, so the code and the bits of the results do not
+    depend on the step at which a run was resumed.
+
+    Raises:
+        UserError: if the compiler for the device is missing.
     """
     if device == "cpu" and not cpp_compiler():
         raise UserError(
@@ -33,6 +37,6 @@ def compile_module(module: nn.Module, device: str) -> nn.Module:
 
 
 def cpp_compiler() -> str | None:
-    """Return the path of the C++ compiler that torch would take."""
+    """Return the path of the C++ compiler that torch would use; None if there is no compiler."""
     named = [os.environ.get("CXX", ""), "g++", "clang++"]
     return next((path for name in named if name and (path := shutil.which(name))), None)

@@ -1,4 +1,4 @@
-"""Which device a rank computes on."""
+"""Choice of the device on which a rank computes."""
 
 import os
 import socket
@@ -9,14 +9,18 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.core.errors import UserError
 
-GPU_SUBSET = "NNLO_GPUS"  # torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before anybody knew
+# GPUs by torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before the subset is chosen.
+GPU_SUBSET = "NNLO_GPUS"
 
 
 def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool = True) -> str:
-    """Return `cpu`, or this rank's GPU among those that its host shows it; all ranks call it.
+    """Return `cpu`, or this rank's GPU as `cuda:N` from the GPUs that it can use; all ranks call it.
 
-    The ranks of a host take its GPUs in turn, `ranks_per_gpu` each; simulated ranks all take the first. Raises
-    UserError if there are too few.
+    The ranks of a host use its GPUs in order, `ranks_per_gpu` ranks per GPU. A rank that can use only one GPU
+    uses this one. Simulated ranks all use the first GPU. Servers use a GPU only if `master_gpu` is set.
+
+    Raises:
+        UserError: if the rank can use too few GPUs.
     """
     if not parallel.gpus_per_rank:
         return "cpu"
@@ -30,7 +34,7 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
 
 
 def _taken(gpus: list[int], place: int, who: str) -> int:
-    if len(gpus) == 1:  # a scheduler may show each rank its own GPU only
+    if len(gpus) == 1:  # A scheduler may show each rank only its own GPU.
         return gpus[0]
     if place >= len(gpus):
         raise UserError(
@@ -43,8 +47,8 @@ def _taken(gpus: list[int], place: int, who: str) -> int:
 def visible_gpus() -> list[int]:
     """Return the GPUs that this process may use, by torch's numbers.
 
-    Of those that CUDA_VISIBLE_DEVICES shows, or, where a scheduler sets no such variable, that Slurm says it gave: all,
-    or what a search of several trainings at a time leaves to this one (SHARE).
+    The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is not set, those that Slurm has allocated, or all. A
+    search that runs several trainings at a time restricts them further with GPU_SUBSET (NNLO_GPUS).
     """
     visible = _given()
     mine = [int(gpu) for gpu in os.environ.get(GPU_SUBSET, "").split(",") if gpu]
@@ -63,7 +67,7 @@ def _given() -> list[int]:
 
 
 def seed_step(seed: int, device: str) -> None:
-    """Seed torch's generator of `device`, from which dropout draws (torch.manual_seed does more, for each step)."""
+    """Seed torch's generator of `device`, which dropout uses (torch.manual_seed is slower)."""
     if device == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

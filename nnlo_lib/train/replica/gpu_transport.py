@@ -1,4 +1,4 @@
-"""How vectors on GPUs are summed over ranks: chosen by what is there, the same way on all ranks."""
+"""Choice of the transport that sums GPU vectors over ranks; all ranks choose the same one."""
 
 import socket
 
@@ -21,9 +21,12 @@ UNAVAILABLE_REASON = {
 
 
 def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
-    """Let `comm` sum what is on GPUs as `parallel.gpu_exchange` wishes; return how, for people, or an empty text.
+    """Let `comm` sum GPU vectors as `parallel.gpu_exchange` says; all ranks call it.
 
-    All ranks call it. Raises UserError if the wish cannot be met.
+    Return a description of the transport for the log, or an empty string if no GPU vectors are exchanged.
+
+    Raises:
+        UserError: if the configured transport is not available.
     """
     if not run.parallel.gpus_per_rank or comm.is_virtual:
         return ""
@@ -38,7 +41,7 @@ def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
 
 
 def _able(comm: Communicator, device: str) -> list[str]:
-    """Return the ways that all ranks can go, the best one first."""
+    """Return the transports that are available on all ranks, the best one first."""
     from nnlo_lib.comm.gpu.cuda_aware import is_cuda_aware
 
     everyone = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available(), is_cuda_aware()])
@@ -53,7 +56,7 @@ def _able(comm: Communicator, device: str) -> list[str]:
 
 
 def unique_gpu_name(device: str) -> str:
-    """Return what no other GPU is called, whatever number it has; empty for a processor."""
+    """Return a globally unique name of a GPU (host and UUID); an empty string for a CPU."""
     if device == "cpu":
         return ""
     return f"{socket.gethostname()} {torch.cuda.get_device_properties(device).uuid}"

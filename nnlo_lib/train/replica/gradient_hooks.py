@@ -1,4 +1,4 @@
-"""How far a backward pass has come."""
+"""Tracking of the part of a flat gradient that is final during a backward pass."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class GradientReadyTracker:
-    """Calls `ready(start)` during backward passes, each time that more of a flat gradient, grad[start:], is final.
+    """Calls `ready(start)` during backward passes when more of a flat gradient, grad[start:], is final.
 
-    Backward passes finish parameters in about the reverse of the order in which modules register them. A parameter
-    that gets no gradient holds the mark above it.
+    Backward passes finish parameters roughly in reverse order of their registration. If a parameter gets no
+    gradient, `start` stays above it.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], ready: Callable[[int], None]) -> None:
@@ -21,7 +21,7 @@ class GradientReadyTracker:
             parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
 
     def reset(self, last: bool = True) -> None:
-        """Expect a new backward pass; what it finishes is final if it is the `last` one of a step."""
+        """Prepare for a new backward pass; its gradients are final only if it is the `last` one of a step."""
         self._last = last
         self._final: set[int] = set()
         self._mark = len(self._starts) - 1  # the gradients of parameters[mark:] are final

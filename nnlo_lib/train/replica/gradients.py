@@ -1,4 +1,4 @@
-"""Compute the gradient of a mini-batch: one rank's alone, or those of all simulated ranks together."""
+"""Gradient of a mini-batch on one rank."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -17,22 +17,31 @@ from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
 
-DeferredSums = Callable[[], Tensor]  # the problem's sums of a batch, worked out when wanted
+DeferredSums = Callable[[], Tensor]  # computes the problem's sums of a batch when called
 
 
 class GradientFunction(Protocol):
-    """Overwrite the replica's gradient by that of a batch, in a step of the run; dropout draws from the stream `seed`.
+    """Overwrites the replica's gradient by the gradient of a batch; returns the batch's sums, or None.
 
-    Raises UserError if the loss is not a number, or a single sample is to be normalized.
+    Args:
+        batch: mini-batch of this rank.
+        seed: seed of the random stream for dropout.
+        where: place in the run, for error messages.
+        step: step of the run.
+
+    Raises:
+        DivergedError: if the loss is not finite.
+        UserError: if batch normalization gets a single sample.
     """
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None: ...
 
 
 class LocalGradients:
-    """One rank's gradients, computed at once, or in `parts` of a batch, one after another.
+    """Computes the gradient of one rank's batch, at once or in `parts`, one after another.
 
-    together: where layers wait for other ranks on the way, which then all compute, those without samples too.
+    `together`: sums over ranks inside the passes (synchronized batch normalization); if set, ranks without
+    samples take part in every pass, too.
     """
 
     def __init__(
@@ -56,7 +65,7 @@ class LocalGradients:
         return self._together.run(lambda: self._compute(batch, where, step))
 
     def _compute(self, batch: Batch, where: str, step: int) -> DeferredSums | None:
-        """Add up the gradients of the parts' mean losses, by their numbers of samples."""
+        """Sum the gradients of the parts' mean losses, weighted by their numbers of samples."""
         parts = [
             part
             for part in micro_batch_slices(batch.count, self._parts)
@@ -86,13 +95,13 @@ class LocalGradients:
 
 
 def combine_sums(measured: list[DeferredSums]) -> DeferredSums | None:
-    """Return what works out the sums of all parts; None if there are none."""
+    """Return a function that adds the sums of all parts; None if `measured` is empty."""
     if len(measured) < 2:
         return measured[0] if measured else None
     return lambda: torch.stack([each() for each in measured]).sum(0)
 
 
 def micro_batch_slices(count: int, parts: int) -> list[slice]:
-    """Cut `count` samples into parts as equal as can be."""
+    """Return slices that divide `count` samples into `parts` parts of nearly equal size."""
     ends = [count * number // parts for number in range(parts + 1)]
     return [slice(*each) for each in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""The network of a run, with the weights that its training begins with."""
+"""Build the network of a run with its initial weights."""
 
 from torch import nn
 
@@ -6,27 +6,28 @@ from nnlo_lib.config import Run
 from nnlo_lib.models.factory import Shape, build_model
 from nnlo_lib.models.weights import load_weights
 
-LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}  # by the loss, to scores
+# The activation that each loss applies to scores.
+LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
 
 
 def build_initial_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model: drawn from `seed`, then as `model.weights` says. Raises UserError."""
+    """Build a run's model with random weights from `seed`, then load `model.weights`. Raises UserError."""
     return load_initial_weights(run, build_random_model(run, shape, classes, seed))
 
 
 def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model for weights that come later."""
+    """Build a run's model with random weights from `seed`, without loading `model.weights`."""
     return build_model(run.model.name, run.model.args, shape, classes, seed, activation_in_loss(run))
 
 
 def load_initial_weights(run: Run, module: nn.Module) -> nn.Module:
-    """Give a model the weights of `model.weights`, if any."""
+    """Load the weights of `model.weights`, if any, into the module; return the module."""
     if run.model.weights:
         load_weights(module, run.model.weights, run.model.weights_except)
     return module
 
 
 def activation_in_loss(run: Run) -> str | None:
-    """Return which activation at the end of a Keras model the loss applies itself, where it wants scores."""
+    """Return the final activation of a Keras model that the loss applies itself (to scores), or None."""
     wants_scores = getattr(run.problem, "outputs", None) == "scores"
     return LOSS_ACTIVATIONS.get(run.loss) if wants_scores and isinstance(run.loss, str) else None

@@ -1,4 +1,4 @@
-"""The numbers that a training computes with."""
+"""Number types of a training: parameters, mixed precision and loss scaling."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -9,23 +9,21 @@ from torch import Tensor, nn
 
 from nnlo_lib.core.errors import DivergedError
 
-NETWORKS = "generator", "critic"  # of a gan, which are called one by one
+NETWORKS = "generator", "critic"  # networks of a GAN, which the problem calls separately
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-INITIAL_SCALE_EXPONENT, GROWTH_INTERVAL = (
-    16,
-    2000,
-)  # exponent of the first scale, and steps after which it doubles: torch's
+# torch's defaults: exponent of the first loss scale, and steps without overflow until it doubles.
+INITIAL_SCALE_EXPONENT, GROWTH_INTERVAL = 16, 2000
 
 
 def parameter_dtype(name: str) -> torch.dtype:
-    """Return the type of the parameters."""
+    """Return the dtype of the parameters for a value of `train.precision`."""
     return torch.float64 if name == "float64" else torch.float32
 
 
 class Precision:
-    """The type of parameters and gradients, what forward passes are cast to, and how losses are scaled.
+    """Dtype of parameters and gradients, autocast of forward passes, and loss scaling.
 
-    name: as in `train.precision`.
+    `name`: value of `train.precision`.
     """
 
     def __init__(self, name: str, device: str) -> None:
@@ -34,20 +32,23 @@ class Precision:
         self.scale = LossScale() if name == "fp16" else None
 
     def prepare(self, module: nn.Module) -> nn.Module:
-        """Give a model this type; in mixed precision what it answers is float32 again, for losses and metrics."""
+        """Convert a model to the dtype; in mixed precision, its outputs to float32 for losses and metrics."""
         networks = (module, *(getattr(module, name, None) for name in NETWORKS)) if self._low else ()
         for network in filter(None, networks):
             network.register_forward_hook(lambda network, inputs, outputs: _widened(outputs))
         return module.to(self.dtype)
 
     def autocast_context(self) -> AbstractContextManager[object]:
-        """Cast what is safe to cast, in a forward pass and its loss."""
+        """Return torch's autocast for a forward pass and its loss; no cast without mixed precision."""
         return torch.autocast(self._kind, self._low) if self._low else nullcontext()
 
     def loss_factor(self, loss: float, where: str) -> float:
-        """Return what to multiply a loss of this value by before its backward pass; not a number to have its step skipped.
+        """Return the factor by which to multiply a loss of this value before its backward pass.
 
-        Raises DivergedError if the loss is not finite and no step can be skipped.
+        With loss scaling, the factor is NaN if the loss is not finite, so that the step is skipped.
+
+        Raises:
+            DivergedError: if the loss is not finite and there is no loss scaling.
         """
         if self.scale is None:
             check_finite_loss(loss, where)
@@ -55,21 +56,21 @@ class Precision:
         return self.scale.value if math.isfinite(loss) else math.nan
 
     def unscale(self, grad: Tensor, where: str) -> bool:
-        """Make `grad`, as it came from the exchange, that of the loss; return False if its step is to be skipped."""
+        """Remove the loss scale from `grad` after its exchange; return False if the step must be skipped."""
         return self.scale is None or self.scale.unscale(grad, where)
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs."""
+        """Return the tensors that a resumed run needs."""
         return {} if self.scale is None else {"precision.scale": self.scale.state()}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensors that `state` returned."""
         if self.scale is not None:
             self.scale.load_state(tensors["precision.scale"])
 
 
 def _widened(outputs: Any) -> Any:
-    """Return float32 for half precision, in whatever a model returns."""
+    """Return outputs with half-precision tensors as float32, also in nested dicts, lists, tuples."""
     if isinstance(outputs, Tensor):
         return outputs.float() if outputs.dtype in HALF_DTYPES.values() else outputs
     if isinstance(outputs, dict):
@@ -78,11 +79,12 @@ def _widened(outputs: Any) -> Any:
 
 
 class LossScale:
-    """Dynamic loss scaling: small gradients, too, are numbers that fp16 has.
+    """Dynamic loss scaling, so that small gradients do not underflow in fp16.
 
-    The loss is multiplied by 2^exponent. Where a gradient overflows, the step is skipped and the scale halved; after
-    2000 steps without, it doubles. Micikevicius et al., Mixed Precision Training, 2018, section 3.2. Powers of two are
-    exact. Ranks that exchange gradients see the same one and so keep the same scale.
+    The loss is multiplied by 2^exponent. If a gradient overflows, the step is skipped and the scale is
+    halved; after 2000 steps without overflow, it doubles. Micikevicius et al., Mixed Precision Training,
+    2018, section 3.2. Powers of two are exact. Ranks that exchange gradients get the same gradient and
+    therefore keep the same scale.
     """
 
     def __init__(self) -> None:
@@ -90,13 +92,14 @@ class LossScale:
 
     @property
     def value(self) -> float:
-        """What the loss is multiplied by."""
+        """Factor by which the loss is multiplied."""
         return float(2**self.exponent)
 
     def unscale(self, grad: Tensor, where: str) -> bool:
-        """Divide `grad` by the scale and adapt it; return False, with `grad` as it was, if that is not finite.
+        """Divide `grad` by the scale and adapt the scale; return False and keep `grad` if it is not finite.
 
-        Raises DivergedError if it is not finite although the scale has come down to 1.
+        Raises:
+            DivergedError: if `grad` is not finite at a scale of 1.
         """
         if not torch.isfinite(grad).all():
             self._shrink(where)
@@ -116,16 +119,16 @@ class LossScale:
         self.exponent, self._good = self.exponent - 1, 0
 
     def state(self) -> Tensor:
-        """Return exponent and steps since it last changed, (2,) of int64."""
+        """Return the exponent and the number of steps since its last change, (2,) of int64."""
         return torch.tensor([self.exponent, self._good])
 
     def load_state(self, state: Tensor) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensor that `state` returned."""
         self.exponent, self._good = state.tolist()
 
 
 def check_finite_loss(loss: float, where: str) -> None:
-    """Raise DivergedError if the loss is infinite or not a number."""
+    """Raise DivergedError if the loss is infinite or NaN."""
     if not math.isfinite(loss):
         raise DivergedError(
             f"the loss became {loss} {where}; a smaller train.optimizer.lr (prox_pda: a larger algorithm.beta) usually helps"

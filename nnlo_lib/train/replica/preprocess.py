@@ -1,4 +1,4 @@
-"""From arrays as they are stored to the tensors that a model takes."""
+"""Conversion of stored arrays to the input tensors of a model."""
 
 import numpy as np
 import torch
@@ -13,9 +13,13 @@ from nnlo_lib.models.factory import Shape
 
 
 class Preprocessor:
-    """Move mini-batches to `device`, images channels last if so wished; only there do bytes become normalized `dtype`.
+    """Moves mini-batches to `device` and normalizes them there, so that images are transferred as bytes.
 
-    `shapes` are those of a sample as the model sees it, one for each input; other integers than bytes stay so.
+    Bytes and floating-point inputs become normalized `dtype`, and images channels-last if `channels_last`.
+    Other integers (indices) keep their type.
+
+    Attributes:
+        shapes: shape of a sample for the model, one per input.
     """
 
     def __init__(
@@ -36,18 +40,18 @@ class Preprocessor:
 
     @property
     def shape(self) -> Shape:
-        """What a model is built for: the shape of a sample, of several inputs a tuple of their shapes."""
+        """Input shape of the model: shape of a sample, or a tuple of shapes for several inputs."""
         return self.shapes[0] if len(self.shapes) == 1 else self.shapes
 
     def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return a tensor for each input and the labels; images that are still larger are cropped at the centre."""
+        """Return (tensors of the inputs, labels); larger images are cropped at the center."""
         if self._crop:
             inputs = center_crop(inputs, self._crop)
         tensors = tuple(self._input(*each) for each in zip(inputs, self._affine, strict=True))
         return tensors, torch.from_numpy(labels).to(self._device)
 
     def dummy_batch(self) -> tuple[Tensor, ...]:
-        """Return a mini-batch of one sample, of zeros, as the model takes it."""
+        """Return the input tensors of a mini-batch of one sample of zeros."""
         zeros = (np.zeros((1, *shape), dtype) for shape, dtype in zip(self.shapes, self._stored, strict=True))
         return tuple(self._input(*each) for each in zip(zeros, self._affine, strict=True))
 
@@ -71,7 +75,7 @@ def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
 
 
 def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
-    """Return what to multiply by, and to add if anything, shaped (channels, 1, ...); nothing for indices."""
+    """Return [factor] or [factor, offset], scalar or (channels, 1, ...); an empty list for indices."""
     if np.dtype(column.dtype).kind not in "fu" or (column.dtype[0] == "u" and column.dtype != "uint8"):
         return []
     if data.normalize == "unit":

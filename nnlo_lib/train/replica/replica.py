@@ -1,4 +1,4 @@
-"""A model as one flat vector of parameters, one of gradients, one of non-trained state."""
+"""A model as three flat vectors: parameters, gradients and floating-point buffers."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,14 +13,14 @@ from nnlo_lib.train.replica.gradient_hooks import GradientReadyTracker
 
 
 class ReplicaMemory(NamedTuple):
-    """Where a replica's parameters and gradients shall live: two contiguous vectors."""
+    """Memory for the parameters and gradients of a replica: two contiguous vectors (parameters,)."""
 
     theta: Tensor
     grad: Tensor
 
 
 class ReplicaObserver(Protocol):
-    """What follows the passes and steps of a replica."""
+    """Interface of observers of a replica's backward passes and optimizer steps."""
 
     def on_backward_begin(self) -> None: ...
     def on_backward_end(self) -> None: ...
@@ -31,10 +31,24 @@ class ReplicaObserver(Protocol):
 class Replica:
     """A model whose parameters, gradients and buffers are views into flat vectors.
 
-    theta, grad: (parameters,); buffers: (floating-point buffer values,), such as batch-norm statistics; layout: where
-    each parameter lies in theta.
-    Algorithms change these vectors in place and never see a layer. channels_last: how weights of convolutions on
-    images are laid out; so do these like it best. network: what learns, the module itself or compiled.
+    Algorithms change these vectors in place and never access layers.
+
+    Args:
+        module: the model.
+        device: device to which the model is moved.
+        memory: vectors to use for theta and grad; None to allocate them.
+        channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
+            channels-last format, in which these convolutions are fastest.
+
+    Attributes:
+        theta: parameters, (parameters,).
+        grad: gradients, (parameters,).
+        buffers: values of the floating-point buffers, for example batch-norm statistics, (values,).
+        counters: the other buffers, as they are.
+        layout: position of each parameter in theta.
+        module: the model.
+        network: the network that is trained: the module itself, or its compiled version.
+        clip_norm: maximum norm of the gradient in a step; None for no limit.
     """
 
     def __init__(
@@ -70,11 +84,11 @@ class Replica:
         self._observers: Sequence[ReplicaObserver] = ()
 
     def observe(self, observers: Sequence[ReplicaObserver]) -> None:
-        """Let `observers`, to which more may be added later, follow backward passes and steps."""
+        """Notify `observers` of backward passes and steps; the sequence may grow later."""
         self._observers = observers
 
     def set_optimizer(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
-        """Step with `optimizer`, which is made of a list of one flat parameter, and of `options`."""
+        """Use the optimizer that `optimizer` returns for [flat parameter] and `options`."""
         self._fresh = partial(optimizer, [self._trainable], **options)
         self.optimizer = self._fresh()
 
@@ -90,7 +104,7 @@ class Replica:
         self.optimizer.param_groups[0]["lr"] = value
 
     def reset_optimizer(self) -> None:
-        """Let the optimizer start afresh, without moments."""
+        """Replace the optimizer by a new one without moments, with the same learning rate."""
         lr = self.lr
         self.optimizer = self._fresh()
         self.lr = lr
@@ -101,7 +115,7 @@ class Replica:
         return output
 
     def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
-        """Overwrite `grad` by the gradient of `loss`; of several losses the first overwrites it and the others add to it."""
+        """Add the gradient of `loss` to `grad`; the `first` loss of a step overwrites `grad`."""
         for observer in self._observers:
             observer.on_backward_begin()
         if first:
@@ -113,11 +127,11 @@ class Replica:
             observer.on_backward_end()
 
     def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
-        """Call `ready(start)` during backward passes, each time that more of the gradient, grad[start:], is final."""
+        """Call `ready(start)` during backward passes when more of the gradient, grad[start:], is final."""
         self._watermarks.append(GradientReadyTracker(self._parameters, ready))
 
     def step(self) -> None:
-        """Let the optimizer move `theta` along `grad`, which is first scaled down to a norm of at most `clip_norm`."""
+        """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
         assert self.optimizer is not None, "use() chooses the optimizer"
         for observer in self._observers:
             observer.on_optimizer_begin()
@@ -137,7 +151,7 @@ class Replica:
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore the tensors that `state` returned."""
         self.theta.copy_(tensors["theta"])
         self.buffers.copy_(tensors["buffers"])
         for i, counter in enumerate(self.counters):
@@ -151,7 +165,7 @@ class Replica:
             self.optimizer.state[self._trainable].update(moments)
 
     def _placed(self, value: Tensor) -> Tensor:
-        """Copy a moment to where the optimizer keeps it: vectors, and the counts of fused ones, on the device."""
+        """Copy a moment; vectors, and counts of fused optimizers, go to the device of `theta`."""
         assert self.optimizer is not None, "use() chooses the optimizer"
         fused = self.optimizer.defaults.get("fused")
         return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()

@@ -1,7 +1,8 @@
 """The replicas of all simulated ranks as one matrix, whose gradients are computed together.
 
-A rank that asks for its gradient sleeps, on the virtual clock, until it would be computed; others ask meanwhile. The
-first to wake computes what all have asked for: for any algorithm, synchronous or not, in a few large calls.
+A rank that requests its gradient sleeps, on the virtual clock, for the time of the computation; meanwhile
+other ranks request their gradients. The first rank to wake up computes all requested gradients in a few large
+calls. This works for any algorithm, synchronous or not.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from nnlo_lib.train.replica.precision import check_finite_loss
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
 
-MAX_SAMPLES_PER_CALL = 1024  # of one call, to bound its memory; speed hardly depends on it
+MAX_SAMPLES_PER_CALL = 1024  # Bounds the memory of one call; the speed hardly depends on it.
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class GradientRequest:
 
 
 class ReplicaStack:
-    """theta and grad are (ranks, parameters); row i belongs to the replica of rank i."""
+    """Holds the replicas of all simulated ranks.
+
+    theta and grad are (ranks, parameters); row i belongs to the replica of rank i.
+    """
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -54,7 +58,7 @@ class ReplicaStack:
         device: str,
         channels_last: bool = True,
     ) -> Replica:
-        """Return a replica of `module` that lives in row `rank`."""
+        """Return a replica of `module` with row `rank` of theta and of grad as its vectors."""
         if not self.replicas:
             size = sum(each.numel() for each in module.parameters() if each.requires_grad)
             dtype = next(module.parameters()).dtype
@@ -70,7 +74,7 @@ class ReplicaStack:
         return self.replicas[rank]
 
     def gradient(self, rank: int, comm: Communicator, wish: GradientRequest) -> Tensor:
-        """Compute the gradient of a rank's batch into its row, with those of others; return its sums."""
+        """Compute a rank's gradient into its row, together with other ranks; return the batch's sums."""
         self._requests[rank] = wish
         comm.advance_clock_and_yield(wish.batch.count)
         if rank in self._requests:
@@ -115,13 +119,13 @@ class ReplicaStack:
             nodes.streams = [torch.Generator().manual_seed(wish.seed).get_state() for wish in wishes]
 
     def _parameters(self, ranks: list[int]) -> list[Tensor]:
-        """Give the network these ranks' parameters and return them."""
+        """Set the network's parameters to the rows of these ranks; return the parameters."""
         views = list(self._views(_rows(self.theta, ranks)))
         self.network.nodes.tensors = {name: view.requires_grad_() for name, view in views}
         return list(self.network.nodes.tensors.values())
 
     def _views(self, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Cut (n, parameters) into (n, *shape) for each parameter, laid out as a replica's are."""
+        """Yield (name, view (n, *shape)) of each parameter in `rows` (n, parameters), in replica layout."""
         place = rows.storage_offset()
         for name, parameter in self._layout:
             size, stride = (len(rows), *parameter.shape), (rows.stride(0), *parameter.stride())
@@ -137,7 +141,7 @@ class ReplicaStack:
 
     @torch.no_grad()
     def evaluate_replicas(self, epoch: float, split: Split, samples: Indices) -> Tensor:
-        """Return the problem's sums of every rank's own model over some samples, (ranks, 1 + names)."""
+        """Return the sums of each rank's model over `samples`, (ranks, 1 + names); cached by `epoch`."""
         if self._measured[0] != epoch:
             parts = [self._measure_some(split, part) for part in _pieces(samples, self.ranks)]
             self._measured = (epoch, torch.stack(parts).sum(0))
@@ -158,7 +162,7 @@ class ReplicaStack:
 
 
 class StackedGradients:
-    """One rank's gradients, computed with those of all others."""
+    """Computes one rank's gradients together with the gradients of other simulated ranks."""
 
     def __init__(self, stack: ReplicaStack, comm: Communicator) -> None:
         self._stack, self._comm = stack, comm
@@ -172,13 +176,13 @@ class StackedGradients:
 
 
 def _rows(matrix: Tensor, ranks: list[int]) -> Tensor:
-    """Return rows of a matrix, in place where they follow each other."""
+    """Return rows of a matrix: a view if the ranks are consecutive, else a copy."""
     first, last = ranks[0], ranks[-1]
     return matrix.detach()[first : last + 1] if last - first + 1 == len(ranks) else matrix.detach()[ranks]
 
 
 def _padded(arrays: Sequence[Array], width: int) -> Array:
-    """Return (n * width, ...): each array and what fills it up to `width`."""
+    """Return the n arrays, each padded with zeros to `width` samples, as (n * width, ...)."""
     total = np.zeros((len(arrays), width, *arrays[0].shape[1:]), arrays[0].dtype)
     for place, array in zip(total, arrays, strict=True):
         place[: len(array)] = array

@@ -12,7 +12,7 @@ from nnlo_lib.comm.midpass import PassCollectives
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """Of each channel over all ranks' samples, (C,) of float64; count: values of a channel."""
+    """Statistics of each channel over all ranks' samples, (C,) of float64; count: values per channel."""
 
     count: Tensor
     mean: Tensor
@@ -20,12 +20,13 @@ class BatchStatistics:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """A batch normalization whose mean and variance are those of all ranks' samples together.
+    """Batch normalization by the mean and variance of all ranks' samples together.
 
     y = (x - mean) / sqrt(variance + eps) weight + bias    per channel; Ioffe and Szegedy 2015, over the global batch
 
-    Sums travel as float64, of values about the rank's own mean, two vectors a step: 2 C + 1 values in the forward and
-    2 C in the backward pass. Evaluation and running statistics are those of `like`, whose parameters it takes over.
+    Ranks exchange float64 sums, two vectors per step: 2 C + 1 values in the forward and 2 C in the backward
+    pass. Squares are summed about the rank's own mean before the exchange. Evaluation and running statistics
+    work as in `like`, whose parameters and buffers are shared.
     """
 
     def __init__(self, like: _BatchNorm, together: PassCollectives) -> None:
@@ -47,7 +48,7 @@ class SyncBatchNorm(_BatchNorm):
             sums = local_sums(values)
         self._together.allreduce(sums)
         statistics = global_statistics(sums)
-        if values.numel() or statistics.count:  # a batch may have fewer samples than parts
+        if values.numel() or statistics.count:  # Both may be 0 if a batch has fewer samples than parts.
             self._remember(statistics)
         scale = torch.rsqrt(statistics.variance + self.eps).to(values.dtype)
         args = values, self.weight, self.bias, statistics.mean.to(values.dtype), scale
@@ -56,7 +57,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _remember(self, statistics: BatchStatistics) -> None:
-        """Move the running statistics as torch does: the variance without bias."""
+        """Update the running statistics as torch does, with the unbiased variance."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -78,7 +79,7 @@ def local_sums(values: Tensor) -> Tensor:
 
 
 def global_statistics(sums: Tensor) -> BatchStatistics:
-    """Return the statistics of all that was added."""
+    """Return the statistics for the sum over ranks of `local_sums`."""
     count = sums[0]
     mean, square = (sums[1:] / count).chunk(2)
     return BatchStatistics(count, mean, (square - mean.square()).clamp_(min=0))
@@ -91,8 +92,8 @@ def _along(vector: Tensor, values: Tensor) -> Tensor:
 class _SyncBatchNormFunction(torch.autograd.Function):
     """y = x^ weight + bias with x^ = (x - mean) scale, where mean and scale are functions of all ranks' x.
 
-    dx = weight scale (g - (sum g + x^ sum g x^) / count), over all ranks' samples; the sums over ranks weigh each
-    rank's g, the gradient of its own mean loss, as the exchange of gradients will.
+    dx = weight scale (g - (sum g + x^ sum g x^) / count), over all ranks' samples. g is the gradient of a
+    rank's own mean loss; the sums over ranks use the same weights for it as the exchange of gradients.
     """
 
     @staticmethod
@@ -138,7 +139,7 @@ class _SyncBatchNormFunction(torch.autograd.Function):
 
 
 def convert_sync_batch_norm(module: nn.Module, together: PassCollectives | None) -> nn.Module:
-    """Replace each batch normalization in `module`, in place, by one over all ranks; names and parameters stay."""
+    """Replace each batch normalization in `module`, in place, by SyncBatchNorm; keep names and parameters."""
     if together is None:
         return module
     for name, child in module.named_children():

@@ -1,4 +1,4 @@
-"""One problem of DiNNO's files: an algorithm with its own constants, a run of the experiment."""
+"""One problem of DiNNO's files: an algorithm with its constants, translated to a run of the experiment."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,7 +31,18 @@ MNIST_TRAIN_SAMPLES = 60_000
 def set_problem(
     draft: ExperimentDraft, settings: Mapping[str, Any], nodes: int, where: str, alone: bool
 ) -> None:
-    """Set what a problem says, of the experiment where it is `alone`, else of a run of its own."""
+    """Translate a problem of DiNNO.
+
+    Args:
+        draft: receives the settings.
+        settings: the problem's block.
+        nodes: number of nodes of the graph.
+        where: name of the block in error messages.
+        alone: set the keys of the experiment itself instead of a separate run's.
+
+    Raises:
+        UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
+    """
     check_keys(settings, PROBLEM, where)
     name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
@@ -63,7 +74,7 @@ def set_problem(
 def _rounds(
     put: Callable[..., None], settings: Mapping[str, Any], config: Mapping[str, Any], nodes: int, steps: int
 ) -> None:
-    """Cut the rounds into epochs of equal length, at most evaluate_frequency and what the samples last for."""
+    """Divide the rounds into equal epochs of at most evaluate_frequency rounds or one pass over the data."""
     rounds = int(number(config, "outer_iterations", 1))
     looks = settings.get("metrics_config") or {}
     check_keys(looks, EVALUATION_KEYS, "metrics_config")

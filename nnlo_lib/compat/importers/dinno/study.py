@@ -1,4 +1,4 @@
-"""DiNNO's YAML files: one experiment, with several problems one after the other."""
+"""DiNNO's YAML files: one experiment with one or several problems, run one after another."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cros
 
 
 def translate_study(path: Path) -> ExperimentDraft:
-    """Translate a file of DiNNO's experiments."""
+    """Translate a YAML file of DiNNO. Raises UserError."""
     written, _ = read_yaml(path)
     check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
     experiment = written.get("experiment") or {}
@@ -117,7 +117,7 @@ def _model(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
 
 
 def _fourier(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the hidden layers of `shape`; its ends follow from the data."""
+    """Return the model's arguments: hidden layers of `shape` (its ends follow from the data) and `scale`."""
     hidden = {"hidden": list(model["shape"][1:-1])} if "shape" in model else {}
     return hidden | {key: value for key, value in model.items() if key == "scale"}
 

@@ -1,4 +1,4 @@
-"""NNLO's modes, downpour, easgd and gem: how workers and master agree, and who steps."""
+"""NNLO's modes downpour, easgd and gem: the algorithm, and the optimizer that applies the updates."""
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.compat.importers.optimizers import set_server_optimizer, set_worker_optimizer
@@ -6,7 +6,7 @@ from nnlo_lib.compat.importers.options import ParsedOptions
 
 
 def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set how workers and master agree, and the optimizer that does the steps."""
+    """Set the algorithm and the optimizer that applies the updates."""
     if ranks == 1:
         draft.set(
             "algorithm", {"name": "allreduce"}, f"{options.as_written('mode')}, but one process has no master"

@@ -1,4 +1,4 @@
-"""mpi_learn's MPIDriver, and the drivers of GANs, MPIGDriver, of mpi_learn and NNLO."""
+"""mpi_learn's MPIDriver, and the GAN driver MPIGDriver of mpi_learn and NNLO."""
 
 import re
 
@@ -30,14 +30,14 @@ OPTIONS = {
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
-    """Translate mpi_learn's MPIDriver."""
+    """Translate a command of mpi_learn's MPIDriver."""
     draft = ExperimentDraft("mpi_learn's MPIDriver, imported:")
     set_training(draft, _options(draft, command, "MPIDriver"), command.ranks)
     return draft
 
 
 def translate_gan_training(command: CommandLine) -> ExperimentDraft:
-    """Translate an MPIGDriver, which trains the 3-D GAN whatever model it is given."""
+    """Translate a command of MPIGDriver, which trains the 3-D GAN regardless of its model argument."""
     draft = ExperimentDraft("MPIGDriver, imported:")
     options = _options(draft, command, "MPIGDriver")
     draft.translate_options(options)
@@ -59,5 +59,5 @@ def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> Pars
 
 
 def _renamed(words: tuple[str, ...]) -> list[str]:
-    """Call options by NNLO's names, which were others in mpi_learn."""
+    """Rename mpi_learn's options to NNLO's names."""
     return [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in words]

@@ -1,4 +1,4 @@
-"""The options of NNLO's TrainingDriver (nnlo/TrainingDriver.py), and where each goes."""
+"""The options of NNLO's TrainingDriver (nnlo/TrainingDriver.py) and their translations."""
 
 from nnlo_lib.compat.importers.options import OptionSpec, flag_option, parse_arguments
 

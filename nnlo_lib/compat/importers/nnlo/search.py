@@ -1,4 +1,4 @@
-"""NNLO's OptimizationDriver: a search of the arguments of a model (nnlo/OptimizationDriver.py)."""
+"""NNLO's OptimizationDriver: a search over the arguments of a model (nnlo/OptimizationDriver.py)."""
 
 from nnlo_lib.compat.importers.command_line import CommandLine
 from nnlo_lib.compat.importers.draft import ExperimentDraft
@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 def translate_search(command: CommandLine) -> ExperimentDraft:
-    """Translate an OptimizationDriver."""
+    """Translate a command of OptimizationDriver. Raises UserError."""
     draft = ExperimentDraft(
         f"NNLO's OptimizationDriver, imported: nnlo search FILE --executor mpi --ranks {command.ranks}"
     )
@@ -40,7 +40,11 @@ def translate_search(command: CommandLine) -> ExperimentDraft:
 
 
 def _blocks(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> int:
-    """Cut the ranks up; here a block trains one fold, in NNLO it trains all folds of a trial at a time."""
+    """Set size and number of the rank groups, and return the size.
+
+    A rank group trains one fold; NNLO's block of ranks trains all folds of a trial at the same time. Raises
+    UserError if the ranks cannot be divided as requested.
+    """
     whole, folds = int(options["block-size"]), int(options["n-fold"])
     blocks, size = (ranks - 1) // whole, whole // folds
     if blocks < 1 or (ranks - 1) % whole or size < 1:
@@ -72,7 +76,11 @@ def _method(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def _objective(draft: ExperimentDraft, options: ParsedOptions, found: ImportedNetwork) -> None:
-    """NNLO's figure of merit is 1 - the root's last val_acc, of a GAN how much the losses of its networks differ."""
+    """Set the objective.
+
+    NNLO's figure of merit is 1 - val_acc of the root in the last epoch; for a GAN, it is the difference
+    between the losses of its networks.
+    """
     if found is GAN:
         draft.set(
             "search.objective", {"metric": "val_distance", "epoch": "last"}, options.as_written("model")
@@ -96,7 +104,7 @@ def _objective(draft: ExperimentDraft, options: ParsedOptions, found: ImportedNe
 
 
 def _space(draft: ExperimentDraft, found: ImportedNetwork) -> None:
-    """A file of the user's brings its parameter_range; NNLO's own networks have theirs written down."""
+    """Set the search space of NNLO's own networks; a user's file defines its parameter_range itself."""
     if found.is_user_file:
         return
     rate = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}

@@ -20,7 +20,7 @@ READER_OPTIONS = ("train_data", "val_data", "features-name", "labels-name")
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
-    """Translate a TrainingDriver."""
+    """Translate a command of TrainingDriver. Raises UserError."""
     draft = ExperimentDraft("NNLO's TrainingDriver, imported:")
     options = ParsedOptions("TrainingDriver", OPTIONS, command.words)
     set_resources(draft, command)
@@ -29,7 +29,7 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
 
 
 def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
-    """Set ranks, GPUs and threads; tell what the launcher was told besides."""
+    """Set ranks, GPUs and threads; record the launcher's other options as remarks."""
     draft.set("parallel.ranks", command.ranks, f"{command.ranks} processes")
     if command.gpus:
         draft.set("parallel.gpus_per_rank", 1, f"-g {command.gpus}")
@@ -40,7 +40,7 @@ def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
 
 
 def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> ImportedNetwork:
-    """Set all that a training is."""
+    """Set all keys of a training; return its network."""
     draft.translate_options(options)
     found = set_model(draft, str(options["model"]), options.as_written("model"))
     name = f"{Path(str(options['model'])).stem}-{options['trial-name']}"
@@ -55,7 +55,7 @@ def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> 
 
 
 def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set how ranks agree, when they stop and save, what they compute on and what is looked at."""
+    """Set algorithm, stopping, checkpoints, GPUs and observation of a training."""
     set_algorithm(draft, options, ranks)
     set_stopping(draft, options)
     set_checkpoints(draft, options)
@@ -70,7 +70,7 @@ def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: 
 
 
 def set_data(draft: ExperimentDraft, options: ParsedOptions, found: ImportedNetwork) -> None:
-    """Set files where they are named, else the data set that the model's module brings along."""
+    """Set the data files if the command names them, otherwise the data set of the model's module."""
     if not options["train_data"]:
         said = f"get_train() of {options['model']}"
         if found.is_user_file and "get_train" in Path(found.name).read_text(errors="replace"):
@@ -92,7 +92,7 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, found: ImportedNetw
         reader["validation"] = val.name if val.parent == train.parent else str(val.absolute())
         draft.set("data.validation", "validation", "the root validated on all of --val_data")
     if not found.is_user_file and not found.name.endswith(".json"):
-        reader["channels"] = "last"  # as Keras has images
+        reader["channels"] = "last"  # Keras's layout of images
     if options["labels-name"] != "labels":
         reader["labels"] = options["labels-name"]
     if found is GAN:
@@ -111,7 +111,7 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, found: ImportedNetw
 
 
 def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set the loss by its name here."""
+    """Set the loss under its name in experiments."""
     name = LOSSES.get(options["loss"], options["loss"])
     path = Path(str(options["model"]))
     if (
@@ -134,10 +134,10 @@ def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def set_stopping(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set early stopping and the target, in NNLO's own form."""
+    """Set early stopping and the target in NNLO's notation."""
     for name, key in (("early-stopping", "early_stopping"), ("target-metric", "target")):
         if options[name]:
-            text = options[name].rpartition(":")[2]  # a GAN's metrics are model:metric
+            text = options[name].rpartition(":")[2]  # metrics of a GAN are written model:metric
             draft.set(f"train.{key}", text, options.as_written(name))
     if options["early-stopping"] and "~" not in options["early-stopping"]:
         draft.remarks.append(
@@ -146,7 +146,7 @@ def set_stopping(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def set_checkpoints(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set how often a run is saved."""
+    """Set how often checkpoints are written."""
     if options["checkpoint"]:
         every = options["checkpoint-interval"]
         said = options.as_written("checkpoint", "checkpoint-interval")

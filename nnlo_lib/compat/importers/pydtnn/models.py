@@ -1,4 +1,4 @@
-"""PyDTNN's models by their names here."""
+"""PyDTNN's models and their names in experiments."""
 
 import re
 from typing import Any
@@ -23,7 +23,7 @@ TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
 
 
 def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None:
-    """Set the model, by PyDTNN's name with or without the data set it is for; old: the launcher of 2020."""
+    """Set the model from PyDTNN's name, with or without its data set; `old`: the launcher of 2020."""
     written = options["model"]
     short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
     if short not in SAME_NAME_MODELS | UNSUPPORTED_MODELS | set(NAMES):

@@ -1,4 +1,4 @@
-"""PyDTNN's optimizers, and what its launchers made of their learning rate."""
+"""PyDTNN's optimizers and the scaling of their learning rates by its launchers."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ RULES = {
 
 
 def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the optimizer at the rate that PyDTNN stepped with. Raises UserError for one it did not have."""
+    """Set the optimizer with the learning rate that PyDTNN applied. Raises UserError if PyDTNN lacks it."""
     name = options["optimizer"].lower()
     if name not in RULES:
         raise UserError(f"PyDTNN has no optimizer '{name}'; {suggest_name(name, RULES)}")
@@ -35,7 +35,7 @@ def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
 
 
 def is_2020_launcher(options: ParsedOptions) -> bool:
-    """Tell the launcher of 2020, whose losses were a list and whose learning rate was divided."""
+    """Return True for the launcher of 2020, which took a list of losses and divided the learning rate."""
     return (
         "," in options["loss_func"]
         or options["loss_func"] == "categorical_accuracy"
@@ -46,7 +46,11 @@ def is_2020_launcher(options: ParsedOptions) -> bool:
 def _divide_2020_rate(
     draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any], ranks: int, said: str
 ) -> str:
-    """Divide Adam's rate as it was: gradients were sums, which only SGD's step follows."""
+    """Divide the rate by the global batch size, unless the optimizer is SGD; return its source as text.
+
+    The launcher of 2020 summed gradients and divided the rate. For SGD, sum and division cancel; the steps of
+    adaptive optimizers do not depend on the scale of the gradient, so that the division lowers their rate.
+    """
     samples = options["batch_size"] * ranks
     if options["optimizer"] not in RULES:
         draft.remarks.append(

@@ -1,4 +1,4 @@
-"""The options of PyDTNN's launcher, and where each goes; those of its schedulers are in pydtnn_schedulers."""
+"""The options of PyDTNN's launcher and their translations; its schedulers' options are in schedulers.py."""
 
 from nnlo_lib.compat.importers.options import OptionSpec, parse_bool
 from nnlo_lib.compat.importers.pydtnn.schedulers import OPTIONS as SCHEDULERS

@@ -1,4 +1,4 @@
-"""PyDTNN's schedulers, which also stop a training and save its model."""
+"""PyDTNN's schedulers, some of which stop a training or save its model."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ SCHEDULER_NAMES = (
 
 
 def metric_name(name: str) -> str:
-    """Return what PyDTNN's loss or metric is here."""
+    """Return the name in experiments of PyDTNN's loss or metric."""
     for old, new in (
         ("categorical_cross_entropy", "loss"),
         ("binary_cross_entropy", "loss"),
@@ -48,12 +48,12 @@ def metric_name(name: str) -> str:
 
 
 def lacks_validation(options: ParsedOptions) -> bool:
-    """Whether there are no validation samples."""
+    """Return True if there are no validation samples."""
     return not (options["test_as_validation"] or options["validation_split"])
 
 
 def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set what each scheduler of the list is here; tell of options of those that are not in it."""
+    """Translate the schedulers in --lr_schedulers; record the other schedulers' options as ineffective."""
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
     for name in chosen:
         if name not in SCHEDULER_NAMES:
@@ -115,7 +115,7 @@ def _schedule(draft: ExperimentDraft, block: dict[str, Any], said: str) -> None:
 
 
 def _warm_up(options: ParsedOptions, ranks: int) -> dict[str, float]:
-    """Return the ramp: from nothing in batches, as PyDTNN had it in 2020, or from one rank's rate in epochs."""
+    """Return the warm-up: over batches from 0, as in PyDTNN of 2020, or over epochs from one rank's rate."""
     if "warm_up_batches" in options:
         return {"steps": options["warm_up_batches"], "start": 0.0}
     return {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}

@@ -1,4 +1,4 @@
-"""PyDTNN's launcher, benchmarks_CNN.py, later pydtnn_benchmark."""
+"""PyDTNN's launcher benchmarks_CNN.py, later named pydtnn_benchmark."""
 
 from nnlo_lib.compat.importers.command_line import CommandLine
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
@@ -16,7 +16,7 @@ LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": 
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
-    """Translate a benchmarks_CNN."""
+    """Translate a command of benchmarks_CNN. Raises UserError."""
     draft = ExperimentDraft("PyDTNN's launcher, imported:")
     options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
     draft.translate_options(options)
@@ -98,7 +98,10 @@ def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Take the loss; the old launcher had one list of losses and metrics, and always the gradient of one."""
+    """Set the loss and the metrics.
+
+    The launcher of 2020 had one list of losses and metrics, and used the gradient of a single loss.
+    """
     listed = options["loss_func"].split(",")
     names = [name for name in listed if name in LOSSES] or ["categorical_cross_entropy"]
     name = LOSSES[names[0]]
@@ -115,7 +118,7 @@ def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def _metric(name: str) -> str:
-    """Return what a metric is here. Raises UserError if there is none of that name."""
+    """Return the name of a metric in experiments. Raises UserError if PyDTNN has no metric of that name."""
     known = {
         "categorical_accuracy",
         "categorical_hinge",

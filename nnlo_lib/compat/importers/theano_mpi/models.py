@@ -1,4 +1,4 @@
-"""The models that Theano-MPI brings along, and the constants of their training."""
+"""Theano-MPI's models and the constants of their training."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TheanoModel:
-    """A model, and what its file says of its training: lr is per worker; more: other keys of the experiment."""
+    """A model with the training constants of its file.
+
+    Attributes:
+        name: model name in experiments.
+        dataset: data set, empty if it has no counterpart.
+        epochs: number of epochs.
+        batch: samples per step and worker.
+        optimizer: optimizer settings; the learning rate is per worker.
+        schedule: schedule settings, empty for a constant rate.
+        args: arguments of the model.
+        extra_settings: other keys of the experiment.
+    """
 
     name: str
     dataset: str
@@ -61,7 +72,7 @@ GANS = {
 
 
 def find_theano_model(file: str, cls: str) -> TheanoModel | None:
-    """Return what is known of a model of theirs; two have one class name."""
+    """Return a model of Theano-MPI, or None; `file` distinguishes the two models named LSGAN."""
     if not file.startswith("theanompi"):
         return None
     return MODELS.get(f"{cls} of CIFAR-10" if cls == "LSGAN" and "cifar" in file else cls)

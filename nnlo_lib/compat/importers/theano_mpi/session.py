@@ -1,4 +1,4 @@
-"""A session of Theano-MPI as it is written: cfg file, tmlauncher's options, or Python with a rule."""
+"""Parser of Theano-MPI's sessions: cfg files, tmlauncher's options, and Python with a rule."""
 
 import ast
 import re
@@ -23,7 +23,10 @@ ATTRIBUTES = {"sync_type": "BSP_SYNC_TYPE", "exch_strategy": "BSP_EXCH_STRATEGY"
 
 @dataclass(frozen=True)
 class TheanoSession:
-    """The keys of a session, and each as it was written."""
+    """The keys of a session with their original text.
+
+    Raises UserError if a necessary key is missing or the rule is unknown.
+    """
 
     keys: dict[str, str]
     written: dict[str, str] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class TheanoSession:
 
 
 def session_from_options(words: Sequence[str]) -> TheanoSession:
-    """Read tmlauncher's options; those of a cfg file win."""
+    """Parse tmlauncher's options; keys of a cfg file take precedence. Raises UserError."""
     keys: dict[str, str] = {}
     files = []
     for word in words:
@@ -67,7 +70,7 @@ def session_from_options(words: Sequence[str]) -> TheanoSession:
 
 
 def session_from_cfg(path: Path) -> TheanoSession:
-    """Read a session file, which bash reads in Theano-MPI: KEY=value, KEY=("a" "b")."""
+    """Parse a session file, which Theano-MPI reads with bash: KEY=value, KEY=("a" "b")."""
     keys = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not (words := shlex.split(line.replace("(", " ").replace(")", " "), comments=True)):
@@ -80,7 +83,7 @@ def session_from_cfg(path: Path) -> TheanoSession:
 
 
 def session_from_python(path: Path) -> TheanoSession:
-    """Read a session's Python: rule = BSP(); rule.init(devices=..., modelfile=..., modelclass=...)."""
+    """Parse a Python session: rule = BSP(); rule.init(devices=..., modelfile=..., modelclass=...)."""
     try:
         tree = ast.parse(_text(path))
     except SyntaxError as error:
@@ -117,7 +120,7 @@ def _joined(node: ast.expr) -> str:
 
 
 def is_python_session(path: Path) -> bool:
-    """Tell a launch file of Theano-MPI from other Python."""
+    """Return True if a file is a Python session of Theano-MPI."""
     return path.suffix == ".py" and path.is_file() and bool(re.search(r"\btheanompi\b", _text(path)))
 
 

@@ -1,4 +1,4 @@
-"""Theano-MPI's sessions: the rules BSP, EASGD and GOSGD, and the constants of its models."""
+"""Translation of Theano-MPI's sessions: the rules BSP, EASGD and GOSGD, and the constants of its models."""
 
 from pathlib import Path
 
