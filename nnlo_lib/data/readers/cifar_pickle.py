@@ -106,7 +106,7 @@ def _text(value: object) -> str:
 
 
 def _check_memo(raw: bytes) -> None:
-    """Raise UnpicklingError if a memo index exceeds the file size.
+    """Raise pickle.UnpicklingError if a memo index exceeds the file size.
 
     The unpickler would allocate 16 bytes for each index below it.
     """
