@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 from helpers.repository_copy import Checkout, copy_checkout
 from helpers.requires import absent
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["helpers.lanes"]
+# hypothesis gives an example 200 ms, which a busy machine exceeds
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
