@@ -119,20 +119,20 @@ class Algorithm(ABC):
         """Return this rank's histograms for the summary, for example the number of updates by staleness."""
         return {}
 
-    def serve(self, replica: ReplicaView, wish: Callable[[], bool]) -> None:
+    def serve(self, replica: ReplicaView, requests_stop: Callable[[], bool]) -> None:
         """Answer the workers' requests until every worker has ended its epoch or stopped.
 
-        `wish` returns True if this rank requests an early stop.
+        `requests_stop` returns True if this rank requests an early stop.
         """
         raise TypeError(f"{type(self).__name__} has no servers")
 
-    def should_stop(self, wish: bool) -> bool:
+    def should_stop(self, requested: bool) -> bool:
         """Return True if any rank requested a stop in the previous step; all ranks get the same answer.
 
-        `wish` is this rank's request. Its all-reduce runs while the next step computes.
+        `requested` is this rank's request. Its all-reduce runs while the next step computes.
         """
         stop = self._count_votes()
-        vote = torch.tensor([int(wish)])
+        vote = torch.tensor([int(requested)])
         self._vote = (vote, self.comm.iallreduce(vote, "control"))
         return stop
 

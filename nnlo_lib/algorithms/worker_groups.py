@@ -23,7 +23,7 @@ class GroupFollower(Algorithm):
     def before_evaluation(self, replica: ReplicaView) -> None:
         pass
 
-    def should_stop(self, wish: bool) -> bool:
+    def should_stop(self, requested: bool) -> bool:
         return False
 
 
@@ -97,13 +97,13 @@ class GroupedWorkers(Algorithm):
     def histograms(self) -> dict[str, dict[int, int]]:
         return self._outer.histograms()
 
-    def serve(self, replica: ReplicaView, wish: Callable[[], bool]) -> None:
-        self._outer.serve(replica, wish)
+    def serve(self, replica: ReplicaView, requests_stop: Callable[[], bool]) -> None:
+        self._outer.serve(replica, requests_stop)
 
-    def should_stop(self, wish: bool) -> bool:
-        wishes = torch.tensor([int(wish)])
-        self._group.allreduce(wishes, "control")
-        stop = torch.tensor([int(self._outer.should_stop(bool(wishes)))])
+    def should_stop(self, requested: bool) -> bool:
+        requests = torch.tensor([int(requested)])
+        self._group.allreduce(requests, "control")
+        stop = torch.tensor([int(self._outer.should_stop(bool(requests)))])
         self._group.broadcast(stop, purpose="control")
         return bool(stop)
 

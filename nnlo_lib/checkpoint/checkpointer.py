@@ -65,7 +65,7 @@ class Checkpointer:
         folder: `state/checkpoints` of the run.
         key: fingerprint of the run; only checkpoints with this key are resumed from.
         code: version of nnlo, for the manifest.
-        wish: settings of checkpoints.
+        config: settings of checkpoints.
         comm: communicator of the ranks.
         journal: log of the run.
         patience: seconds to wait for the files of other ranks.
@@ -79,14 +79,14 @@ class Checkpointer:
         folder: Path,
         key: str,
         code: str,
-        wish: CheckpointConfig,
+        config: CheckpointConfig,
         comm: Communicator,
         journal: RunLog,
         patience: float,
     ) -> None:
         self.folder, self._comm, self._journal = folder, comm, journal
         self._key, self._code = key, code
-        self._publisher = Committer(folder, wish, comm.size, patience, read_lease(folder))
+        self._publisher = Committer(folder, config, comm.size, patience, read_lease(folder))
         self._snapshot = HostSnapshot()
         self._rank_writer: BackgroundTask | None = None
         self._commit_task: BackgroundTask | None = None

@@ -25,14 +25,14 @@ class Committer:
 
     Attributes:
         folder: folder of all checkpoints.
-        wish: settings of checkpoints.
+        config: settings of checkpoints.
         ranks: number of ranks.
         receipt_timeout_s: seconds to wait for the receipts of rank files.
         lease: content of the run's lease file; if it changes, another launcher owns the run.
     """
 
     folder: Path
-    wish: CheckpointConfig
+    config: CheckpointConfig
     ranks: int
     receipt_timeout_s: float
     lease: bytes
@@ -84,7 +84,7 @@ class Committer:
         for number in checkpoint_numbers(self.folder):
             with suppress(OSError, ValueError, UserError):
                 found[number] = CheckpointManifest.read(self.folder / checkpoint_folder_name(number))
-        for number in found.keys() - checkpoints_to_keep(self.wish, found):
+        for number in found.keys() - checkpoints_to_keep(self.config, found):
             remove_checkpoint(self.folder, number)
 
 

@@ -11,13 +11,13 @@ class SaveInterval:
     """Counts seconds, steps or epochs since the last checkpoint.
 
     Args:
-        wish: settings of checkpoints.
+        config: settings of checkpoints.
         watches: True if seconds count within an epoch; else they count only at its end, where saving cannot
             change the course of the training.
     """
 
-    def __init__(self, wish: CheckpointConfig, watches: bool) -> None:
-        self._wish, self._watches = wish, watches
+    def __init__(self, config: CheckpointConfig, watches: bool) -> None:
+        self._config, self._watches = config, watches
         self.mark_saved(0, 0)
 
     def mark_saved(self, step: int, epoch: int) -> None:
@@ -26,33 +26,33 @@ class SaveInterval:
 
     def is_due(self, step: int) -> bool:
         """Return True if a checkpoint is due within an epoch."""
-        if self._wish.steps is not None:
-            return step - self._step >= self._wish.steps
+        if self._config.steps is not None:
+            return step - self._step >= self._config.steps
         return self._watches and self._is_overdue
 
     def is_due_after_epoch(self, epoch: int) -> bool:
         """Return True if a checkpoint is due when `epoch` epochs have just ended."""
-        epochs = self._wish.epochs
+        epochs = self._config.epochs
         return self._is_overdue or (epochs is not None and epoch - self._epoch >= epochs)
 
     @property
     def _is_overdue(self) -> bool:
-        return self._wish.seconds is not None and time.monotonic() - self._time >= self._wish.seconds
+        return self._config.seconds is not None and time.monotonic() - self._time >= self._config.seconds
 
 
-def checkpoints_to_keep(wish: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
+def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
     """Return the numbers of the checkpoints to keep.
 
     These are the newest `keep`, every `keep_every`-th, and the best of the checkpoints that end an epoch.
     """
     numbers = sorted(checkpoints)
-    newest = set(numbers[-wish.keep :])
-    for_good = {number for number in numbers if wish.keep_every and number % wish.keep_every == 0}
-    return newest | for_good | _best(wish, checkpoints)
+    newest = set(numbers[-config.keep :])
+    for_good = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
+    return newest | for_good | _best(config, checkpoints)
 
 
-def _best(wish: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
-    column = f"val_{wish.best}"
+def _best(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
+    column = f"val_{config.best}"
     values = {
         number: manifest.metrics[column]
         for number, manifest in checkpoints.items()

@@ -138,10 +138,10 @@ class Run(ConfigModel):
 
     def _profile_error(self) -> str | None:
         """Return why the rank that is to be profiled cannot be."""
-        wish, ranks = self.observe.profile, self.parallel.ranks
-        if wish and wish.rank >= ranks:
-            return f"there is no rank {wish.rank}; there are ranks 0 to {ranks - 1}"
-        if wish and wish.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
+        profile, ranks = self.observe.profile, self.parallel.ranks
+        if profile and profile.rank >= ranks:
+            return f"there is no rank {profile.rank}; there are ranks 0 to {ranks - 1}"
+        if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
             return (
                 "simulated ranks take turns in one process, where cprofile cannot tell them apart; use torch"
             )

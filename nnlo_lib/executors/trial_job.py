@@ -28,7 +28,7 @@ def train_fold_task(
     experiment: Experiment,
     folder: Path,
     leaf: FoldTask,
-    wishes: LaunchOptions,
+    launch_options: LaunchOptions,
     attempted: Attempted = train_task,
 ) -> int:
     """Train a fold task; return 0 if its result is on disk, otherwise the exit status of the attempt.
@@ -38,7 +38,7 @@ def train_fold_task(
 
     Args:
         folder: folder of the search.
-        wishes: launch options.
+        launch_options: launch options.
         attempted: makes one attempt at a task.
 
     Raises:
@@ -55,29 +55,31 @@ def train_fold_task(
     if too_large:
         return _publish(folder, Result(leaf, "unwanted", error=too_large))
     task, started = task_of(experiment, folder, leaf, point), time.time()
-    outcome = _tried(task, wishes, attempted)
+    outcome = _tried(task, launch_options, attempted)
     if read_result(folder, leaf):  # written by another job, for which the attempt waited
         return 0
-    if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(task, outcome, wishes):
+    if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(
+        task, outcome, launch_options
+    ):
         return outcome.exit_status
     lost = attempts.interrupted_seconds(attempts.read_attempts(task.state), started)
     result = replace(_result(task, leaf, outcome), started=started, ended=time.time(), interrupted=lost)
     return _publish(folder, result)
 
 
-def _tried(task: Task, wishes: LaunchOptions, attempted: Attempted) -> AttemptOutcome:
+def _tried(task: Task, launch_options: LaunchOptions, attempted: Attempted) -> AttemptOutcome:
     """Attempt the task, again after transient failures."""
-    outcome = attempted(task, wishes)
+    outcome = attempted(task, launch_options)
     for _ in range(MAX_ATTEMPTS - 1):
         if outcome.reason not in TRANSIENT_REASONS:
             break
-        outcome = attempted(task, wishes)
+        outcome = attempted(task, launch_options)
     return outcome
 
 
-def _may_get_more_memory(task: Task, outcome: AttemptOutcome, wishes: LaunchOptions) -> bool:
+def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: LaunchOptions) -> bool:
     """Return True if the scheduler can start the task again with more memory."""
-    asks = outcome.reason == "out of memory" and wishes.attempt_number is not None
+    asks = outcome.reason == "out of memory" and launch_options.attempt_number is not None
     return asks and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
 
 

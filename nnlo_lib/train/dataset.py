@@ -83,10 +83,12 @@ class TrainingData:
 
     def _augment(self) -> Augment | None:
         data = self._task.run.data
-        wish = data.augment
-        if not (wish.flip or wish.pad or wish.window or data.crop):
+        augment = data.augment
+        if not (augment.flip or augment.pad or augment.window or data.crop):
             return None
-        return Augment(wish.flip, wish.pad, data.crop, wish.window, wish.window_probability, self._task.seed)
+        return Augment(
+            augment.flip, augment.pad, data.crop, augment.window, augment.window_probability, self._task.seed
+        )
 
     def _own_validation(self) -> tuple[Split, Indices] | None:
         data = self._task.run.data

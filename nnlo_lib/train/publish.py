@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
+from torch import nn
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
@@ -46,16 +47,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     if context.comm.rank:
         return
     paths = context.task.paths
-    tensors = {name: tensor.detach().cpu() for name, tensor in context.replica.module.state_dict().items()}
-    with atomic_write(paths.model) as part:
-        part.write_bytes(
-            save(
-                {
-                    name: tensor.clone(memory_format=torch.contiguous_format)
-                    for name, tensor in tensors.items()
-                }
-            )
-        )
+    _write_weights(paths.model, context.replica.module)
     with atomic_write(paths.partition) as part:
         shutil.copyfile(paths.state.partition, part)
     trainer.recorder.history.publish(paths.history)
@@ -74,6 +66,15 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
         paths.summary,
         summary | seen | {"outputs": _checksums(paths), "data": _data(context.task)},
     )
+
+
+def _write_weights(path: Path, module: nn.Module) -> None:
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in module.state_dict().items()
+    }
+    with atomic_write(path) as part:
+        part.write_bytes(save(tensors))
 
 
 def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:

@@ -95,8 +95,8 @@ class Trainer:
             self._evaluator.validate()
         while not self._has_ended:
             self._train()
-            wishes = comm.gather([self.stop(), self._saver.is_due_after_pause()])
-            stop, due = map(any, zip(*wishes, strict=True))
+            requests = comm.gather([self.stop(), self._saver.is_due_after_pause()])
+            stop, due = map(any, zip(*requests, strict=True))
             if stop or due or self._has_ended:
                 self._saver.save()
             if stop and not self._has_ended:

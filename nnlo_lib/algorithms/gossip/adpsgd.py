@@ -114,8 +114,8 @@ class ADPSGD(Algorithm):
         replica.theta.add_(move)
         self._moved.add_(move)
 
-    def should_stop(self, wish: bool) -> bool:
-        return self._inbox.should_stop(wish)
+    def should_stop(self, requested: bool) -> bool:
+        return self._inbox.should_stop(requested)
 
     def quiesce(self, replica: ReplicaView) -> None:
         self._inbox.quiesce(replica, awaits=lambda: self._asked is not None)

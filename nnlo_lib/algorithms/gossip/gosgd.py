@@ -81,8 +81,8 @@ class GoSGD(PushSum):
         replica.theta.mul_(self.weight / total).add_(theta, alpha=weight / total)
         self.weight = total
 
-    def should_stop(self, wish: bool) -> bool:
-        return super().should_stop(wish) if self.synchronous else self._inbox.should_stop(wish)
+    def should_stop(self, requested: bool) -> bool:
+        return super().should_stop(requested) if self.synchronous else self._inbox.should_stop(requested)
 
     def quiesce(self, replica: ReplicaView) -> None:
         super().quiesce(replica) if self.synchronous else self._inbox.quiesce(replica)

@@ -23,12 +23,12 @@ class Inbox:
         while (message := self.comm.iprobe()) is not None:
             self._handle(replica, message)
 
-    def should_stop(self, wish: bool) -> bool:
-        """Return True if this rank requests a stop (`wish`) or has received a request of another rank.
+    def should_stop(self, requested: bool) -> bool:
+        """Return True if this rank requests a stop (`requested`) or has received a request of another rank.
 
         The request is sent to all ranks, unless this rank already knows of one.
         """
-        if wish and not self._stop:
+        if requested and not self._stop:
             self._send_control_to_all(TAG_STOP)
             self._stop = True
         return self._stop

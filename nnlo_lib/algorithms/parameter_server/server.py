@@ -74,18 +74,18 @@ class ParameterServer(Algorithm):
         mean_buffers(self.comm, replica, self.workers, self.is_worker)
         self._answered = dict.fromkeys(self._answered, self.updates)
 
-    def should_stop(self, wish: bool) -> bool:
-        """Return True if the server's last answer ordered a stop; send `wish` with the next request."""
-        self.client.stop_requested = wish
+    def should_stop(self, requested: bool) -> bool:
+        """Return True if the server's last answer ordered a stop; send `requested` with the next request."""
+        self.client.stop_requested = requested
         return self.client.stop_ordered
 
-    def serve(self, replica: ReplicaView, wish: Callable[[], bool]) -> None:
+    def serve(self, replica: ReplicaView, requests_stop: Callable[[], bool]) -> None:
         alone = self.comm.rank == ROOT_RANK and not self.synchronous
         compressor = self.client.feedback.compressor
         desk = RequestQueue(self.comm, list(self._answered), replica.grad, not alone, compressor)
         while desk.active:
             desk.receive()
-            self.client.stop_requested |= desk.stop_requested or wish()
+            self.client.stop_requested |= desk.stop_requested or requests_stop()
             if self.synchronous and set(desk.waiting) != desk.active:
                 continue
             for kind in sorted({header.kind for header in desk.waiting.values()}):

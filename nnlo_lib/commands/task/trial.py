@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from nnlo_lib.search.study.trial import FoldTask
 
     leaf = FoldTask(options.trial, options.fold, options.epochs)
-    wishes = LaunchOptions(
+    launch_options = LaunchOptions(
         options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
     )
-    return train_trial(options.folder, leaf, wishes)
+    return train_trial(options.folder, leaf, launch_options)

@@ -9,7 +9,7 @@ KeyedReason = tuple[str, tuple[str, ...]]  # and the key to point at
 
 
 def precision_faults(run: Any) -> Iterator[KeyedReason]:
-    """Yield why a run (config.Run) cannot be computed as it wishes."""
+    """Yield why a run (config.Run) cannot be computed in its precision."""
     name, train, row = run.algorithm.name, run.train, run.algorithm.capabilities
     if train.accumulate > train.batch_size:
         yield f"a batch of {train.batch_size} has no {train.accumulate} parts", ("train", "accumulate")

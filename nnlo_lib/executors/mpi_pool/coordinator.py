@@ -39,7 +39,7 @@ class Coordinator:
 
     Args:
         folder: folder of the search.
-        wish: settings of the pool.
+        config: settings of the pool.
         cores: number of cores of a group.
         stop: stop condition of this rank.
 
@@ -48,9 +48,9 @@ class Coordinator:
     """
 
     def __init__(
-        self, world: PoolWorld, folder: Path, wish: MpiPoolConfig, cores: int, stop: StopFlag
+        self, world: PoolWorld, folder: Path, config: MpiPoolConfig, cores: int, stop: StopFlag
     ) -> None:
-        self._world, self._folder, self._wish, self._stop = world, folder, wish, stop
+        self._world, self._folder, self._config, self._stop = world, folder, config, stop
         self._cores, self._looked, self._stop_requested = cores, time.monotonic(), False
         self._alive = {block: HeartbeatMonitor(heartbeat_file(folder, block)) for block in world.blocks}
         self._busy: dict[int, tuple[FoldTask, float]] = {}
@@ -163,7 +163,7 @@ class Coordinator:
         for block, silence in self._alive.items():
             if dead := self._world.ended_ranks(self._world.members(block)):
                 lost.append((block, f"{self._world.describe_rank(dead[0])} has ended"))
-            elif silence.poll() > self._wish.silence and not self._world.can_observe(
+            elif silence.poll() > self._config.silence and not self._world.can_observe(
                 self._world.members(block)
             ):
                 lost.append((block, f"it has been silent for {silence.seconds:.0f} s"))
@@ -188,7 +188,7 @@ class Coordinator:
         self._failures.add(leaf, why)
         if read_result(self._folder, leaf):
             return True
-        if self._failures[leaf] < self._wish.deaths:
+        if self._failures[leaf] < self._config.deaths:
             self._queue.append(leaf)
             return False
         error = f"{self._failures[leaf]} blocks were lost while they trained this; the last as {why}"

@@ -47,7 +47,7 @@ def main() -> None:
     options = parser.parse_args()
     limit = TimeLimit(options.minutes, BatchJob.current())
     run_pool_rank(
-        options.folder, options.size, lambda world, wish: _train(world, options.folder, wish, limit), limit
+        options.folder, options.size, lambda world, stop: _train(world, options.folder, stop, limit), limit
     )
 
 
@@ -62,34 +62,34 @@ def run_pool_rank(folder: Path, size: int, part: GroupRole, limit: TimeLimit) ->
     """
     die_with_parent(signal.SIGKILL)
     world = PoolWorld(size)
-    wish = _install_signal_handlers(PoolStopFlag(world, limit.seconds_left))
+    stop = _install_signal_handlers(PoolStopFlag(world, limit.seconds_left))
     register_rank(SearchPaths(folder).state.folder, world.rank)
     try:
         if world.rank == COORDINATOR_RANK:
-            whole = _coordinate(world, folder, wish)
+            whole = _coordinate(world, folder, stop)
         else:
             if world.rank == world.members(world.block)[0]:
                 Heartbeat(heartbeat_file(folder, world.block))
-            whole = part(world, wish)
+            whole = part(world, stop)
     except PeerLostError as error:
         whole = False
         world.messenger.send(f"{world.describe_rank(world.rank)}: {error}", COORDINATOR_RANK, GROUP_LOST_TAG)
     _leave(world, whole)
 
 
-def _install_signal_handlers(wish: PoolStopFlag) -> PoolStopFlag:
+def _install_signal_handlers(stop: PoolStopFlag) -> PoolStopFlag:
     """Install the signal handlers.
 
     Leave SIGUSR1 ignored if the parent process ignores it: Hydra (MPICH's mpiexec) reports a dead rank by it.
     """
     ignored = signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    wish.install_handlers()
+    stop.install_handlers()
     if ignored:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    return wish
+    return stop
 
 
-def _train(world: PoolWorld, folder: Path, wish: PoolStopFlag, limit: TimeLimit) -> bool:
+def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit) -> bool:
     from nnlo_lib.executors.mpi_pool.gpu_assignment import assign_gpus
     from nnlo_lib.executors.mpi_pool.rank_group import RankGroup
     from nnlo_lib.executors.mpi_pool.worker import (
@@ -102,22 +102,22 @@ def _train(world: PoolWorld, folder: Path, wish: PoolStopFlag, limit: TimeLimit)
     from nnlo_lib.train.task import Task
 
     tune_malloc_and_timers()
-    crew = RankGroup(world, wish)
+    crew = RankGroup(world, stop)
     short = crew.first_fault(assign_gpus(world, read_config(folder)))
     if world.rank == world.members(world.block)[0]:
         return run_group_leader(
-            world, failing_train_function(short) if short else GroupTrainer(world, crew, folder, wish, limit)
+            world, failing_train_function(short) if short else GroupTrainer(world, crew, folder, stop, limit)
         )
     return run_group_member(world, lambda text: crew.train(Task.parse(text)))
 
 
-def _coordinate(world: PoolWorld, folder: Path, wish: PoolStopFlag) -> bool:
+def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
     """Run the search and write its outcome; return True if MPI is intact."""
     experiment = read_config(folder)
     search = experiment.search
     assert search is not None
     coordinator = Coordinator(
-        world, folder, search.blocks, world.size * experiment.parallel.threads_per_rank, wish
+        world, folder, search.blocks, world.size * experiment.parallel.threads_per_rank, stop
     )
     try:
         parallel = search.parallel if search.order == "fixed" else len(world.blocks) + search.blocks.ahead

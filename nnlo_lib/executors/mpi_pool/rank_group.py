@@ -26,11 +26,11 @@ class RankGroup:
     """One rank of a rank group; trains tasks together with the other ranks.
 
     Args:
-        wish: condition under which this rank pauses.
+        stop: condition under which this rank pauses.
     """
 
-    def __init__(self, world: PoolWorld, wish: PoolStopFlag) -> None:
-        self._world, self._wish = world, wish
+    def __init__(self, world: PoolWorld, stop: PoolStopFlag) -> None:
+        self._world, self._stop = world, stop
         self._group_comm = MPICommunicator(world.comm, timeout=GROUP_SYNC_TIMEOUT_S)
         self._number = FAILURE_TAG_BASE
 
@@ -47,7 +47,7 @@ class RankGroup:
             PeerLostError: if the group is broken.
         """
         self._number += 1
-        self._wish.peer_failed = lambda: bool(self._peer_failure())
+        self._stop.peer_failed = lambda: bool(self._peer_failure())
         ranks = self._group_comm.duplicate()
         with redirect_output(task.paths.trial_log):
             status, comm, failed = self._try(task, ranks)
@@ -70,8 +70,8 @@ class RankGroup:
             torch.set_num_threads(parallel.threads_per_rank)
             comm = MPICommunicator(ranks, reduction_mode(task.run), parallel.peer_timeout, self._peer_failure)
             _refuse_what_does_not_fit(task, comm.size)
-            done = train_rank(task, comm, self._wish)
-            return 0 if done else report_stopped(task.state, comm.rank, self._wish.signal), comm, False
+            done = train_rank(task, comm, self._stop)
+            return 0 if done else report_stopped(task.state, comm.rank, self._stop.signal), comm, False
         except BaseException as error:
             self._send_failure()
             return report_failure(task.state, self._group_comm.rank, error), comm, True

@@ -95,10 +95,10 @@ class GroupTrainer:
     """Function of a group's leader: trains fold tasks like a launcher, but on ranks that already run."""
 
     def __init__(
-        self, world: PoolWorld, crew: RankGroup, folder: Path, wish: PoolStopFlag, limit: TimeLimit
+        self, world: PoolWorld, crew: RankGroup, folder: Path, stop: PoolStopFlag, limit: TimeLimit
     ) -> None:
-        self._world, self._crew, self._folder, self._wish = world, crew, folder, wish
-        self._experiment, self._place = read_config(folder), JobContext(BatchJob.current(), limit, wish)
+        self._world, self._crew, self._folder, self._stop = world, crew, folder, stop
+        self._experiment, self._place = read_config(folder), JobContext(BatchJob.current(), limit, stop)
         self._broken: PeerLostError | None = None
 
     def __call__(self, leaf: FoldTask) -> int:
@@ -108,8 +108,8 @@ class GroupTrainer:
                 self._experiment, self._folder, leaf, LaunchOptions(wait_for_lease=True), self._attempted
             )
 
-    def _attempted(self, task: Task, wishes: LaunchOptions) -> AttemptOutcome:
-        outcome = run_attempt(task, wishes, self._place, self._launch)
+    def _attempted(self, task: Task, launch_options: LaunchOptions) -> AttemptOutcome:
+        outcome = run_attempt(task, launch_options, self._place, self._launch)
         if outcome.error:
             logger.info(outcome.error)
         if self._broken:
@@ -120,7 +120,7 @@ class GroupTrainer:
         self, task: Task, _: str, limit: TimeLimit, heard: SignalSource, lost: Event
     ) -> AttemptOutcome:
         clear_previous_attempt(task.state)
-        self._wish.lost, starved = lost, kernel_oom_kills()
+        self._stop.lost, starved = lost, kernel_oom_kills()
         for fellow in self._world.members(self._world.block)[1:]:
             self._world.messenger.send(task.text, fellow, TRAIN_TAG)
         try:

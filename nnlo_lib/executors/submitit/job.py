@@ -45,12 +45,16 @@ class TrialJob:
         A Slurm job that was saved and stopped does not return.
         """
         hook = signal.getsignal(JobEnvironment._usr_sig())  # read before the launcher replaces the handler
-        wishes = LaunchOptions(
+        launch_options = LaunchOptions(
             self.launcher, attempt_number=self.attempt, on_preemption="requeue", requeue=requeue_by(hook), wait_for_lease=True
         )  # fmt: skip
         experiment = read_config(self.folder)
         with reserve_gpus(fold_task_run(experiment, self.folder, self.task)) as has_gpus:
-            return train_fold_task(experiment, self.folder, self.task, wishes) if has_gpus else EXIT_PREEMPTED
+            return (
+                train_fold_task(experiment, self.folder, self.task, launch_options)
+                if has_gpus
+                else EXIT_PREEMPTED
+            )
 
     def checkpoint(self) -> DelayedSubmission:
         """Return the job for submitit to requeue: the same job, because its checkpoints are on disk."""

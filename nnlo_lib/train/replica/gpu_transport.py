@@ -30,11 +30,11 @@ def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
     """
     if not run.parallel.gpus_per_rank or comm.is_virtual:
         return ""
-    wish = run.parallel.gpu_exchange
+    setting = run.parallel.gpu_exchange
     able = _able(comm, device)
-    if wish in UNAVAILABLE_REASON and wish not in able:
-        raise UserError(f"parallel.gpu_exchange: {wish}: {UNAVAILABLE_REASON[wish]}")
-    chosen = able[0] if wish == "auto" else wish
+    if setting in UNAVAILABLE_REASON and setting not in able:
+        raise UserError(f"parallel.gpu_exchange: {setting}: {UNAVAILABLE_REASON[setting]}")
+    chosen = able[0] if setting == "auto" else setting
     fastest = not run.algorithm.sums_in_rank_order
     comm.use_gpu_reduction(chosen, run.parallel.peer_timeout, fastest)
     return TRANSPORT_TEXT[chosen]

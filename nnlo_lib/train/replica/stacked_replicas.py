@@ -73,14 +73,16 @@ class ReplicaStack:
         self._layout = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
         return self.replicas[rank]
 
-    def gradient(self, rank: int, comm: Communicator, wish: GradientRequest) -> Tensor:
+    def gradient(self, rank: int, comm: Communicator, request: GradientRequest) -> Tensor:
         """Compute a rank's gradient into its row, together with other ranks; return the batch's sums."""
-        self._requests[rank] = wish
-        comm.advance_clock_and_yield(wish.batch.count)
+        self._requests[rank] = request
+        comm.advance_clock_and_yield(request.batch.count)
         if rank in self._requests:
-            wishes, self._requests = self._requests, {}
-            for ranks in self._portions(sorted(wishes), max(each.batch.count for each in wishes.values())):
-                self._compute(ranks, [wishes[rank] for rank in ranks])
+            requests, self._requests = self._requests, {}
+            for ranks in self._portions(
+                sorted(requests), max(each.batch.count for each in requests.values())
+            ):
+                self._compute(ranks, [requests[rank] for rank in ranks])
         return self._sums.pop(rank)
 
     def _portions(self, ranks: list[int], width: int) -> Iterator[list[int]]:
@@ -88,35 +90,36 @@ class ReplicaStack:
         pieces = -(-len(ranks) // most)
         yield from (part.tolist() for part in np.array_split(np.array(ranks), pieces))
 
-    def _compute(self, ranks: list[int], wishes: list[GradientRequest]) -> None:
-        counts = [wish.batch.count for wish in wishes]
+    def _compute(self, ranks: list[int], requests: list[GradientRequest]) -> None:
+        counts = [request.batch.count for request in requests]
         width = max(counts)
         inputs, labels = self.tensors(
             tuple(
-                _padded(arrays, width) for arrays in zip(*(wish.batch.inputs for wish in wishes), strict=True)
+                _padded(arrays, width)
+                for arrays in zip(*(request.batch.inputs for request in requests), strict=True)
             ),
-            _padded([wish.batch.labels for wish in wishes], width),
+            _padded([request.batch.labels for request in requests], width),
         )
-        self._prepare(ranks, counts, wishes)
+        self._prepare(ranks, counts, requests)
         parameters = self._parameters(ranks)
         scores = self.network(*inputs)
         losses = self.problem.losses(scores, labels)
         real = torch.tensor(counts, device=losses.device)
         weights = (torch.arange(width, device=losses.device) < real[:, None]) / real[:, None]
         means = (losses.view(len(ranks), width) * weights).sum(1)
-        for loss, wish in zip(means.tolist(), wishes, strict=True):
-            check_finite_loss(loss, wish.where)
+        for loss, request in zip(means.tolist(), requests, strict=True):
+            check_finite_loss(loss, request.where)
         self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
         sums = self.problem.sums_by_node(scores, labels, losses, real)
         self._sums.update(zip(ranks, sums, strict=True))
 
-    def _prepare(self, ranks: list[int], counts: list[int], wishes: Sequence[GradientRequest] = ()) -> None:
+    def _prepare(self, ranks: list[int], counts: list[int], requests: Sequence[GradientRequest] = ()) -> None:
         nodes = self.network.nodes
-        self.network.module.train(bool(wishes))
+        self.network.module.train(bool(requests))
         nodes.counts = counts
         nodes.buffers = [self._buffers[rank] for rank in ranks]
         if self.network.draws_random_numbers:
-            nodes.streams = [torch.Generator().manual_seed(wish.seed).get_state() for wish in wishes]
+            nodes.streams = [torch.Generator().manual_seed(request.seed).get_state() for request in requests]
 
     def _parameters(self, ranks: list[int]) -> list[Tensor]:
         """Set the network's parameters to the rows of these ranks; return the parameters."""
