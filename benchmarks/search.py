@@ -38,9 +38,9 @@ def ours(method: str, function: Function, seed: int, evaluations: int, pending: 
         point = propose(number, StudySnapshot(search, 1, trials, known))
         assert point is not None
         value = yield point
-        leaf = FoldTask(number, 0, 1)
-        trials.append(Trial(number, point, (SchedulingDecision(number, leaf, ()),)))
-        results[leaf] = Result(leaf, "finished", ({"val_loss": value, "seconds": 1.0},))
+        fold_task = FoldTask(number, 0, 1)
+        trials.append(Trial(number, point, (SchedulingDecision(number, fold_task, ()),)))
+        results[fold_task] = Result(fold_task, "finished", ({"val_loss": value, "seconds": 1.0},))
 
 
 def tpe(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:

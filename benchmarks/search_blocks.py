@@ -64,7 +64,7 @@ def be_a_rank(size: int, seconds: float) -> None:
     def part(world: PoolWorld, _: PoolStopFlag) -> bool:
         leads = world.rank == world.members(world.block)[0]
         return (
-            run_group_leader(world, lambda leaf: _sleep(leaf, seconds))
+            run_group_leader(world, lambda fold_task: _sleep(fold_task, seconds))
             if leads
             else run_group_member(world, print)
         )
@@ -72,11 +72,11 @@ def be_a_rank(size: int, seconds: float) -> None:
     run_pool_rank(FOLDER, size, part, TimeLimit(None, None))
 
 
-def _sleep(leaf: FoldTask, seconds: float) -> int:
-    started, lot = time.time(), random.Random(leaf.trial)
+def _sleep(fold_task: FoldTask, seconds: float) -> int:
+    started, lot = time.time(), random.Random(fold_task.trial)
     time.sleep(seconds * lot.uniform(0.2, 1.8))
     rows = ({"epoch": 1, "val_loss": lot.random(), "seconds": time.time() - started},)
-    Result(leaf, "finished", rows, started=started, ended=time.time()).write(FOLDER)
+    Result(fold_task, "finished", rows, started=started, ended=time.time()).write(FOLDER)
     return 0
 
 

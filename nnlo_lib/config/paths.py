@@ -89,7 +89,7 @@ class RunPaths:
     evaluation = PathBelow("evaluation.json")
     tensorboard = PathBelow("tensorboard")
     chaos_log = PathBelow("said.txt")
-    trial_log = PathBelow("leaf.log")
+    trial_log = PathBelow("trial.log")
 
     @property
     def state(self) -> StatePaths:

@@ -160,7 +160,7 @@ class Run(ConfigModel):
 
 
 class JobSpec(ConfigModel):
-    """One leaf of the DAG: a run with a seed and, in cross-validation, a fold."""
+    """One training job of the DAG: a run with a seed and, in cross-validation, a fold."""
 
     run: str
     seed: int

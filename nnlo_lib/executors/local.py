@@ -32,13 +32,13 @@ class LocalExecutor:
         self._running: dict[FoldTask, subprocess.Popen[bytes]] = {}
         self._tries = RestartPolicy(folder)
 
-    def start(self, leaf: FoldTask) -> None:
-        """Start a process; append its output to `leaf.log` in the run folder of the fold."""
-        log = self._log(leaf)
+    def start(self, fold_task: FoldTask) -> None:
+        """Start a process; append its output to `trial.log` in the run folder of the fold."""
+        log = self._log(fold_task)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
-            self._running[leaf] = subprocess.Popen(
-                self._command(leaf), stdout=file, stderr=file, stdin=subprocess.DEVNULL,
+            self._running[fold_task] = subprocess.Popen(
+                self._command(fold_task), stdout=file, stderr=file, stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"}, preexec_fn=die_with_parent,
             )  # fmt: skip
 
@@ -48,8 +48,10 @@ class LocalExecutor:
         All processes have ended when it returns False.
         """
         while not self._signals.first:
-            if ended := [leaf for leaf, process in self._running.items() if process.poll() is not None]:
-                goes_on = [self._handle_exit(leaf) for leaf in ended]
+            if ended := [
+                fold_task for fold_task, process in self._running.items() if process.poll() is not None
+            ]:
+                goes_on = [self._handle_exit(fold_task) for fold_task in ended]
                 return all(goes_on) or self.stop()
             time.sleep(PROCESS_POLL_INTERVAL_S)
         return self.stop()
@@ -69,30 +71,32 @@ class LocalExecutor:
         self._running.clear()
         return False
 
-    def _command(self, leaf: FoldTask) -> list[str]:
-        numbers = [str(number) for number in (leaf.trial, leaf.fold, leaf.epochs)]
+    def _command(self, fold_task: FoldTask) -> list[str]:
+        numbers = [str(number) for number in (fold_task.trial, fold_task.fold, fold_task.epochs)]
         command = [sys.executable, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
-        attempt = self._tries.record_start(leaf)  # the first start ignores earlier failures
+        attempt = self._tries.record_start(fold_task)  # the first start ignores earlier failures
         return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
 
-    def _handle_exit(self, leaf: FoldTask) -> bool:
+    def _handle_exit(self, fold_task: FoldTask) -> bool:
         """Restart a failed process; return False if it was asked to stop.
 
         Raises:
             UserError: if it would fail again.
         """
-        status = self._running.pop(leaf).returncode
+        status = self._running.pop(fold_task).returncode
         if status in (0, EXIT_PREEMPTED):
             return status == 0
         try:
             if status == EXIT_USER_ERROR:
-                raise UserError(f"trial {leaf.trial} cannot be trained: {last_log_line(self._log(leaf))}")
-            self._tries.record_exit(leaf, self._log(leaf))
+                raise UserError(
+                    f"trial {fold_task.trial} cannot be trained: {last_log_line(self._log(fold_task))}"
+                )
+            self._tries.record_exit(fold_task, self._log(fold_task))
         except UserError:
             self.stop()
             raise
-        self.start(leaf)
+        self.start(fold_task)
         return True
 
-    def _log(self, leaf: FoldTask) -> Path:
-        return RunPaths(leaf.run_folder(self._folder)).trial_log
+    def _log(self, fold_task: FoldTask) -> Path:
+        return RunPaths(fold_task.run_folder(self._folder)).trial_log

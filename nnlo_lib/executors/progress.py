@@ -31,9 +31,9 @@ class ProgressLogger:
         self._inner, self._record, self._begun = inner, record, time.monotonic()
         self._told = set(finished_rungs(record.snapshot))
 
-    def start(self, leaf: FoldTask) -> None:
+    def start(self, fold_task: FoldTask) -> None:
         """Start the fold task with the inner executor."""
-        self._inner.start(leaf)
+        self._inner.start(fold_task)
 
     def wait(self) -> bool:
         """Wait as the inner executor does, and log the trials that have ended."""

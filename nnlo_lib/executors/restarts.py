@@ -25,26 +25,26 @@ class RestartPolicy:
         self._vain: Counter[FoldTask] = Counter()
         self._before: dict[FoldTask, int] = {}
 
-    def record_start(self, leaf: FoldTask, lives: bool = False) -> int:
+    def record_start(self, fold_task: FoldTask, lives: bool = False) -> int:
         """Return the number of this start, from 1; `lives`: an earlier driver's attempt is still running."""
-        self._before[leaf] = len(self.attempts(leaf, ended=not lives))
-        self._starts[leaf] += 1
-        return self._starts[leaf]
+        self._before[fold_task] = len(self.attempts(fold_task, ended=not lives))
+        self._starts[fold_task] += 1
+        return self._starts[fold_task]
 
-    def attempts(self, leaf: FoldTask, ended: bool = True) -> list[Attempt]:
+    def attempts(self, fold_task: FoldTask, ended: bool = True) -> list[Attempt]:
         """Return the attempts at the fold of a task.
 
         If `ended`, no attempt is running: an attempt that left a lease but no record is included.
         """
-        return all_attempts(RunPaths(leaf.run_folder(self._folder)).state.folder, 0, ended)
+        return all_attempts(RunPaths(fold_task.run_folder(self._folder)).state.folder, 0, ended)
 
-    def record_exit(self, leaf: FoldTask, log: Path) -> None:
+    def record_exit(self, fold_task: FoldTask, log: Path) -> None:
         """Count a start that ended without a result. Raises UserError if a restart would be useless."""
-        began = len(self.attempts(leaf)) > self._before[leaf]
-        self._vain[leaf] = 0 if began else self._vain[leaf] + 1
-        if self._vain[leaf] == MAX_FAILED_STARTS:
+        began = len(self.attempts(fold_task)) > self._before[fold_task]
+        self._vain[fold_task] = 0 if began else self._vain[fold_task] + 1
+        if self._vain[fold_task] == MAX_FAILED_STARTS:
             raise UserError(
-                f"trial {leaf.trial} did not begin to train, {MAX_FAILED_STARTS} times: {last_log_line(log)}; see {log}"
+                f"trial {fold_task.trial} did not begin to train, {MAX_FAILED_STARTS} times: {last_log_line(log)}; see {log}"
             )
 
 

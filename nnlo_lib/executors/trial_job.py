@@ -27,7 +27,7 @@ Attempted = Callable[[Task, LaunchOptions], AttemptOutcome]
 def train_fold_task(
     experiment: Experiment,
     folder: Path,
-    leaf: FoldTask,
+    fold_task: FoldTask,
     launch_options: LaunchOptions,
     attempted: Attempted = train_task,
 ) -> int:
@@ -44,26 +44,26 @@ def train_fold_task(
     Raises:
         UserError: if another process trains the fold task.
     """
-    if read_result(folder, leaf):
+    if read_result(folder, fold_task):
         return 0
-    point = read_trial(folder, leaf.trial).point
+    point = read_trial(folder, fold_task.trial).point
     manifest = DataManifest.load(Path(manifest_of(experiment)))  # its errors are not the point's
     try:
         too_large = _too_large(experiment, trial_run(experiment, point), manifest)
     except UserError as error:
-        return _publish(folder, Result(leaf, "failed", error=str(error)))
+        return _publish(folder, Result(fold_task, "failed", error=str(error)))
     if too_large:
-        return _publish(folder, Result(leaf, "unwanted", error=too_large))
-    task, started = task_of(experiment, folder, leaf, point), time.time()
+        return _publish(folder, Result(fold_task, "unwanted", error=too_large))
+    task, started = task_of(experiment, folder, fold_task, point), time.time()
     outcome = _tried(task, launch_options, attempted)
-    if read_result(folder, leaf):  # written by another job, for which the attempt waited
+    if read_result(folder, fold_task):  # written by another job, for which the attempt waited
         return 0
     if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(
         task, outcome, launch_options
     ):
         return outcome.exit_status
     lost = attempts.interrupted_seconds(attempts.read_attempts(task.state), started)
-    result = replace(_result(task, leaf, outcome), started=started, ended=time.time(), interrupted=lost)
+    result = replace(_result(task, fold_task, outcome), started=started, ended=time.time(), interrupted=lost)
     return _publish(folder, result)
 
 
@@ -83,10 +83,10 @@ def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: La
     return asks and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
 
 
-def _result(task: Task, leaf: FoldTask, outcome: AttemptOutcome) -> Result:
+def _result(task: Task, fold_task: FoldTask, outcome: AttemptOutcome) -> Result:
     resources = RunResources(task.run)
     return Result(
-        leaf, "finished" if outcome.reason == "finished" else "failed", _rows(task, leaf.epochs), outcome.error,
+        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
         cores=resources.cores, gpus=resources.gpus,
     )  # fmt: skip
 
@@ -122,12 +122,12 @@ def _publish(folder: Path, result: Result) -> int:
     return 0
 
 
-def task_of(experiment: Experiment, folder: Path, leaf: FoldTask, point: SearchPoint) -> Task:
+def task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: SearchPoint) -> Task:
     """Return the task of a fold task's job; `folder` is the folder of the search."""
-    assert experiment.search is not None, "only a search has leaves"
+    assert experiment.search is not None, "only a search has fold tasks"
     folds = experiment.search.folds.k
     run = trial_run(experiment, point)
     return Task(
-        experiment.name, f"trial {leaf.trial}", run, experiment.seeds[0], leaf.fold if folds > 1 else None, folds,
-        Path(manifest_of(run)), leaf.run_folder(folder), leaf.epochs,
+        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
+        Path(manifest_of(run)), fold_task.run_folder(folder), fold_task.epochs,
     )  # fmt: skip

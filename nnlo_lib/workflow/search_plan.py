@@ -58,7 +58,7 @@ class SearchPlan:
     @property
     def trial_resources(self) -> RuleResources:
         """Resources of the jobs that train fold tasks."""
-        return RuleResources(self._leaf_run, self._leaf_state, self._site_resources)
+        return RuleResources(self._fold_task_run, self._fold_task_state, self._site_resources)
 
     @property
     def retraining_resources(self) -> RuleResources:
@@ -101,14 +101,14 @@ class SearchPlan:
         settings = {"experiment": self.experiment.name, "name": BEST_RUN, "folds": 1, "run": run}
         return json.dumps(settings, indent=1)
 
-    def _leaf_run(self, wildcards: Wildcards) -> Run:
+    def _fold_task_run(self, wildcards: Wildcards) -> Run:
         return self._trial_run(int(wildcards.trial))
 
     @cached_property
     def _trial_run(self) -> Callable[[int], Run]:
         return cache(partial(_run, self))
 
-    def _leaf_state(self, wildcards: Wildcards) -> Path:
+    def _fold_task_state(self, wildcards: Wildcards) -> Path:
         return SearchPaths(self.folder).fold(int(wildcards.trial), int(wildcards.fold)).state.folder
 
     def _best_run(self, _: Wildcards) -> Run:

@@ -53,7 +53,7 @@ class TrialQueue:
         self._experiment, self._folder = experiment, folder
         self._executing, self._pretending = executing, pretending
         self._lease = Lease(SearchPaths(folder).state.folder)
-        self._leaves: dict[FoldTask, str] = {}
+        self._fold_tasks: dict[FoldTask, str] = {}
         self._known = -1
         self._ended = False
 
@@ -70,12 +70,12 @@ class TrialQueue:
     def consume(self, wildcards: Any) -> list[str]:
         """Return the result files of the fold tasks begun so far, and a last file if the search has ended."""
         decides = self._executing() and not self._pretending()
-        for leaf in self._next() if decides else self._begun_before():
-            self._leaves.setdefault(leaf, str(leaf.result_path(self._folder)))
+        for fold_task in self._next() if decides else self._begun_before():
+            self._fold_tasks.setdefault(fold_task, str(fold_task.result_path(self._folder)))
         last = (
             [str(SearchPaths(self._folder).config)] if self._ended else []
         )  # Snakemake continues only if there is a new file
-        return [*self._leaves.values(), *last]
+        return [*self._fold_tasks.values(), *last]
 
     def _next(self) -> list[FoldTask]:
         """Make all decisions that are possible now; return the fold tasks to train."""

@@ -209,7 +209,7 @@ def test_a_person_is_told_who_waits(machine, capsys):
 
 @pytest.fixture
 def search(tmp_path):
-    """A search that has decided on one leaf."""
+    """A search that has decided on one fold task."""
     folder = tmp_path / "search"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(experiment().model_dump(mode="json")))
@@ -220,7 +220,7 @@ def search(tmp_path):
 
 
 def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, monkeypatch):
-    """A leaf as a process, of the local executor or of Snakemake, and while it trains one as a job of submitit."""
+    """A fold task as a process, of the local executor or of Snakemake, and while it trains one as a job of submitit."""
     machine(2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     found = []
@@ -242,7 +242,7 @@ def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, mon
     assert found == [["cuda:0"], ["4,5", "cuda:1"]]
 
 
-def test_a_leaf_that_is_stopped_while_it_waits_has_trained_nothing(machine, search, monkeypatch):
+def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(machine, search, monkeypatch):
     machine(1)
     monkeypatch.setattr(trial_process, "train_fold_task", None)
     sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Leaves as processes of this machine: what ends them, and what is done then."""
+"""Fold tasks as processes of this machine: what ends them, and what is done then."""
 
 import os
 import signal
@@ -30,8 +30,8 @@ class Scripted(LocalExecutor):
         super().__init__(folder, "mpiexec", _Silence())
         self._scripts, self.attempts = list(scripts), []
 
-    def _command(self, leaf: FoldTask) -> list[str]:
-        self.attempts.append(self._tries.record_start(leaf))
+    def _command(self, fold_task: FoldTask) -> list[str]:
+        self.attempts.append(self._tries.record_start(fold_task))
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         return [sys.executable, "-c", script]
 
@@ -48,7 +48,7 @@ def killed(state: Path, reached: int) -> Attempt:
 
 
 @pytest.mark.processes
-def test_a_leaf_that_is_killed_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fold_task_that_is_killed_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     local = Scripted(Path("."), "import os; os.kill(os.getpid(), 9)", RESULT)
     local.start(LEAF)
@@ -60,17 +60,17 @@ def test_a_leaf_that_is_killed_is_started_again(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.processes
-def test_a_leaf_that_never_begins_ends_the_search_and_says_why(tmp_path: Path) -> None:
+def test_a_fold_task_that_never_begins_ends_the_search_and_says_why(tmp_path: Path) -> None:
     local = Scripted(tmp_path, "raise SystemExit('no such library')")
     local.start(LEAF)
     assert local.wait()
     assert local.wait()
-    with pytest.raises(UserError, match=r"3 times: no such library; see .*leaf\.log"):
+    with pytest.raises(UserError, match=r"3 times: no such library; see .*trial\.log"):
         local.wait()
 
 
 @pytest.mark.processes
-def test_a_leaf_that_trains_is_started_again_without_end(tmp_path: Path) -> None:
+def test_a_fold_task_that_trains_is_started_again_without_end(tmp_path: Path) -> None:
     """Whether there is hope it finds out itself, from its attempts."""
     local, state = Scripted(tmp_path, "raise SystemExit(1)"), LEAF.run_folder(tmp_path) / "state"
     state.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_leaf_that_trains_is_started_again_without_end(tmp_path: Path) -> None
 def test_one_that_stops_stops_all(tmp_path: Path, script: str, error: str | None) -> None:
     local = Scripted(tmp_path, "import time; print('up', flush=True); time.sleep(600)", script)
     local.start(FoldTask(1, 0, 3))
-    log = FoldTask(1, 0, 3).run_folder(tmp_path) / "leaf.log"
+    log = FoldTask(1, 0, 3).run_folder(tmp_path) / "trial.log"
     wait("the other one is up", lambda: "up" in log.read_text())
     local.start(LEAF)
     if error:

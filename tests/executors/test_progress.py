@@ -19,8 +19,8 @@ class Script:
     def __init__(self, *acts):
         self.acts, self.started = list(acts), []
 
-    def start(self, leaf):
-        self.started.append(leaf)
+    def start(self, fold_task):
+        self.started.append(fold_task)
 
     def wait(self):
         self.acts.pop(0)()

@@ -1,4 +1,4 @@
-"""What comes of a leaf whose model cannot be built, or only here, before anybody trains it."""
+"""What comes of a fold task whose model cannot be built, or only here, before anybody trains it."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ BUILDERS = {
 
 
 @pytest.fixture
-def leaf(tmp_path, monkeypatch):
-    """Train a leaf of a model, without a training, and return its result."""
+def fold_task(tmp_path, monkeypatch):
+    """Train a fold task of a model, without a training, and return its result."""
     monkeypatch.chdir(tmp_path)
 
     def done(line, store=True):
@@ -47,12 +47,12 @@ def leaf(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("line", "ends", "words"), BUILDERS.values(), ids=BUILDERS)
-def test_a_model_is_counted_where_it_can_be_built(leaf, line, ends, words):
-    status, result = leaf(line)
+def test_a_model_is_counted_where_it_can_be_built(fold_task, line, ends, words):
+    status, result = fold_task(line)
     assert (status, result.status) == (0, ends)
     assert words in result.error
 
 
-def test_a_store_that_is_not_there_is_no_points_fault(leaf):
+def test_a_store_that_is_not_there_is_no_points_fault(fold_task):
     with pytest.raises(UserError, match="no data set"):
-        leaf("pass", store=False)
+        fold_task("pass", store=False)

@@ -151,7 +151,7 @@ class Search:
 
     @property
     def results(self) -> dict[str, object]:
-        """What came of each leaf, less what an interruption may change."""
+        """What came of each fold task, less what an interruption may change."""
         found = {}
         for path in sorted(self._trials.glob("*/fold-*/epochs-*.json")):
             result = json.loads(path.read_text())

@@ -85,47 +85,51 @@ def seconds(point: SearchPoint, epochs: int) -> float:
 
 @dataclass
 class Cluster:
-    """Workers under a virtual clock. jitter: spread of durations, by its seed; fails: whether a leaf comes to nothing."""
+    """Workers under a virtual clock. jitter: spread of durations, by its seed; fails: whether a fold task comes to nothing."""
 
     folder: Path
     workers: int
     jitter: float = 0.0
     seed: int = 0
-    fails: Callable[[FoldTask], bool] = lambda leaf: False
+    fails: Callable[[FoldTask], bool] = lambda fold_task: False
     tick: Callable[[str], None] = lambda what: None
     now: float = 0.0
     started: Counter[FoldTask] = field(default_factory=Counter)
     ended: list[FoldTask] = field(default_factory=list)
     _running: list[tuple[float, FoldTask, float]] = field(default_factory=list)
 
-    def start(self, leaf: FoldTask) -> None:
+    def start(self, fold_task: FoldTask) -> None:
         self.tick("start")
         assert len(self._running) < self.workers, "more trainings than workers"
-        assert read_result(self.folder, leaf) is None, f"{leaf} is trained though it has a result"
-        point = read_trial(self.folder, leaf.trial).point
-        key = f"Leaf(trial={leaf.trial}, fold={leaf.fold}, epochs={leaf.epochs})"  # fixed: bounds were set for this luck
+        assert read_result(self.folder, fold_task) is None, f"{fold_task} is trained though it has a result"
+        point = read_trial(self.folder, fold_task.trial).point
+        key = f"Leaf(trial={fold_task.trial}, fold={fold_task.fold}, epochs={fold_task.epochs})"  # fixed: bounds were set for this luck
         source = random.Random(f"{self.seed}/{key}")
-        below = max((e for e in read_trial(self.folder, leaf.trial).rungs if e < leaf.epochs), default=0)
-        lasts = seconds(point, leaf.epochs - below) * math.exp(source.gauss(0, self.jitter))
-        self.started[leaf] += 1
-        heapq.heappush(self._running, (self.now + lasts, leaf, self.now))
+        below = max(
+            (e for e in read_trial(self.folder, fold_task.trial).rungs if e < fold_task.epochs), default=0
+        )
+        lasts = seconds(point, fold_task.epochs - below) * math.exp(source.gauss(0, self.jitter))
+        self.started[fold_task] += 1
+        heapq.heappush(self._running, (self.now + lasts, fold_task, self.now))
 
     def wait(self) -> bool:
         self.tick("wait")
-        self.now, leaf, began = heapq.heappop(self._running)
-        self._result(leaf, began).write(self.folder)
-        self.ended.append(leaf)
+        self.now, fold_task, began = heapq.heappop(self._running)
+        self._result(fold_task, began).write(self.folder)
+        self.ended.append(fold_task)
         return True
 
-    def _result(self, leaf: FoldTask, began: float) -> Result:
-        point = read_trial(self.folder, leaf.trial).point
+    def _result(self, fold_task: FoldTask, began: float) -> Result:
+        point = read_trial(self.folder, fold_task.trial).point
         rows = tuple(
-            {"epoch": e, "val_loss": loss(point, e, leaf.fold), "seconds": seconds(point, e)}
-            for e in range(1, leaf.epochs + 1)
+            {"epoch": e, "val_loss": loss(point, e, fold_task.fold), "seconds": seconds(point, e)}
+            for e in range(1, fold_task.epochs + 1)
         )
-        if self.fails(leaf):
-            return Result(leaf, "failed", rows[:1], "loss is no number", began, self.now, cores=2, gpus=1)
-        return Result(leaf, "finished", rows, "", began, self.now, cores=2, gpus=1)
+        if self.fails(fold_task):
+            return Result(
+                fold_task, "failed", rows[:1], "loss is no number", began, self.now, cores=2, gpus=1
+            )
+        return Result(fold_task, "finished", rows, "", began, self.now, cores=2, gpus=1)
 
 
 def run(
@@ -210,7 +214,7 @@ def trial_files(folder: Path) -> dict[str, str]:
 
 
 def epochs_trained(folder: Path) -> int:
-    """Return the epochs of all leaves, what a leaf resumes from not counted."""
+    """Return the epochs of all fold tasks, what a fold task resumes from not counted."""
     trials = read_trials(folder)
     return sum(max(d.task.epochs for d in trial.decisions if d.task.fold == fold)
                for trial in trials for fold in {d.task.fold for d in trial.decisions})  # fmt: skip
@@ -231,19 +235,20 @@ def made_up(
     trials, results, number = [], {}, 0
     for trial in range(1 + max(trial for trial, _ in values)):
         decisions = []
-        for leaf, worth in _leaves(trial, values):
-            decisions.append(SchedulingDecision(number, leaf, ()))
+        for fold_task, worth in _fold_tasks(trial, values):
+            decisions.append(SchedulingDecision(number, fold_task, ()))
             number += 1
             if worth is not None:
                 rows = tuple(
-                    {"epoch": e, "val_loss": worth, "seconds": 1.0 * e} for e in range(1, leaf.epochs + 1)
+                    {"epoch": e, "val_loss": worth, "seconds": 1.0 * e}
+                    for e in range(1, fold_task.epochs + 1)
                 )
-                results[leaf] = Result(leaf, "finished" if math.isfinite(worth) else "failed", rows)
+                results[fold_task] = Result(fold_task, "finished" if math.isfinite(worth) else "failed", rows)
         trials.append(Trial(trial, {"train.optimizer.lr": 0.01 / (1 + trial)}, tuple(decisions)))
     return StudySnapshot(wanted, epochs, trials, results)
 
 
-def _leaves(
+def _fold_tasks(
     trial: int, values: dict[tuple[int, int], list[float | None]]
 ) -> Iterator[tuple[FoldTask, float | None]]:
     for (who, epochs), folds in values.items():

@@ -1,4 +1,4 @@
-"""Folders of searches as a driver leaves them, made up from a seed: for tests of what reads them."""
+"""Folders of searches as a driver fold tasks them, made up from a seed: for tests of what reads them."""
 
 import json
 import math
@@ -49,25 +49,31 @@ class MadeUp:
         decisions = []
         for epochs in rungs:
             for fold in range(self.search.folds.k):
-                leaf = FoldTask(self.trials, fold, epochs)
-                decisions.append(SchedulingDecision(self.decisions, leaf, ()))
+                fold_task = FoldTask(self.trials, fold, epochs)
+                decisions.append(SchedulingDecision(self.decisions, fold_task, ()))
                 self.decisions += 1
                 if done:
                     value = _worth(point, rng) if worth is None else worth[fold]
-                    self._result(leaf, value, status, error, rng)
+                    self._result(fold_task, value, status, error, rng)
         write_trial(self.folder, Trial(self.trials, point, tuple(decisions)))
         self.trials += 1
         return self
 
-    def _result(self, leaf, value, status, error, rng):
+    def _result(self, fold_task, value, status, error, rng):
         finished = status == "finished"
-        epochs = leaf.epochs if finished else min(2, leaf.epochs)
+        epochs = fold_task.epochs if finished else min(2, fold_task.epochs)
         rows = tuple(_row(epoch, value, self.search.objective) for epoch in range(1, epochs + 1))
         seconds = float(epochs * rng.uniform(0.8, 1.2))
         slot = self.decisions % self.search.parallel
-        started = self.clock + (self.decisions // self.search.parallel) * 1.3 * leaf.epochs + 0.01 * slot
+        started = self.clock + (self.decisions // self.search.parallel) * 1.3 * fold_task.epochs + 0.01 * slot
         Result(
-            leaf, status, rows if status != "unwanted" else (), error, started, started + seconds, cores=2
+            fold_task,
+            status,
+            rows if status != "unwanted" else (),
+            error,
+            started,
+            started + seconds,
+            cores=2,
         ).write(self.folder)
 
 

@@ -48,13 +48,13 @@ class Snakemake:
         return self.agenda.consume(None)
 
 
-def end(*leaves, loss=1.0):
-    for leaf in leaves:
-        Result(leaf, "finished", ({"epoch": 1, "val_loss": loss, "seconds": 1.0},)).write(FOLDER)
+def end(*fold_tasks, loss=1.0):
+    for fold_task in fold_tasks:
+        Result(fold_task, "finished", ({"epoch": 1, "val_loss": loss, "seconds": 1.0},)).write(FOLDER)
 
 
-def paths(*leaves):
-    return [str(leaf.result_path(FOLDER)) for leaf in leaves]
+def paths(*fold_tasks):
+    return [str(fold_task.result_path(FOLDER)) for fold_task in fold_tasks]
 
 
 def test_it_is_asked_once_for_each_news_and_ends_with_a_file_of_its_own():
@@ -77,12 +77,12 @@ def test_it_is_asked_once_for_each_news_and_ends_with_a_file_of_its_own():
 def test_a_dry_run_decides_nothing_and_names_what_was_begun():
     begun = Snakemake()
     begun.executes = True
-    leaves = begun.ask()
+    fold_tasks = begun.ask()
     files = [path.read_bytes() for path in sorted(FOLDER.rglob("*.json")) if "state" not in path.parts]
     dry = Snakemake()
     dry.executes = dry.pretends = True
     assert dry.agenda.finished
-    assert dry.agenda.consume(None) == leaves
+    assert dry.agenda.consume(None) == fold_tasks
     assert [
         path.read_bytes() for path in sorted(FOLDER.rglob("*.json")) if "state" not in path.parts
     ] == files

@@ -38,7 +38,7 @@ def trials(checkout):
 
 
 def results(checkout):
-    """Return the results of leaves, with what tells one file from another of the same name."""
+    """Return the results of fold tasks, with what tells one file from another of the same name."""
     folder = checkout.folder / "results/tiny/search/trials"
     files = {str(path.relative_to(folder)): path.stat() for path in folder.glob("*/fold-*/epochs-*.json")}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
@@ -86,7 +86,7 @@ def test_a_search_ends_with_its_best_trained_on_all_data_and_can_be_extended(che
     second = checkout.snakemake()
     assert second.returncode == 0, second.stdout
     after = results(checkout)
-    assert second.stdout.count("(Rule: leaf)") == 4
+    assert second.stdout.count("(Rule: fold_task)") == 4
     assert set(after) == names(range(5))
     assert {name: after[name] for name in before} == before
     assert {name: trials(checkout)[name] for name in asked} == asked
@@ -115,8 +115,8 @@ class AtOnce:
     def __init__(self, folder):
         self.folder = folder
 
-    def start(self, leaf):
-        Result(leaf, "finished", ({"epoch": 1, "val_loss": 1.0, "seconds": 1.0},)).write(self.folder)
+    def start(self, fold_task):
+        Result(fold_task, "finished", ({"epoch": 1, "val_loss": 1.0, "seconds": 1.0},)).write(self.folder)
 
     def wait(self):
         return True
@@ -129,7 +129,7 @@ def undisturbed(folder, search):
 
 
 def kill_when(checkout, target, count):
-    """End Snakemake and all that it started, as a failing machine does, when so many leaves have ended."""
+    """End Snakemake and all that it started, as a failing machine does, when so many fold tasks have ended."""
     command = [sys.executable, "-m", "snakemake", target, "--profile", "profiles/local", "--cores", "2"]
     process = subprocess.Popen(
         [*command, "--configfile", "tiny.yaml"], cwd=checkout.folder, env=environment(), start_new_session=True,
@@ -195,7 +195,7 @@ def test_another_driver_is_told_of_in_a_sentence(checkout):
 
 
 @pytest.mark.slow
-def test_a_leaf_that_cannot_be_trained_here_ends_snakemake_and_not_the_others(checkout):
+def test_a_fold_task_that_cannot_be_trained_here_ends_snakemake_and_not_the_others(checkout):
     experiment(
         checkout, trials=2, folds={"k": 1}, space={"train.optimizer.lr": [0.1, 0.2]}, method={"name": "grid"}
     )
@@ -209,4 +209,4 @@ def test_a_leaf_that_cannot_be_trained_here_ends_snakemake_and_not_the_others(ch
     blocked.unlink()
     again = checkout.snakemake("results/tiny/search/trials.csv")
     assert again.returncode == 0, again.stdout
-    assert again.stdout.count("(Rule: leaf)") == 1
+    assert again.stdout.count("(Rule: fold_task)") == 1

@@ -7,7 +7,7 @@ from nnlo_lib.workflow.search_queue import TrialQueue
 BEST = f"{SEARCH.best}/seed-{{seed}}"
 
 
-# Taken by Snakemake for the queue of a from_queue(), but asked only when a leaf has ended.
+# Taken by Snakemake for the queue of a from_queue(), but asked only when a fold task has ended.
 AGENDA = TrialQueue(
     EXPERIMENT,
     SEARCH.folder,
@@ -43,7 +43,7 @@ if not SEARCH.has_ended:
 
 
 # Train a fold of a trial up to an epoch. `update`: Snakemake deletes no result, and one that is there is not made again.
-rule leaf:
+rule fold_task:
     input:
         manifest=ancient(manifest_of(EXPERIMENT)),
         model=ancient(SEARCH.model_files),

@@ -96,7 +96,7 @@ class CostModel:
     def arrival(self, source: int, to: int, size: int, sent: float, number: int) -> float:
         """Return when a message arrives; calls must be in the order in which `source` sends its messages.
 
-        The message leaves after all earlier messages of `source` and never arrives before its predecessor on
+        The message fold tasks after all earlier messages of `source` and never arrives before its predecessor on
         the edge.
 
         Args:

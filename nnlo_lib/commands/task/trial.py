@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
     from nnlo_lib.launch.attempt import LaunchOptions
     from nnlo_lib.search.study.trial import FoldTask
 
-    leaf = FoldTask(options.trial, options.fold, options.epochs)
+    fold_task = FoldTask(options.trial, options.fold, options.epochs)
     launch_options = LaunchOptions(
         options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
     )
-    return train_trial(options.folder, leaf, launch_options)
+    return train_trial(options.folder, fold_task, launch_options)

@@ -59,10 +59,10 @@ class Coordinator:
         self._mpi_is_broken = False
         self.utilization = PoolUtilization(len(world.blocks))
 
-    def start(self, leaf: FoldTask) -> None:
+    def start(self, fold_task: FoldTask) -> None:
         """Queue a fold task for an idle rank group."""
-        self._queue.append(leaf)
-        if not self._failures[leaf]:
+        self._queue.append(fold_task)
+        if not self._failures[fold_task]:
             self._hand_out()
 
     def wait(self) -> bool:
@@ -97,10 +97,10 @@ class Coordinator:
         """
         for block in self._alive:
             if self._queue and block not in self._busy:
-                leaf = min(self._queue, key=self._failures.__getitem__)
-                self._queue.remove(leaf)
-                self._busy[block] = leaf, time.time()
-                work = [leaf.trial, leaf.fold, leaf.epochs]
+                fold_task = min(self._queue, key=self._failures.__getitem__)
+                self._queue.remove(fold_task)
+                self._busy[block] = fold_task, time.time()
+                work = [fold_task.trial, fold_task.fold, fold_task.epochs]
                 self._world.messenger.send(work, self._world.members(block)[0], ASSIGN_TAG)
 
     def _is_to_stop(self) -> bool:
@@ -137,7 +137,7 @@ class Coordinator:
         self._mpi_is_broken = self._mpi_is_broken or wrecked
         if block not in self._busy:
             return False
-        leaf, _ = self._busy.pop(block)
+        fold_task, _ = self._busy.pop(block)
         self.utilization.add(started, ended)
         self._stop_requested = self._stop_requested or status == EXIT_PREEMPTED
         if not (status or self._is_to_stop()):
@@ -145,7 +145,9 @@ class Coordinator:
         if status not in (0, EXIT_PREEMPTED):
             self._stop_requested = True
             self._stop_all()
-            raise UserError(f"trial {leaf.trial} cannot be trained: {error or 'see leaf.log in its folder'}")
+            raise UserError(
+                f"trial {fold_task.trial} cannot be trained: {error or 'see trial.log in its folder'}"
+            )
         return True
 
     def _check_liveness(self) -> bool:
@@ -178,20 +180,22 @@ class Coordinator:
             return False
         for rank in self._world.members(block):
             self._world.messenger.send(False, rank, QUIT_TAG)
-        leaf, started = self._busy.pop(block, (None, 0.0))
+        fold_task, started = self._busy.pop(block, (None, 0.0))
         self._last = why
         self.utilization.record_loss(block)
         logger.warning(f"lost block {block}, {len(self._alive)} left: {why}")
-        return leaf is not None and self._requeue_task(leaf, started, why)
+        return fold_task is not None and self._requeue_task(fold_task, started, why)
 
-    def _requeue_task(self, leaf: FoldTask, started: float, why: str) -> bool:
-        self._failures.add(leaf, why)
-        if read_result(self._folder, leaf):
+    def _requeue_task(self, fold_task: FoldTask, started: float, why: str) -> bool:
+        self._failures.add(fold_task, why)
+        if read_result(self._folder, fold_task):
             return True
-        if self._failures[leaf] < self._config.deaths:
-            self._queue.append(leaf)
+        if self._failures[fold_task] < self._config.deaths:
+            self._queue.append(fold_task)
             return False
-        error = f"{self._failures[leaf]} blocks were lost while they trained this; the last as {why}"
-        result = Result(leaf, "failed", error=error, started=started, ended=time.time(), cores=self._cores)
+        error = f"{self._failures[fold_task]} blocks were lost while they trained this; the last as {why}"
+        result = Result(
+            fold_task, "failed", error=error, started=started, ended=time.time(), cores=self._cores
+        )
         result.write(self._folder)
         return True

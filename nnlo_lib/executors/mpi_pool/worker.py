@@ -70,10 +70,10 @@ def _order(world: PoolWorld, source: int, tag: int) -> Any:
     return found[1] if found else None
 
 
-def _run_task(work: TrainFunction, leaf: FoldTask) -> tuple[int, str]:
+def _run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
     """Return the status of a fold task, and the error that must end the search or an empty string."""
     try:
-        return work(leaf), ""
+        return work(fold_task), ""
     except PeerLostError:
         raise
     except UserError as error:
@@ -101,11 +101,11 @@ class GroupTrainer:
         self._experiment, self._place = read_config(folder), JobContext(BatchJob.current(), limit, stop)
         self._broken: PeerLostError | None = None
 
-    def __call__(self, leaf: FoldTask) -> int:
+    def __call__(self, fold_task: FoldTask) -> int:
         """Train a fold task; return its `train_fold_task` status. Raises PeerLostError if a rank is lost."""
-        with redirect_output(RunPaths(leaf.run_folder(self._folder)).trial_log):
+        with redirect_output(RunPaths(fold_task.run_folder(self._folder)).trial_log):
             return train_fold_task(
-                self._experiment, self._folder, leaf, LaunchOptions(wait_for_lease=True), self._attempted
+                self._experiment, self._folder, fold_task, LaunchOptions(wait_for_lease=True), self._attempted
             )
 
     def _attempted(self, task: Task, launch_options: LaunchOptions) -> AttemptOutcome:

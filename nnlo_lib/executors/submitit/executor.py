@@ -35,14 +35,14 @@ class SubmititExecutor:
         self._tries = RestartPolicy(folder)
         self._looked, self._missed = time.monotonic(), set[JobRecord]()
 
-    def start(self, leaf: FoldTask) -> None:
+    def start(self, fold_task: FoldTask) -> None:
         """Submit a job for a fold task, unless it already has one."""
-        if found := self._queue.find(leaf):
-            logger.info(f"trial {leaf.trial}, fold {leaf.fold} goes on as job {found.job}")
-            self._tries.record_start(leaf, lives=True)
-            self._keep(leaf, found)
+        if found := self._queue.find(fold_task):
+            logger.info(f"trial {fold_task.trial}, fold {fold_task.fold} goes on as job {found.job}")
+            self._tries.record_start(fold_task, lives=True)
+            self._keep(fold_task, found)
         else:
-            self._submit(leaf)
+            self._submit(fold_task)
 
     def wait(self) -> bool:
         """Wait for a result; return False after a stop signal.
@@ -51,9 +51,11 @@ class SubmititExecutor:
             UserError: if a fold task cannot be trained.
         """
         while not self._signals.first:
-            if ended := [leaf for leaf in self._jobs if leaf.result_path(self._folder).exists()]:
-                for leaf in ended:
-                    del self._jobs[leaf]
+            if ended := [
+                fold_task for fold_task in self._jobs if fold_task.result_path(self._folder).exists()
+            ]:
+                for fold_task in ended:
+                    del self._jobs[fold_task]
                 return True
             try:
                 self._check_jobs()
@@ -77,33 +79,35 @@ class SubmititExecutor:
             return
         ended = self._queue.ended(self._jobs.values())
         gone, self._missed = ended & self._missed, ended
-        for leaf in [leaf for leaf, ticket in self._jobs.items() if ticket in gone]:
-            if not leaf.result_path(self._folder).exists():
-                self._resubmit(leaf)
+        for fold_task in [fold_task for fold_task, ticket in self._jobs.items() if ticket in gone]:
+            if not fold_task.result_path(self._folder).exists():
+                self._resubmit(fold_task)
         self._looked = time.monotonic()
 
-    def _resubmit(self, leaf: FoldTask) -> None:
-        ticket = self._jobs.pop(leaf)
+    def _resubmit(self, fold_task: FoldTask) -> None:
+        ticket = self._jobs.pop(fold_task)
         if self._queue.was_cancelled(ticket):
             raise UserError(
-                f"job {ticket.job} (trial {leaf.trial}, fold {leaf.fold}) was cancelled, so the search stops; the same "
+                f"job {ticket.job} (trial {fold_task.trial}, fold {fold_task.fold}) was cancelled, so the search stops; the same "
                 f"command submits it again"
             )
-        self._tries.record_exit(leaf, log_of(self._folder, ticket))
+        self._tries.record_exit(fold_task, log_of(self._folder, ticket))
         logger.info(
-            f"job {ticket.job} ended without a result: trial {leaf.trial}, fold {leaf.fold} is submitted again"
+            f"job {ticket.job} ended without a result: trial {fold_task.trial}, fold {fold_task.fold} is submitted again"
         )
-        self._submit(leaf)
+        self._submit(fold_task)
 
-    def _submit(self, leaf: FoldTask) -> None:
-        run = fold_task_run(self._experiment, self._folder, leaf)
-        memory = memory_for_next_attempt(run.resources.mem_mb, self._tries.attempts(leaf))
-        job = TrialJob(self._folder.absolute(), leaf, self._queue.launcher, self._tries.record_start(leaf))
-        self._keep(leaf, self._queue.submit(job, run, memory))
+    def _submit(self, fold_task: FoldTask) -> None:
+        run = fold_task_run(self._experiment, self._folder, fold_task)
+        memory = memory_for_next_attempt(run.resources.mem_mb, self._tries.attempts(fold_task))
+        job = TrialJob(
+            self._folder.absolute(), fold_task, self._queue.launcher, self._tries.record_start(fold_task)
+        )
+        self._keep(fold_task, self._queue.submit(job, run, memory))
 
-    def _keep(self, leaf: FoldTask, ticket: JobRecord) -> None:
-        ticket.write(self._folder, leaf)
-        self._jobs[leaf] = ticket
+    def _keep(self, fold_task: FoldTask, ticket: JobRecord) -> None:
+        ticket.write(self._folder, fold_task)
+        self._jobs[fold_task] = ticket
 
 
 def _build_queue(folder: Path, experiment: Experiment, launcher: str) -> JobQueue:

@@ -25,20 +25,20 @@ class JobRecord:
     process: ProcessIdentity | None = None
 
     @classmethod
-    def read(cls, search: Path, leaf: FoldTask) -> "JobRecord | None":
+    def read(cls, search: Path, fold_task: FoldTask) -> "JobRecord | None":
         """Return the last job of a fold task, or None if it had no job."""
         try:
-            values = json.loads(_path(search, leaf).read_text())
+            values = json.loads(_path(search, fold_task).read_text())
         except FileNotFoundError:
             return None
         process = values.pop("process")
         return cls(**values, process=ProcessIdentity(**process) if process else None)
 
-    def write(self, search: Path, leaf: FoldTask) -> None:
+    def write(self, search: Path, fold_task: FoldTask) -> None:
         """Write the record atomically."""
-        with atomic_write(_path(search, leaf)) as part:
+        with atomic_write(_path(search, fold_task)) as part:
             part.write_text(json.dumps(asdict(self)))
 
 
-def _path(search: Path, leaf: FoldTask) -> Path:
-    return SearchPaths(search).job_record(leaf.trial, leaf.fold, leaf.epochs)
+def _path(search: Path, fold_task: FoldTask) -> Path:
+    return SearchPaths(search).job_record(fold_task.trial, fold_task.fold, fold_task.epochs)

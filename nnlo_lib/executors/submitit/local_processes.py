@@ -64,9 +64,9 @@ class LocalProcessQueue:
             number = executor.submit(LocalProcessJob.of(job)).job_id
         return JobRecord("local", number, ProcessIdentity.from_pid(int(number)))
 
-    def find(self, leaf: FoldTask) -> JobRecord | None:
+    def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the recorded job of a fold task if its process is running, or else None."""
-        ticket = JobRecord.read(self._search, leaf)
+        ticket = JobRecord.read(self._search, fold_task)
         return ticket if ticket and _lives(ticket) else None
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:

@@ -25,7 +25,7 @@ class JobQueue(Protocol):
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
         """Submit a job that trains `run` with `memory` MB. Raises UserError if the queue refuses it."""
 
-    def find(self, leaf: FoldTask) -> JobRecord | None:
+    def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the waiting or running job of a fold task, or None if it has no job."""
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:

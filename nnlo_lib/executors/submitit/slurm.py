@@ -62,13 +62,13 @@ class SlurmQueue:
                 return found
         raise UserError("Slurm has not answered for minutes; the same command goes on once it does")
 
-    def find(self, leaf: FoldTask) -> JobRecord | None:
+    def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the job of a fold task by its record, or by its comment if the driver died too early."""
-        queue, written = self._jobs(), JobRecord.read(self._search, leaf)
+        queue, written = self._jobs(), JobRecord.read(self._search, fold_task)
         if queue is None or (written and written.job in queue):
             return written
         return next(
-            (JobRecord("slurm", job) for job, mark in queue.items() if mark == self._mark(leaf)), None
+            (JobRecord("slurm", job) for job, mark in queue.items() if mark == self._mark(fold_task)), None
         )
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
@@ -111,8 +111,8 @@ class SlurmQueue:
             return None
         return dict(line.strip().split("|", 1) for line in told.stdout.splitlines() if "|" in line)
 
-    def _mark(self, leaf: FoldTask) -> str:
-        return str(leaf.result_path(self._search).absolute())
+    def _mark(self, fold_task: FoldTask) -> str:
+        return str(fold_task.result_path(self._search).absolute())
 
 
 def request(run: Run, memory: int) -> dict[str, Any]:

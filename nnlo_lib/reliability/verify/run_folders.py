@@ -55,8 +55,8 @@ def reason_not_finished(folder: Path) -> str | None:
     if not rungs or RunPaths(folder).summary.exists():
         return None
     place = re.search(r"(\d+)/fold-(\d+)$", str(folder.absolute()))
-    leaf = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
-    result = leaf and read_result(folder.absolute().parents[2], leaf)
+    fold_task = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
+    result = fold_task and read_result(folder.absolute().parents[2], fold_task)
     if result and result.status != "finished":
         return f"not finished: to the search it is {result.status}: {result.error}"
     return f"not finished: the search paused it after epoch {max(rungs)}"

@@ -108,8 +108,8 @@ def _values(data: StudyData, epochs: int) -> Iterator[float]:
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
     """Return for each epoch the mean over the folds that have a value there."""
     known, values = data.study.snapshot, defaultdict[int, list[float]](list)
-    for leaf in known.fold_tasks(trial, data.highest_rung(trial)):
-        for row in known.results[leaf].rows if leaf in known.results else ():
+    for fold_task in known.fold_tasks(trial, data.highest_rung(trial)):
+        for row in known.results[fold_task].rows if fold_task in known.results else ():
             value = row.get(data.metric)
             if value is not None and math.isfinite(value):
                 values[int(row["epoch"])].append(value)

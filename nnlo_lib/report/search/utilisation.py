@@ -55,7 +55,7 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
     timed = [result for result in data.study.snapshot.results.values() if result.ended > result.started]
     if not timed:
         return None
-    timed.sort(key=lambda result: (result.started, result.leaf))
+    timed.sort(key=lambda result: (result.started, result.fold_task))
     wall = union_length((result.started, result.ended) for result in timed)
     worked = sum(result.seconds for result in timed)
     lanes = _lanes(timed)
@@ -119,12 +119,12 @@ def _active_time(timed: Sequence[Result]) -> tuple[list[float], list[float]]:
 def _segment_css_class(data: StudyData, result: Result) -> str:
     if result.status != "finished":
         return "failed"
-    return "best" if result.leaf.trial == data.best else f"turn-{result.leaf.trial % 2}"
+    return "best" if result.fold_task.trial == data.best else f"turn-{result.fold_task.trial % 2}"
 
 
 def _segment_label(result: Result) -> str:
-    leaf = result.leaf
-    return f"trial {leaf.trial}, fold {leaf.fold}, to epoch {leaf.epochs}: {format_duration(result.seconds)}, {result.status}"
+    fold_task = result.fold_task
+    return f"trial {fold_task.trial}, fold {fold_task.fold}, to epoch {fold_task.epochs}: {format_duration(result.seconds)}, {result.status}"
 
 
 def _in_epochs(data: StudyData, timed: Sequence[Result]) -> float:
@@ -133,9 +133,13 @@ def _in_epochs(data: StudyData, timed: Sequence[Result]) -> float:
 
 
 def _trained_seconds(data: StudyData, result: Result) -> float:
-    rungs = [epochs for epochs in data.study.snapshot.rungs(result.leaf.trial) if epochs < result.leaf.epochs]
+    rungs = [
+        epochs
+        for epochs in data.study.snapshot.rungs(result.fold_task.trial)
+        if epochs < result.fold_task.epochs
+    ]
     below = data.study.snapshot.results.get(
-        FoldTask(result.leaf.trial, result.leaf.fold, max(rungs, default=0))
+        FoldTask(result.fold_task.trial, result.fold_task.fold, max(rungs, default=0))
     )
     last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
     return max(0.0, last[0] - last[1])

@@ -170,7 +170,7 @@ def expected(experiment: Experiment, search: SearchConfig, factor: int | None = 
 def trial_seconds_per_epoch(record: StoredStudy) -> float | None:
     """Return the mean seconds per epoch of finished fold tasks, start-up included; None without results."""
     results = [result for result in record.snapshot.results.values() if result.status == "finished"]
-    epochs = sum(_own_epochs(record, result.leaf.trial, result.leaf.epochs) for result in results)
+    epochs = sum(_own_epochs(record, result.fold_task.trial, result.fold_task.epochs) for result in results)
     return sum(result.seconds for result in results) / epochs if epochs else None
 
 

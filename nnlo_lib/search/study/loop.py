@@ -11,7 +11,7 @@ from nnlo_lib.search.study.trial import FoldTask
 class Executor(Protocol):
     """Trains fold tasks and writes their result files."""
 
-    def start(self, leaf: FoldTask) -> None:
+    def start(self, fold_task: FoldTask) -> None:
         """Start or resume a fold task; its result is written when it has ended."""
 
     def wait(self) -> bool:

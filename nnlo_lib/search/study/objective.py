@@ -50,6 +50,6 @@ def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
     except KeyError as error:
         known = ", ".join(result.rows[0])
         raise UserError(
-            f"search.objective.metric: trial {result.leaf.trial} has no {objective.metric}; its history has {known}"
+            f"search.objective.metric: trial {result.fold_task.trial} has no {objective.metric}; its history has {known}"
         ) from error
     return [math.nan if each is None else objective.sign * each for each in seen]

@@ -32,12 +32,12 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
     recorded, mind = read_trials(folder), build_pruner(search.fidelity)
     found = []
     for decision, known in _history(folder, search, epochs, recorded):
-        leaf, point = decision.task, recorded[decision.task.trial].point
+        fold_task, point = decision.task, recorded[decision.task.trial].point
         again = next_task(known, mind)
         chosen = (again, recorded[again.trial].point) if again else new_trial(known, mind, propose)
-        if chosen != (leaf, point):
+        if chosen != (fold_task, point):
             found.append(
-                f"decision {decision.number} is {_shown(leaf, point)}, but {_shown(*chosen or ())} follows"
+                f"decision {decision.number} is {_shown(fold_task, point)}, but {_shown(*chosen or ())} follows"
             )
     return found
 
@@ -66,7 +66,7 @@ def _history(
         trials[number : number + 1] = [replace(before, decisions=(*before.decisions, decision))]
 
 
-def _shown(leaf: FoldTask | None = None, point: SearchPoint | None = None) -> str:
-    if leaf is None:
+def _shown(fold_task: FoldTask | None = None, point: SearchPoint | None = None) -> str:
+    if fold_task is None:
         return "nothing"
-    return f"fold {leaf.fold} of trial {leaf.trial} ({point}) until epoch {leaf.epochs}"
+    return f"fold {fold_task.fold} of trial {fold_task.trial} ({point}) until epoch {fold_task.epochs}"

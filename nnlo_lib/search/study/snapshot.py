@@ -50,11 +50,17 @@ class StudySnapshot:
 
     def fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
         """Return `number` of each fold that has a result at a rung, in the order of the folds."""
-        return [self._number(number, leaf) for leaf in self.fold_tasks(trial, epochs) if leaf in self.results]
+        return [
+            self._number(number, fold_task)
+            for fold_task in self.fold_tasks(trial, epochs)
+            if fold_task in self.results
+        ]
 
     def leading_fold_values(self, trial: int, epochs: int) -> list[float]:
         """Return the values of a trial's folds at a rung, in order, up to the first fold without a result."""
-        missing = [i for i, leaf in enumerate(self.fold_tasks(trial, epochs)) if leaf not in self.results]
+        missing = [
+            i for i, fold_task in enumerate(self.fold_tasks(trial, epochs)) if fold_task not in self.results
+        ]
         return self.fold_values(trial, epochs)[: missing[0] if missing else None]
 
     def has_failed(self, trial: int) -> bool:
@@ -137,8 +143,8 @@ class StudySnapshot:
                     reached[epochs, len(folds), -fmean(folds), -trial.number] = trial.number
         return reached[max(reached)] if reached else None
 
-    def _number(self, number: Number, leaf: FoldTask) -> float:
-        key = number, leaf
+    def _number(self, number: Number, fold_task: FoldTask) -> float:
+        key = number, fold_task
         if key not in self.memo:
-            self.memo[key] = number(self.search.objective, self.results[leaf])
+            self.memo[key] = number(self.search.objective, self.results[fold_task])
         return self.memo[key]

@@ -32,9 +32,9 @@ class StoredStudy:
         """Return the study with the trials and results that were written since."""
         results = dict(self.snapshot.results)
         trials = read_trials(self.folder)
-        for leaf in _leaves(trials):
-            if leaf not in results and (result := read_result(self.folder, leaf)):
-                results[leaf] = result
+        for fold_task in _fold_tasks(trials):
+            if fold_task not in results and (result := read_result(self.folder, fold_task)):
+                results[fold_task] = result
         return replace(self, snapshot=replace(self.snapshot, trials=trials, results=results))
 
     @property
@@ -59,7 +59,7 @@ def load_study(folder: Path) -> StoredStudy:
     return record.refreshed()
 
 
-def _leaves(trials: Iterable[Trial]) -> Iterator[FoldTask]:
+def _fold_tasks(trials: Iterable[Trial]) -> Iterator[FoldTask]:
     return (decision.task for trial in trials for decision in trial.decisions)
 
 

@@ -36,8 +36,8 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
     Return None if all existing trials are finished or wait for results.
     """
     for trial in known.trials:
-        if leaf := next_fold(known, trial.number):
-            return leaf
+        if fold_task := next_fold(known, trial.number):
+            return fold_task
     promoted = policy.promote(known)
     return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
 
@@ -114,15 +114,15 @@ class Study:
         known = self.snapshot(pending)
         if reason_to_end(known):
             return None
-        if leaf := next_task(known, self._policy):
-            return self._write(self.trials[leaf.trial], leaf, pending)
+        if fold_task := next_task(known, self._policy):
+            return self._write(self.trials[fold_task.trial], fold_task, pending)
         new = None if reason_no_new_trial(known) else new_trial(known, self._policy, self._propose)
         return self._write(Trial(new[0].trial, new[1]), new[0], pending) if new else None
 
     def _write(
-        self, trial: Trial, leaf: FoldTask, pending: Sequence[SchedulingDecision]
+        self, trial: Trial, fold_task: FoldTask, pending: Sequence[SchedulingDecision]
     ) -> SchedulingDecision:
-        decision = SchedulingDecision(len(self.decisions), leaf, tuple(each.number for each in pending))
+        decision = SchedulingDecision(len(self.decisions), fold_task, tuple(each.number for each in pending))
         trial = replace(trial, decisions=(*trial.decisions, decision))
         write_trial(self._folder, trial)
         self.trials[trial.number : trial.number + 1] = [trial]

@@ -63,8 +63,12 @@ class Trial:
     @cached_property
     def rungs(self) -> dict[int, list[FoldTask]]:
         """Decided fold tasks in the order of the folds, by number of epochs (ascending)."""
-        leaves = sorted((d.task for d in self.decisions), key=lambda leaf: (leaf.epochs, leaf.fold))
-        return {epochs: list(group) for epochs, group in groupby(leaves, lambda leaf: leaf.epochs)}
+        fold_tasks = sorted(
+            (d.task for d in self.decisions), key=lambda fold_task: (fold_task.epochs, fold_task.fold)
+        )
+        return {
+            epochs: list(group) for epochs, group in groupby(fold_tasks, lambda fold_task: fold_task.epochs)
+        }
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Result:
         interrupted: seconds of the attempts before `started`.
     """
 
-    leaf: FoldTask
+    fold_task: FoldTask
     status: Status
     rows: tuple[dict[str, float], ...] = ()
     error: str = ""
@@ -98,7 +102,7 @@ class Result:
 
     def write(self, search: Path) -> None:
         """Write the result file atomically."""
-        _write(self.leaf.result_path(search), asdict(self))
+        _write(self.fold_task.result_path(search), asdict(self))
 
 
 def write_trial(search: Path, trial: Trial) -> None:
@@ -140,12 +144,13 @@ def read_trial(search: Path, number: int) -> Trial:
     return trial
 
 
-def read_result(search: Path, leaf: FoldTask) -> Result | None:
+def read_result(search: Path, fold_task: FoldTask) -> Result | None:
     """Return the result of a fold task, None if it has not ended. Raises UserError if its file is damaged."""
-    path = leaf.result_path(search)
+    path = fold_task.result_path(search)
     try:
         values = json.loads(path.read_text())
-        return Result(**values | {"leaf": leaf, "rows": tuple(values["rows"])})
+        values.pop("leaf", None)  # results of version 0.1 name their task so
+        return Result(**values | {"fold_task": fold_task, "rows": tuple(values["rows"])})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

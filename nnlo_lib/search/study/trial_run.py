@@ -22,10 +22,10 @@ def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
         raise UserError(f"{what}: so search.space makes no training at {{{format_point(point)}}}") from error
 
 
-def fold_task_run(experiment: Experiment, folder: Path, leaf: FoldTask) -> Run:
+def fold_task_run(experiment: Experiment, folder: Path, fold_task: FoldTask) -> Run:
     """Return the run of a fold task, or the base run if its point gives no valid run (the job reports it)."""
     try:
-        return trial_run(experiment, read_trial(folder, leaf.trial).point)
+        return trial_run(experiment, read_trial(folder, fold_task.trial).point)
     except UserError:
         return trial_run(experiment, {})
 

@@ -69,7 +69,7 @@ def _chosen(known: StudySnapshot, result: Result) -> int:
         if _has(objective, row)
     }
     if objective.epoch == "last":
-        return len(result.rows) if len(result.rows) < result.leaf.epochs else known.epochs
+        return len(result.rows) if len(result.rows) < result.fold_task.epochs else known.epochs
     if not worth:
         return len(result.rows)
     return int(min(worth, key=worth.__getitem__))
@@ -78,8 +78,8 @@ def _chosen(known: StudySnapshot, result: Result) -> int:
 def _last(known: StudySnapshot, trial: int) -> list[Result]:
     """Return the results of the highest complete rung, or else of the highest rung with a result, by fold."""
     rungs = [(epochs, known.fold_tasks(trial, epochs)) for epochs in reversed(known.rungs(trial))]
-    whole = [leaves for epochs, leaves in rungs if known.is_complete(trial, epochs)]
-    some = [leaves for _, leaves in rungs if _there(known, leaves)]
+    whole = [fold_tasks for epochs, fold_tasks in rungs if known.is_complete(trial, epochs)]
+    some = [fold_tasks for _, fold_tasks in rungs if _there(known, fold_tasks)]
     return _there(known, (whole or some or [[]])[0])
 
 
@@ -92,8 +92,8 @@ def _results(known: StudySnapshot, trial: int) -> list[Result]:
     return _there(known, sorted(decision.task for decision in known.trials[trial].decisions))
 
 
-def _there(known: StudySnapshot, leaves: Sequence[FoldTask]) -> list[Result]:
-    return [known.results[leaf] for leaf in leaves if leaf in known.results]
+def _there(known: StudySnapshot, fold_tasks: Sequence[FoldTask]) -> list[Result]:
+    return [known.results[fold_task] for fold_task in fold_tasks if fold_task in known.results]
 
 
 def _state(known: StudySnapshot, trial: int, results: Sequence[Result]) -> tuple[State, str]:

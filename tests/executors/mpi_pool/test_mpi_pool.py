@@ -174,7 +174,9 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
     with trials.on_way(5, 2) as process:
         note = min(trials.folder.glob("trials/*/fold-0/state/ranks/1"))
         os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
-        wait("the other rank leaves", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 30)
+        wait(
+            "the other rank fold_tasks", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 30
+        )
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 75, said
@@ -217,7 +219,7 @@ def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(t
 
 
 class OneRankBlocks:
-    """A world of blocks without MPI: a leaf is handed out, and whoever gets a deadly one is dead."""
+    """A world of blocks without MPI: a fold task is handed out, and whoever gets a deadly one is dead."""
 
     def __init__(self, blocks, deadly):
         self.blocks, self.size, self.ranks, self.messenger = range(blocks), 1, blocks + 1, self
@@ -257,20 +259,20 @@ def coordinate(tmp_path, monkeypatch):
     def done(trials, blocks, deadly):
         world = OneRankBlocks(blocks, deadly)
         driven = coordinator.Coordinator(world, tmp_path, MpiPoolConfig(), 1, lambda: False)
-        leaves = [
+        fold_tasks = [
             FoldTask(trial, 0, 1)
             for trial in range(trials)
             if not read_result(tmp_path, FoldTask(trial, 0, 1))
         ]
-        for leaf in leaves:
-            leaf.run_folder(tmp_path).mkdir(parents=True, exist_ok=True)
-            driven.start(leaf)
+        for fold_task in fold_tasks:
+            fold_task.run_folder(tmp_path).mkdir(parents=True, exist_ok=True)
+            driven.start(fold_task)
         try:
             while driven._queue or driven._busy:
                 driven.wait()
-                for leaf in leaves:
-                    if leaf.trial in world.handed and leaf.trial not in deadly:
-                        Result(leaf, "finished").write(tmp_path)
+                for fold_task in fold_tasks:
+                    if fold_task.trial in world.handed and fold_task.trial not in deadly:
+                        Result(fold_task, "finished").write(tmp_path)
         except NoGroupLeftError:
             return world.handed, False
         return world.handed, True

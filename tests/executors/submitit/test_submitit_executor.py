@@ -1,4 +1,4 @@
-"""Leaves as jobs: what is asked for, who finds them again, and what follows when one ends without a result."""
+"""Fold tasks as jobs: what is asked for, who finds them again, and what follows when one ends without a result."""
 
 import json
 import os
@@ -195,8 +195,8 @@ class Place:
         self.living[job.task] = JobRecord("place", str(len(self.memory)))
         return self.living[job.task]
 
-    def find(self, leaf: FoldTask) -> JobRecord | None:
-        return self.living.get(leaf)
+    def find(self, fold_task: FoldTask) -> JobRecord | None:
+        return self.living.get(fold_task)
 
     def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
         return set(tickets) - set(self.living.values())
@@ -211,7 +211,7 @@ class Place:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A search that has decided on one leaf."""
+    """A search that has decided on one fold task."""
     experiment = Experiment.model_validate(
         {"name": "x", "resources": {"mem_mb": 1000}, "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}}}
     )
@@ -238,7 +238,7 @@ def step(submitit: SubmititExecutor, place: Place, folder: Path, reason: str | N
     submitit._check_jobs()
 
 
-def test_a_leaf_short_of_memory_gets_more_and_another_does_not(folder: Path, place: Place) -> None:
+def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(folder: Path, place: Place) -> None:
     submitit = SubmititExecutor(folder, "mpiexec", Silence())
     submitit.start(LEAF)
     for reason in ("killed", "out of memory", "time limit", "out of memory"):

@@ -194,7 +194,7 @@ def test_the_best_so_far_never_gets_worse(search):
     assert heights[-1] == pytest.approx(min(mark.y for mark in chart.marks), abs=0.1)
 
 
-def leaf(made, number, start, end, status="finished"):
+def fold_task(made, number, start, end, status="finished"):
     where = FoldTask(number, 0, 9)
     write_trial(
         made.folder,
@@ -207,7 +207,7 @@ def leaf(made, number, start, end, status="finished"):
 def test_utilisation_by_hand(search):
     """Two workers: 10 s and 6 s side by side, a pause of 1000 s in which nothing runs, then one of 4 s."""
     made = search(parallel=2)
-    leaf(made, 0, 0.0, 10.0), leaf(made, 1, 0.0, 6.0), leaf(made, 2, 1010.0, 1014.0)
+    fold_task(made, 0, 0.0, 10.0), fold_task(made, 1, 0.0, 6.0), fold_task(made, 2, 1010.0, 1014.0)
     found = trial_timeline(StudyData.load(made.folder))
     assert found.wall_s == pytest.approx(14)
     assert found.utilization == pytest.approx(20 / 28)
@@ -222,8 +222,8 @@ def test_utilisation_by_hand(search):
 def test_utilisation_of_blocks_is_that_of_the_allocations(search):
     """Three blocks had 3 * 20 s and trained 18 s; then 10 s and 5 s side by side on this machine, two at a time."""
     made = search(parallel=2)
-    leaf(made, 0, 100.0, 109.0), leaf(made, 1, 100.0, 109.0)
-    leaf(made, 2, 200.0, 210.0), leaf(made, 3, 200.0, 205.0)
+    fold_task(made, 0, 100.0, 109.0), fold_task(made, 1, 100.0, 109.0)
+    fold_task(made, 2, 200.0, 210.0), fold_task(made, 3, 200.0, 205.0)
     row = {
         "begun": 95.0,
         "ended": 115.0,
@@ -244,7 +244,7 @@ def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
     """`parallel` is 1, but three blocks trained at a time, 91 % of their time; the allocation before trained nothing."""
     made = search(parallel=1)
     for trial in range(3):
-        leaf(made, trial, 10.0, 19.1)
+        fold_task(made, trial, 10.0, 19.1)
     tally = PoolUtilization(3, begun=10.0)
     for _ in range(3):
         tally.add(10.0, 19.1)

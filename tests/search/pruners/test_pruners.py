@@ -29,8 +29,8 @@ MEDIAN = {"name": "median", "grace": 2, "every": 3, "trials": 4}
 Curves = dict[tuple[int, int], list[float]]  # losses by epoch of (trial, rung)
 
 
-def unlucky(leaf: FoldTask) -> bool:
-    return leaf.trial % 7 == 3 and leaf.epochs > 1
+def unlucky(fold_task: FoldTask) -> bool:
+    return fold_task.trial % 7 == 3 and fold_task.epochs > 1
 
 
 def finished(folder: Path, fidelity: Any, fails: Any = unlucky, **settings: Any) -> SearchConfig:
@@ -51,8 +51,8 @@ def history(folder: Path) -> Iterator[tuple[SchedulingDecision, Curves, Counter[
         yield decision, curves, Counter(each.task.trial for each in before)
 
 
-def _losses(folder: Path, leaf: FoldTask) -> list[float]:
-    result = read_result(folder, leaf)
+def _losses(folder: Path, fold_task: FoldTask) -> list[float]:
+    result = read_result(folder, fold_task)
     assert result is not None
     return [row["val_loss"] for row in result.rows] if result.status == "finished" else []
 
@@ -177,7 +177,7 @@ def test_median_stopping_is_viziers(order: str, tmp_path: Path) -> None:
 
 
 def test_median_stopping_waits_for_enough_others(tmp_path: Path) -> None:
-    finished(tmp_path, MEDIAN | {"trials": 40}, lambda leaf: False)
+    finished(tmp_path, MEDIAN | {"trials": 40}, lambda fold_task: False)
     assert epochs_trained(tmp_path) == 40 * EPOCHS
 
 
@@ -202,7 +202,9 @@ def test_failures_never_go_on(fidelity: Any, k: int, tmp_path: Path) -> None:
 def test_all_failing_ends_the_search(tmp_path: Path) -> None:
     for fidelity in (ASHA, ASHA | {"name": "hyperband"}, MEDIAN):
         folder = tmp_path / str(fidelity["name"])
-        wanted = finished(folder, fidelity, lambda leaf: True, folds={"k": 3, "in_turn": True, "prune": 0.1})
+        wanted = finished(
+            folder, fidelity, lambda fold_task: True, folds={"k": 3, "in_turn": True, "prune": 0.1}
+        )
         study = Study(folder, wanted, EPOCHS, near_the_best, 5)
-        assert len(study.decisions) == 40, "one leaf of each"
+        assert len(study.decisions) == 40, "one fold task of each"
         assert study.snapshot().best_trial() is None

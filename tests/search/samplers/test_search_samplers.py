@@ -53,11 +53,11 @@ def known(
     """Return trials and what they are worth: not a number for a failure, None where it is awaited."""
     trials, results = [], {}
     for number, (point, value) in enumerate(zip(points, values, strict=True)):
-        leaf = FoldTask(number, 0, epochs)
-        trials.append(Trial(number, point, (SchedulingDecision(number, leaf, ()),)))
+        fold_task = FoldTask(number, 0, epochs)
+        trials.append(Trial(number, point, (SchedulingDecision(number, fold_task, ()),)))
         if value is not None:
             status = "failed" if math.isnan(value) else "finished"
-            results[leaf] = Result(leaf, status, ({"val_loss": value, "seconds": 1.0},))
+            results[fold_task] = Result(fold_task, status, ({"val_loss": value, "seconds": 1.0},))
     return StudySnapshot(search, 9, trials, results)
 
 
@@ -247,18 +247,18 @@ def at_rungs(search: SearchConfig, values: list[dict[int, float | None]]) -> Stu
     """Return trials with a value at some rungs; None where it is awaited."""
     trials, results = [], {}
     for number, rungs in enumerate(values):
-        leaves = [FoldTask(number, 0, epochs) for epochs in rungs]
+        fold_tasks = [FoldTask(number, 0, epochs) for epochs in rungs]
         trials.append(
             Trial(
                 number,
                 {"x": number / 20, "y": 0.5},
-                tuple(SchedulingDecision(0, leaf, ()) for leaf in leaves),
+                tuple(SchedulingDecision(0, fold_task, ()) for fold_task in fold_tasks),
             )
         )
-        for leaf, value in zip(leaves, rungs.values(), strict=True):
+        for fold_task, value in zip(fold_tasks, rungs.values(), strict=True):
             if value is not None:
                 status = "finished" if math.isfinite(value) else "failed"
-                results[leaf] = Result(leaf, status, ({"val_loss": value, "seconds": 1.0},))
+                results[fold_task] = Result(fold_task, status, ({"val_loss": value, "seconds": 1.0},))
     return StudySnapshot(search, 9, trials, results)
 
 

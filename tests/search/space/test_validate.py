@@ -45,7 +45,7 @@ MISTAKES = {
     "below a value": ("train.epochs.x: [1]", "unknown key 'train.epochs.x'"),
     "more epochs than there are": ("train.epochs: {integer: [1, 11]}", "a trial is trained up to train.epochs, 10"),
     "no such kind": ("train.batch_size: {integr: [1, 8]}", "train.batch_size.integr: unknown key 'integr'; did you mean 'integer'?"),
-    "ends in the wrong order": ("train.batch_size: {integer: [8, 1]}", "from 8 to 1 leaves nothing to search"),
+    "ends in the wrong order": ("train.batch_size: {integer: [8, 1]}", "from 8 to 1 fold_tasks nothing to search"),
     "of the base's algorithm alone": ("algorithm.sync_every: [1, 2]", "1: unknown key 'sync_every'; known: bucket_mb"),
     "condition on what is not searched": ("train.batch_size: {choice: [1], when: {a: 1}}", "'a' is not searched"),
 }  # fmt: skip

@@ -29,8 +29,8 @@ def clocked(wanted: Any, *spans: tuple[float, float]) -> StudySnapshot:
     """Return what is known after trainings on 2 cores and 1 GPU at these hours."""
     known = made_up(wanted, {(trial, 9): [1.0] for trial in range(len(spans))})
     results = {
-        leaf: replace(result, started=3600 * start, ended=3600 * end, cores=2, gpus=1)
-        for (leaf, result), (start, end) in zip(known.results.items(), spans, strict=True)
+        fold_task: replace(result, started=3600 * start, ended=3600 * end, cores=2, gpus=1)
+        for (fold_task, result), (start, end) in zip(known.results.items(), spans, strict=True)
     }
     return replace(known, results=results)
 
@@ -66,7 +66,7 @@ def test_a_budget_ends_a_search_and_a_larger_one_goes_on(tmp_path: Path) -> None
     assert sum(used) >= 5
     assert sum(used) - 2 * max(used) < 5, "no more than what was in training then"
     then = run(tmp_path, search(**large), Cluster(tmp_path, 2))
-    assert min(leaf.trial for leaf in then.started) == len(first)
+    assert min(fold_task.trial for fold_task in then.started) == len(first)
 
 
 def test_target_is_that_of_the_best_with_all_folds() -> None:

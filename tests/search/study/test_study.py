@@ -36,8 +36,8 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-def unlucky(leaf: FoldTask) -> bool:
-    return leaf.trial % 5 == 2 and leaf.epochs > 1 and leaf.fold == 0
+def unlucky(fold_task: FoldTask) -> bool:
+    return fold_task.trial % 5 == 2 and fold_task.epochs > 1 and fold_task.fold == 0
 
 
 @pytest.mark.long
@@ -73,9 +73,9 @@ def test_every_decision_as_finished_follows_from_its_file(fidelity: Any, folds: 
     wanted = search(fidelity=fidelity, folds=folds)
     run_killed(tmp_path, wanted, 20, hash_free(fidelity, folds), near_the_best, jitter=1.0, fails=unlucky)
     assert replay(tmp_path, wanted, 9, near_the_best) == []
-    leaves = [decision.task for decision in decisions_in_order(read_trials(tmp_path))]
-    assert len(leaves) == len(set(leaves)), "a leaf was decided on twice"
-    assert all(read_result(tmp_path, leaf) for leaf in leaves)
+    fold_tasks = [decision.task for decision in decisions_in_order(read_trials(tmp_path))]
+    assert len(fold_tasks) == len(set(fold_tasks)), "a fold task was decided on twice"
+    assert all(read_result(tmp_path, fold_task) for fold_task in fold_tasks)
     assert len(trial_files(tmp_path)) == 12
 
 
@@ -96,7 +96,7 @@ def test_the_forest_too_is_replayed(order: str, tmp_path: Path) -> None:
 def test_twelve_trials_after_six_are_six_more(tmp_path: Path) -> None:
     first = run(tmp_path, search(trials=6, folds={"k": 2}))
     then = run(tmp_path, search(trials=12, folds={"k": 2}), Cluster(tmp_path, 3, now=first.now))
-    assert {leaf.trial for leaf in first.started} == set(range(6))
+    assert {fold_task.trial for fold_task in first.started} == set(range(6))
     assert sorted(then.started) == [FoldTask(trial, fold, 9) for trial in range(6, 12) for fold in range(2)]
     assert max(then.started.values()) == 1
     assert not run(tmp_path, search(trials=12, folds={"k": 2})).started, "a finished search does nothing"
