@@ -1,4 +1,4 @@
-"""Draw the figures of docs/algorithms.md from finished simulations, and print their tables.
+"""Draw the figures of docs/reference/algorithms.md from finished simulations, and print their tables.
 
 nnlo simulate config/experiments/dinno-mnist.yaml --set data.source=FOLDER
 nnlo simulate config/experiments/stragglers.yaml --set data.source=FOLDER

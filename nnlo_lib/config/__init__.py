@@ -1,6 +1,6 @@
 """The experiment file as typed, frozen models: every key, its default, its unit and its limits.
 
-`nnlo_lib.experiment.load.load_experiment` reads a file into an `Experiment`; `docs/experiment.md`, the JSON schema
+`nnlo_lib.experiment.load.load_experiment` reads a file into an `Experiment`; `docs/reference/experiment.md`, the JSON schema
 and the default file are generated from the descriptions below. Settings of one part are imported from their module.
 """
 

@@ -30,7 +30,7 @@ class Experiment(Run):
     )
     search: SearchConfig | None = Field(
         None,
-        description="Hyper-parameter search over the base above, docs/search.md; null: none.",
+        description="Hyper-parameter search over the base above, docs/guides/search.md; null: none.",
         examples=[
             {"space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}}, "trials": 20, "parallel": 4}
         ],

@@ -21,7 +21,7 @@ class ModelConfig(ConfigModel):
 
     name: str = Field(
         "simplemlp",
-        description=f"Name in the model zoo, or a file of your own, docs/models.md: {FORMS}.",
+        description=f"Name in the model zoo, or a file of your own, docs/guides/models.md: {FORMS}.",
         json_schema_extra={
             "anyOf": [
                 {"enum": [*MODELS]},

@@ -26,7 +26,7 @@ def _by_name(value: Any) -> Any:
 
 
 class ObserveConfig(ConfigModel):
-    """What is looked at while a run goes on; nothing of it changes the result. docs/observe.md says more."""
+    """What is looked at while a run goes on; nothing of it changes the result. docs/guides/observe.md says more."""
 
     trace: bool = Field(
         False,

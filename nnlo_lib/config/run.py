@@ -64,7 +64,7 @@ class Run(ConfigModel):
     )
     algorithm: AlgorithmConfig = Field(
         AllReduceConfig(),
-        description="How the replicas agree; docs/algorithms.md says what each is and needs.",
+        description="How the replicas agree; docs/reference/algorithms.md says what each is and needs.",
     )
     topology: TopologyConfig = Field(
         CompleteGraphConfig(),

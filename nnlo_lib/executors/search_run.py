@@ -41,7 +41,7 @@ def run_search(
         UserError: if the experiment has no search, or if the search cannot continue.
     """
     if experiment.search is None:
-        raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
+        raise UserError("the experiment has no `search:`; docs/guides/search.md says what to write there")
     folder, signals = search_folder(experiment), SignalRecorder()
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))
@@ -61,7 +61,7 @@ def run_search(
 def replay_search(experiment: Experiment) -> int:
     """Recompute each decision of a search; print the decisions that differ, and return 1 if there are any."""
     if experiment.search is None:
-        raise UserError("the experiment has no `search:`; docs/search.md says what to write there")
+        raise UserError("the experiment has no `search:`; docs/guides/search.md says what to write there")
     folder = search_folder(experiment)
     if not SearchPaths(folder).settings.exists():
         raise UserError(f"{folder}: no search has begun there")

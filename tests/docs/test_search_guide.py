@@ -1,4 +1,4 @@
-"""What docs/search.md says, held to what is there."""
+"""What docs/guides/search.md says, held to what is there."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.space.skopt_dimensions import read_model_space
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs/search.md").read_text()
+PAGE = (REPOSITORY / "docs/guides/search.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 
 

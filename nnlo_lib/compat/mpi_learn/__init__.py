@@ -1,4 +1,4 @@
-"""mpi_learn's Python interface on top of ours: builder, data, algorithm and manager (docs/mpi_learn.md)."""
+"""mpi_learn's Python interface on top of ours: builder, data, algorithm and manager (docs/guides/mpi_learn.md)."""
 
 import os
 

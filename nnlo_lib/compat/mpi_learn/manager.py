@@ -63,7 +63,7 @@ class MPIManager:
         callbacks: Keras callbacks for rank 0.
         seed: seed of initial weights and order of samples.
         folder: folder of results and checkpoints, from which a restarted script resumes; None keeps neither.
-        settings: keys of an experiment (docs/experiment.md) that override the other arguments.
+        settings: keys of an experiment (docs/reference/experiment.md) that override the other arguments.
     """
 
     def __init__(

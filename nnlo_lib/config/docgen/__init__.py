@@ -16,10 +16,10 @@ from nnlo_lib.core.errors import UserError
 ROOT = Path(__file__).parents[3]
 SCHEMA_FILE, REFERENCE_PAGE_FILE, DEFAULT_EXPERIMENT_FILE = (
     "workflow/schemas/experiment.schema.json",
-    "docs/experiment.md",
+    "docs/reference/experiment.md",
     "config/config.yaml",
 )
-ALGORITHMS_PAGE_FILE = "docs/algorithms.md"
+ALGORITHMS_PAGE_FILE = "docs/reference/algorithms.md"
 
 
 def write_all(check: bool) -> int:

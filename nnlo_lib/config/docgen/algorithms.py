@@ -42,7 +42,7 @@ def _section(name: str) -> Iterator[str]:
     module, _, class_name = ALGORITHM_CONFIGS[name].implementation.partition(":")
     source = _file(module)
     path = source.relative_to(NNLO_LIB.parent)
-    yield f"[{path}](../{path}), [its keys](experiment.md#{name})\n"
+    yield f"[{path}](../../{path}), [its keys](experiment.md#{name})\n"
     for paragraph in _docstring(source, class_name).split("\n\n"):
         if paragraph.startswith("    "):
             yield f"```text\n{inspect.cleandoc(paragraph)}\n```\n"

@@ -36,7 +36,7 @@ HEADER = """\
 #   snakemake --profile profiles/local --configfile mine.yaml
 #
 # Every key is here. A line that starts with # shows a default: remove the # (and that of the block's
-# own line) to change it. docs/experiment.md says more. `nnlo docs` wrote this file.
+# own line) to change it. docs/reference/experiment.md says more. `nnlo docs` wrote this file.
 """
 COLUMN, WIDTH = 32, 110  # where comments start, where lines end
 

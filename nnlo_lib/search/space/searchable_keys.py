@@ -25,7 +25,7 @@ def reason_not_searchable(key: str) -> str | None:
     if is_known(key):
         return None
     close = _close(key)
-    meant = f"did you mean {' or '.join(close)}?" if close else "docs/experiment.md has all keys"
+    meant = f"did you mean {' or '.join(close)}?" if close else "docs/reference/experiment.md has all keys"
     return f"unknown key '{key}'; {meant}"
 
 

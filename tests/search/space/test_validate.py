@@ -32,7 +32,7 @@ SYNC = "algorithm.sync_every: {choice: [1, 2], when: {algorithm.name: [average, 
 MISTAKES = {
     "no such key": ("train.lr: [1, 2]", "train.lr: unknown key 'train.lr'; did you mean train.optimizer.lr?"),
     "misspelt": ("train.optimizer.momentom: [0.1]", "did you mean train.optimizer.momentum?"),
-    "nothing like it": ("xyz: [1]", "xyz: unknown key 'xyz'; docs/experiment.md has all keys"),
+    "nothing like it": ("xyz: [1]", "xyz: unknown key 'xyz'; docs/reference/experiment.md has all keys"),
     "seeds": ("seeds: [1, 2]", "seeds: cannot be searched: a trial is one training"),
     "name": ("name: [a, b]", "name: cannot be searched"),
     "search itself": ("search.trials: [1, 2]", "search.trials: cannot be searched"),
