@@ -1,1 +1,74 @@
-"""Neural network learning and optimization: distributed training as one reproducible workflow."""
+"""Neural network learning and optimization: distributed training as one reproducible workflow.
+
+The public Python API; see docs/reference/python_api.md. Names are imported on first access, so that `import nnlo_lib` is fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
+    from nnlo_lib.api.experiment import load_experiment
+    from nnlo_lib.api.search import SearchResult, search
+    from nnlo_lib.api.train import simulate, train
+    from nnlo_lib.api.trained_run import TrainedRun, load_run
+    from nnlo_lib.comm.compression.base import Compressor
+    from nnlo_lib.config import Experiment
+    from nnlo_lib.config.algorithm_base import Capabilities
+    from nnlo_lib.core.errors import UserError
+    from nnlo_lib.core.version import __version__ as __version__
+    from nnlo_lib.data.readers import DatasetContents, contents_of_arrays
+    from nnlo_lib.problems.base import BatchLoss, Problem
+    from nnlo_lib.search.pruners.base import Pruner
+    from nnlo_lib.search.samplers.base import SamplingMethod
+
+__all__ = [
+    "Algorithm",
+    "BatchLoss",
+    "Capabilities",
+    "Compressor",
+    "DatasetContents",
+    "Experiment",
+    "Problem",
+    "Pruner",
+    "ReplicaView",
+    "SampleShare",
+    "SamplingMethod",
+    "SearchResult",
+    "TrainedRun",
+    "UserError",
+    "contents_of_arrays",
+    "load_experiment",
+    "load_run",
+    "search",
+    "simulate",
+    "train",
+]
+
+_HOMES = {
+    "nnlo_lib.algorithms.base": ("Algorithm", "ReplicaView", "SampleShare"),
+    "nnlo_lib.api.experiment": ("load_experiment",),
+    "nnlo_lib.api.search": ("SearchResult", "search"),
+    "nnlo_lib.api.train": ("simulate", "train"),
+    "nnlo_lib.api.trained_run": ("TrainedRun", "load_run"),
+    "nnlo_lib.comm.compression.base": ("Compressor",),
+    "nnlo_lib.config": ("Experiment",),
+    "nnlo_lib.config.algorithm_base": ("Capabilities",),
+    "nnlo_lib.core.errors": ("UserError",),
+    "nnlo_lib.core.version": ("__version__",),
+    "nnlo_lib.data.readers": ("DatasetContents", "contents_of_arrays"),
+    "nnlo_lib.problems.base": ("BatchLoss", "Problem"),
+    "nnlo_lib.search.pruners.base": ("Pruner",),
+    "nnlo_lib.search.samplers.base": ("SamplingMethod",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nnlo_lib.commands.command_table import add_commands
 from nnlo_lib.core.errors import exit_on_user_error
+from nnlo_lib.core.version import __version__
 
 COMMANDS = {  # name: module in nnlo_lib.commands
     "check": "check",
@@ -35,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Neural network learning and optimization: one experiment file, any way of distributing.",
         epilog="The whole DAG: snakemake --profile profiles/local [--configfile FILE]",
     )
+    parser.add_argument("--version", action="version", version=f"nnlo {__version__}")
     add_commands(parser, COMMANDS)
     return parser
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nnlo_lib.algorithms.context import AlgorithmContext
 from nnlo_lib.comm.communicator import Communicator, Request
+from nnlo_lib.config.algorithm_base import Capabilities
 
 Role = Literal["server", "worker"]
 
@@ -55,8 +56,14 @@ class Algorithm(ABC):
 
     @classmethod
     def from_config(cls, config: Any, context: AlgorithmContext) -> "Algorithm":
-        """Return this rank's instance; `config` is the algorithm's subclass of BaseAlgorithmConfig."""
-        return cls(context.comm)
+        """Return this rank's instance; `config` is the algorithm's subclass of BaseAlgorithmConfig.
+
+        By default, its keys are keyword arguments of the class.
+        """
+        return cls(context.comm, **config.arguments)
+
+    # Requirements of a user's class; built-in algorithms declare them in their settings, without torch.
+    capabilities = Capabilities()
 
     # True if the algorithm updates theta itself: the training loop then skips the local optimizer's step.
     owns_step = False

@@ -19,7 +19,7 @@ def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
 
 
 def _build_on(comm: Communicator, run: Run, seed: int) -> Algorithm:
-    kind: type[Algorithm] = load_implementation(run.algorithm.implementation)
+    kind: type[Algorithm] = load_implementation(run.algorithm.reference)
     return kind.from_config(run.algorithm, AlgorithmContext(comm, seed, run.compression, run.topology))
 
 

@@ -58,6 +58,11 @@ class BaseAlgorithmConfig(ImplementedConfig):
     alias_of: ClassVar[str] = ""  # the algorithm that this is another name of
 
     @property
+    def label(self) -> str:
+        """Name of the algorithm; the name of the run if the experiment has no `runs`."""
+        return str(self.name)  # type: ignore[attr-defined]
+
+    @property
     def servers(self) -> int:
         """Ranks, the first ones, that serve workers."""
         return 0

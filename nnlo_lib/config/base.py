@@ -52,6 +52,11 @@ class ImplementedConfig(ConfigModel):
     implementation: ClassVar[str]  # module:Class
 
     @property
+    def reference(self) -> str:
+        """Reference of the class, for core.lazy_import."""
+        return self.implementation
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the implementation: all keys but the name."""
         return {key: value for key, value in self if key != "name"}

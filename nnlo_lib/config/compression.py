@@ -2,9 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from nnlo_lib.config.base import ImplementedConfig
+from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
 
 
 class BaseCompressionConfig(ImplementedConfig):
@@ -82,7 +83,13 @@ class PowerSGDConfig(BaseCompressionConfig):
     )
 
 
-CompressionConfig = Annotated[
+class UserCompressionConfig(UserClassConfig, BaseCompressionConfig):
+    """A compressor of your own: a subclass of nnlo_lib.Compressor."""
+
+    base = "nnlo_lib.comm.compression.base:Compressor"
+
+
+BuiltInCompressionConfig = Annotated[
     NoCompressionConfig
     | FP16Config
     | BF16Config
@@ -92,4 +99,8 @@ CompressionConfig = Annotated[
     | SignConfig
     | PowerSGDConfig,
     Field(discriminator="name"),
+]
+CompressionConfig = Annotated[
+    Annotated[BuiltInCompressionConfig, Tag(BUILT_IN)] | Annotated[UserCompressionConfig, Tag(USER_CLASS)],
+    Discriminator(user_class_tag),
 ]

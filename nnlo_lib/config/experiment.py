@@ -70,7 +70,7 @@ class Experiment(Run):
     @cached_property
     def _variants(self) -> dict[str, Run]:  # the underscore keeps it out of dict(experiment)
         base = self.settings
-        named = self.runs or {self.algorithm.name: {}}
+        named = self.runs or {self.algorithm.label: {}}
         return {name: Run.model_validate(merge_settings(base, changes)) for name, changes in named.items()}
 
     def __copy__(self) -> Self:

@@ -2,10 +2,12 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from nnlo_lib.config.base import ImplementedConfig, raise_config_error
 from nnlo_lib.config.optimizer import OptimizerConfig
+from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
+from nnlo_lib.core.lazy_import import load_implementation
 
 Outputs = Literal["scores", "probabilities"]
 OUTPUTS = (
@@ -69,10 +71,34 @@ class GanConfig(ImplementedConfig):
         return self
 
 
-ProblemConfig = Annotated[ClassificationConfig | RegressionConfig | GanConfig, Field(discriminator="name")]
+class UserProblemConfig(UserClassConfig):
+    """A problem of your own: a subclass of nnlo_lib.Problem, which defines its loss and its metrics."""
+
+    base = "nnlo_lib.problems.base:Problem"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that the class declares."""
+        names: tuple[str, ...] = load_implementation(self.name).names
+        return names[1:]
+
+    def _misfit(self, found: Any) -> str | None:
+        names = getattr(found, "names", None)
+        if isinstance(names, tuple) and names[:1] == ("loss",):
+            return super()._misfit(found)
+        return f'{self.name} needs a class attribute names = ("loss", ...): the loss and the metrics'
+
+
+BuiltInProblemConfig = Annotated[
+    ClassificationConfig | RegressionConfig | GanConfig, Field(discriminator="name")
+]
+ProblemConfig = Annotated[
+    Annotated[BuiltInProblemConfig, Tag(BUILT_IN)] | Annotated[UserProblemConfig, Tag(USER_CLASS)],
+    Discriminator(user_class_tag),
+]
 
 
 def allow_name_in_schema(schema: dict[str, Any]) -> None:
     """Let the editor know that a block's name may stand for it."""
-    union = {key: schema.pop(key) for key in ("oneOf", "discriminator")}
-    schema["anyOf"] = [{"enum": list(union["discriminator"]["mapping"])}, union]
+    union = schema.pop("oneOf")
+    schema["anyOf"] = [{"enum": list(union[0]["discriminator"]["mapping"])}, *union]

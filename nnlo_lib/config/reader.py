@@ -1,10 +1,11 @@
 """How the user's own files are read; the data sets of the catalog know their reader."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from nnlo_lib.config.base import ConfigModel
+from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
 
 Files = str | tuple[str, ...]
 OnCorrupt = Literal["error", "skip"]
@@ -84,7 +85,20 @@ class ArraysReaderConfig(BaseReaderConfig):
     )
 
 
-ReaderConfig = Annotated[
+class UserReaderConfig(UserClassConfig, BaseReaderConfig):
+    """A reader of your own: a function of (folder, shard_size, **args) that returns nnlo_lib.DatasetContents."""
+
+    base = "nnlo_lib.data.readers:read"
+
+    def _misfit(self, found: Any) -> str | None:
+        return None if callable(found) else f"{self.name} is not a function"
+
+
+BuiltInReaderConfig = Annotated[
     IdxReaderConfig | CifarReaderConfig | TFRecordReaderConfig | FolderReaderConfig | ArraysReaderConfig,
     Field(discriminator="name"),
+]
+ReaderConfig = Annotated[
+    Annotated[BuiltInReaderConfig, Tag(BUILT_IN)] | Annotated[UserReaderConfig, Tag(USER_CLASS)],
+    Discriminator(user_class_tag),
 ]

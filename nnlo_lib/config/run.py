@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -25,7 +26,12 @@ from nnlo_lib.config.metrics import (
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.config.observe import ObserveConfig
 from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
-from nnlo_lib.config.problem import ClassificationConfig, ProblemConfig, allow_name_in_schema
+from nnlo_lib.config.problem import (
+    ClassificationConfig,
+    ProblemConfig,
+    UserProblemConfig,
+    allow_name_in_schema,
+)
 from nnlo_lib.config.rules.combinations import first_fault
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
@@ -97,12 +103,26 @@ class Run(ConfigModel):
     @model_validator(mode="after")
     def _measures_of_the_problem(self, info: ValidationInfo) -> Self:
         """Fill in the loss and the metrics that nobody wrote; they do not count as set."""
+        if isinstance(self.problem, UserProblemConfig):
+            return self._measures_of_a_user_problem(self.problem)
         problem = self.problem.name
-        own = {"loss": LOSSES[problem][0], "metrics": DEFAULT_METRICS[problem]}
-        self.__dict__.update({key: value for key, value in own.items() if self.__dict__[key] is None})
+        self._fill_in({"loss": LOSSES[problem][0], "metrics": DEFAULT_METRICS[problem]})
         refuse_unknown_loss(problem, self.loss, self.loss_weights, info)
         refuse_unknown_metrics(problem, self.metrics, info)
         return self
+
+    def _measures_of_a_user_problem(self, problem: UserProblemConfig) -> Self:
+        if not problem.exists:  # of a past run, whose loss and metrics are recorded
+            return self
+        own = {"loss": problem.class_name, "metrics": problem.metrics}
+        self._fill_in(own)
+        for key, value in own.items():
+            if getattr(self, key) != value:
+                raise_config_error(f"{problem.name} defines it; leave it out", key)
+        return self
+
+    def _fill_in(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update({key: value for key, value in values.items() if self.__dict__[key] is None})
 
     @model_validator(mode="after")
     def _combination_makes_sense(self) -> Self:

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
 from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
 
 
 class ForestSamplerConfig(ImplementedConfig):
@@ -58,7 +59,13 @@ class GridSamplerConfig(ImplementedConfig):
     levels: int = Field(5, ge=2, description="Values of each range.")
 
 
-SamplerConfig = Annotated[
+class UserSamplerConfig(UserClassConfig):
+    """A sampling method of your own: a subclass of nnlo_lib.Sampler."""
+
+    base = "nnlo_lib.search.samplers.base:SamplingMethod"
+
+
+BuiltInSamplerConfig = Annotated[
     ForestSamplerConfig
     | GaussianProcessSamplerConfig
     | GeneticSamplerConfig
@@ -66,6 +73,10 @@ SamplerConfig = Annotated[
     | SobolSamplerConfig
     | GridSamplerConfig,
     Field(discriminator="name"),
+]
+SamplerConfig = Annotated[
+    Annotated[BuiltInSamplerConfig, Tag(BUILT_IN)] | Annotated[UserSamplerConfig, Tag(USER_CLASS)],
+    Discriminator(user_class_tag),
 ]
 
 
@@ -104,8 +115,18 @@ class MedianStoppingConfig(ImplementedConfig):
     trials: int = Field(5, ge=1, description="Others that must have come as far before one is ended.")
 
 
-FidelityConfig = Annotated[
+class UserPrunerConfig(UserClassConfig):
+    """A pruner of your own: a subclass of nnlo_lib.Pruner."""
+
+    base = "nnlo_lib.search.pruners.base:Pruner"
+
+
+BuiltInFidelityConfig = Annotated[
     FullFidelityConfig | AshaConfig | HyperbandConfig | MedianStoppingConfig, Field(discriminator="name")
+]
+FidelityConfig = Annotated[
+    Annotated[BuiltInFidelityConfig, Tag(BUILT_IN)] | Annotated[UserPrunerConfig, Tag(USER_CLASS)],
+    Discriminator(user_class_tag),
 ]
 
 

@@ -1,14 +1,27 @@
-"""Import classes and functions by a reference `module:name` when they are needed.
+"""Import classes and functions by a reference when they are needed.
 
 The settings of an algorithm, compressor, sampler, ... give their implementation by a reference, and so does
-the list of models; reading an experiment therefore imports no implementation.
+the list of models; reading an experiment therefore imports no implementation of NNLO. A reference is
+`module:name`, or `path.py:name` for an object in a file of the user.
 """
 
+from functools import cache
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from nnlo_lib.core.user_code import load_user_module
 
 
 def load_implementation(reference: str) -> Any:
-    """Return the object that `module:name` refers to."""
-    module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    """Return the object that `module:name` or `path.py:name` refers to. Errors of a user's file are not caught."""
+    module, _, name = reference.rpartition(":")
+    found = _user_module(module, Path(module).stat().st_mtime_ns) if module.endswith(".py") else None
+    return getattr(found or import_module(module), name)
+
+
+@cache
+def _user_module(path: str, changed: int) -> ModuleType:
+    """Run the file once as long as it is unchanged, so that all of its users get the same classes."""
+    return load_user_module(path)

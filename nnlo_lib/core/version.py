@@ -2,8 +2,9 @@
 
 import subprocess
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
+
+__version__ = "0.2.0"
 
 
 @cache
@@ -14,5 +15,5 @@ def code_version() -> str:
     try:
         commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return version("nnlo")
-    return f"{version('nnlo')} ({commit})"
+        return __version__
+    return f"{__version__} ({commit})"

@@ -1,7 +1,9 @@
 """Loading of an experiment file; the error lists every mistake with its file, line and remedy."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -10,7 +12,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.checks import find_mistakes, with_model_parameter_ranges
 from nnlo_lib.experiment.overrides import apply_overrides
 from nnlo_lib.experiment.validation_messages import Mistake, describe_validation_error
-from nnlo_lib.experiment.yaml_source import KeyPath, read_yaml
+from nnlo_lib.experiment.yaml_source import KeyPath, read_settings, read_yaml
 
 
 def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -19,7 +21,16 @@ def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
     Raises UserError that lists every mistake as `file:line: key: message`.
     """
     settings, origins = read_yaml(Path(path))
-    origins = apply_overrides(settings, origins, changes)
+    return _checked(settings, apply_overrides(settings, origins, changes))
+
+
+def experiment_from_settings(settings: Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:
+    """Return the checked experiment with these settings and changes, as `load_experiment` does."""
+    values, origins = read_settings(json.dumps(settings), lambda line: "experiment")  # JSON is YAML
+    return _checked(values, apply_overrides(values, origins, changes))
+
+
+def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experiment:
     try:
         experiment = Experiment.model_validate(settings)
     except ValidationError as error:

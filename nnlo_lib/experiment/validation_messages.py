@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from nnlo_lib.config import ConfigModel, block_types, suggest_name
+from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig
 from nnlo_lib.experiment.yaml_source import KeyPath
 
 Mistake = tuple[KeyPath, str]
@@ -45,6 +46,8 @@ def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[Ke
     for part in location:
         if keyed:
             key, keyed = (*key, str(part)), False
+        elif part in (BUILT_IN, USER_CLASS) and inside:
+            inside = [block for block in inside if issubclass(block, UserClassConfig) == (part == USER_CLASS)]
         elif len(inside) > 1:
             inside = [block for block in inside if block.model_fields["name"].default == part]
         elif untagged:

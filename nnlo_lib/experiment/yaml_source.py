@@ -39,14 +39,21 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
         text = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
-    values, tree = parse_yaml(text, lambda line: f"{path}:{line}")
+    return read_settings(text, lambda line: f"{path}:{line}")
+
+
+def read_settings(
+    text: bytes | str, place: Callable[[int], str]
+) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    """Return the settings in a YAML text and the place of each key, by its line. Raises UserError as `read_yaml`."""
+    values, tree = parse_yaml(text, place)
     if not isinstance(values := {} if values is None else values, dict):
-        raise UserError(f"{path}:1: an experiment is a mapping of keys to values, like `name: quickstart`")
-    origins: dict[KeyPath, str] = {(): f"{path}:1"}
+        raise UserError(f"{place(1)}: an experiment is a mapping of keys to values, like `name: quickstart`")
+    origins: dict[KeyPath, str] = {(): place(1)}
     for key, line in _lines(tree):
         if key in origins:
-            raise UserError(f"{path}:{line}: the key '{key[-1]}' is there twice; keep one of them")
-        origins[key] = f"{path}:{line}"
+            raise UserError(f"{place(line)}: the key '{key[-1]}' is there twice; keep one of them")
+        origins[key] = place(line)
     return values, origins
 
 

@@ -31,12 +31,13 @@ class Problem(ABC):
     names: tuple[str, ...]  # "loss", then the metrics
 
     @classmethod
-    @abstractmethod
     def from_config(cls, config: Any, run: Run) -> "Problem":
         """Return the problem of a run with these settings, `run.problem`.
 
-        Raises UserError if a user's function cannot be loaded.
+        By default, the settings are the keyword arguments of the class. Raises UserError if a user's function
+        cannot be loaded.
         """
+        return cls(**config.arguments)
 
     @abstractmethod
     def compute_loss(
@@ -48,6 +49,7 @@ class Problem(ABC):
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the sums of samples that are only evaluated, without a gradient."""
 
-    @abstractmethod
     def means(self, sums: Tensor) -> dict[str, float]:
         """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""
+        samples, *totals = sums.tolist()
+        return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}

@@ -10,5 +10,5 @@ def build_problem(run: Run, classes: int) -> Problem:
 
     `classes`, the number of outputs of the run's model, is not used.
     """
-    kind: type[Problem] = load_implementation(run.problem.implementation)
+    kind: type[Problem] = load_implementation(run.problem.reference)
     return kind.from_config(run.problem, run)

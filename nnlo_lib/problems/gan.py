@@ -94,11 +94,6 @@ class GanProblem(Problem):
         means = [float(known[name]) for name in self.names]
         return samples * torch.tensor([1.0, *means], dtype=torch.float64)
 
-    def means(self, sums: Tensor) -> dict[str, float]:
-        """Return the mean losses by name."""
-        samples, *totals = sums.tolist()
-        return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}
-
 
 def apply_frozen(network: nn.Module, samples: Tensor) -> Outputs:
     """Apply a network so that its parameters get no gradient and its batch-norm statistics do not change."""

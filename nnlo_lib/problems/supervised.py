@@ -88,8 +88,3 @@ class SupervisedProblem(Problem):
             parts = kinds.view(len(kinds), len(counts), -1)
             real = torch.arange(parts.shape[2], device=parts.device) < counts[:, None]
             return torch.cat([counts[:, None].double(), (parts * real).sum(2).T], 1)
-
-    def means(self, sums: Tensor) -> dict[str, float]:
-        """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""
-        samples, *totals = sums.tolist()
-        return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}

@@ -143,3 +143,12 @@ def mean_seconds_per_epoch(runs: Iterable[FinishedRun]) -> float | None:
     done = list(runs)
     epochs = sum(run.epochs for run in done)
     return sum(float(run.summary["seconds"]["total"]) for run in done) / epochs if epochs else None
+
+
+def find_data_manifest(folder: Path, manifest: str) -> Path | None:
+    """Return the path of the data's manifest, or None if it is not found.
+
+    `manifest` is relative to the folder in which the training was started, a parent of the run's folder.
+    """
+    paths = (place / manifest for place in folder.resolve().parents)
+    return next((path for path in paths if path.is_file()), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from nnlo_lib.config import Experiment, JobSpec
+from nnlo_lib.config import Experiment, JobSpec, merge_settings
 from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
@@ -22,6 +22,14 @@ TABLE_HEADINGS = (
     "messages",
     "wait",
 )
+
+
+def simulated(experiment: Experiment) -> Experiment:
+    """Return the experiment with simulated transport; its results are in results/<experiment>-simulated."""
+    settings = merge_settings(
+        experiment.model_dump(exclude_unset=True), {"parallel": {"transport": "simulated"}}
+    )
+    return Experiment.model_validate(settings | {"name": f"{experiment.name}-simulated"})
 
 
 def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:

@@ -9,23 +9,39 @@ from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
 
 def run_single_training(experiment: Experiment, name: str, seed: int, fold: int | None, launcher: str) -> int:
-    """Fetch and convert missing data, train and evaluate; return the exit status.
+    """Train and evaluate as `train_and_evaluate` does; return the exit status."""
+    _, outcome = train_and_evaluate(experiment, name, seed, fold, launcher)
+    return outcome.exit_status
+
+
+def train_and_evaluate(
+    experiment: Experiment, name: str, seed: int, fold: int | None, launcher: str
+) -> tuple[Task, AttemptOutcome]:
+    """Fetch and convert missing data, train, evaluate if the training finished; return task and outcome.
 
     Files have the same paths as in the workflow, so that either can resume the work of the other.
+
+    Args:
+        experiment: the experiment.
+        name: name of the run.
+        seed: the job's seed.
+        fold: the job's fold; if it is None and the experiment has folds, the first.
+        launcher: command that starts MPI ranks.
     """
     task = prepare_task(experiment, name, seed, fold)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))
-    status = train_task(task, LaunchOptions(launcher)).exit_status
-    if status == 0:
+    outcome = train_task(task, LaunchOptions(launcher))
+    if outcome.exit_status == 0:
         _evaluate(task)
-    return status
+    return task, outcome
 
 
 def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None, title: str = "") -> Task:

@@ -7,5 +7,5 @@ from nnlo_lib.core.lazy_import import load_implementation
 
 def build_compressor(config: BaseCompressionConfig, seed: int) -> Compressor:
     """Return a compressor for one vector; vectors that should not share random draws need different seeds."""
-    kind: type[Compressor] = load_implementation(config.implementation)
+    kind: type[Compressor] = load_implementation(config.reference)
     return kind.from_config(config, seed)

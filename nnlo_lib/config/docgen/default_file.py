@@ -16,6 +16,7 @@ from nnlo_lib.config.docgen.schema_tree import (
     inline_yaml,
     member_blocks,
 )
+from nnlo_lib.config.user_class import USER_CLASS
 
 QUICKSTART: dict[str, Any] = {
     "name": "quickstart",
@@ -77,6 +78,7 @@ def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], i
     Those leave out what they have like the chosen one.
     """
     others = {discriminator_value(member): member for member in member_blocks(field)}
+    others.pop(USER_CLASS, None)
     member = others.pop(value.get("name", "") if len(others) > 1 else next(iter(others)))
     for key, inner in fields(member).items():
         yield from _setting(key, inner, chosen, value, indent)

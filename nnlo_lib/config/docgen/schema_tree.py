@@ -5,6 +5,7 @@ from typing import Any
 import yaml
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.user_class import USER_CLASS, USER_CLASS_PATTERN
 
 Schema = dict[str, Any]
 EXPERIMENT_SCHEMA: Schema = Experiment.model_json_schema()
@@ -32,7 +33,8 @@ def member_blocks(field: Schema) -> list[Schema]:
 
 def discriminator_value(member: Schema) -> str:
     """Return the name that chooses a member of a tagged union; of other blocks the empty string."""
-    return str(member.get("properties", {}).get("name", {}).get("const", ""))
+    name = member.get("properties", {}).get("name", {})
+    return USER_CLASS if name.get("pattern") == USER_CLASS_PATTERN else str(name.get("const", ""))
 
 
 def defaults(block: Schema) -> Schema:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nnlo_lib.config.compression import NoCompressionConfig
+from nnlo_lib.config.problem import UserProblemConfig
 
 KeyedReason = tuple[str, tuple[str, ...]]  # and the key to point at
 
@@ -56,6 +57,8 @@ def _batched_faults(run: Any) -> Iterator[KeyedReason]:
     for key, is_plain in plain.items():
         if not is_plain:
             yield "simulation.compute: batched has gradients of its own; use exact", ("train", key)
+    if isinstance(run.problem, UserProblemConfig):
+        yield "simulation.compute: batched supports built-in problems only; use exact", ("problem", "name")
     if run.model.is_network_file:
         yield f"simulation.compute: batched cannot see into {run.model.name}; use exact", ("model", "name")
     if run.parallel.sync_batch_norm:

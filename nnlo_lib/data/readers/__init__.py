@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +71,41 @@ class DatasetContents:
 def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> DatasetContents:
     """Return the contents of the files in `folder`. Raises UserError if files are damaged.
 
-    Calls the function `read` of the module `reader` in this package. Most readers only read headers at this
-    point.
+    Calls the function `read` of the module `reader` in this package, or a user's function. Most readers only
+    read headers at this point.
 
     Args:
-        reader: name of the module.
+        reader: name of the module, or `path.py:function`.
         folder: folder of the original files.
         shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
         options: further keyword arguments of the reader.
     """
-    contents: DatasetContents = load_implementation(f"{__name__}.{reader}:read")(
-        folder, shard_size, **options
-    )
+    reference = reader if ":" in reader else f"{__name__}.{reader}:read"
+    contents: DatasetContents = load_implementation(reference)(folder, shard_size, **options)
     return contents
+
+
+def contents_of_arrays(
+    splits: Mapping[str, tuple[Array, Array]], origin: Path, shard_size: int
+) -> DatasetContents:
+    """Return the contents of data that fit in memory.
+
+    Args:
+        splits: inputs (n, ...) and labels (n, ...) by split: `train`, and `validation` and `test` if any.
+        origin: file that an error about a sample names.
+        shard_size: maximum number of samples per shard.
+    """
+    return DatasetContents(
+        tuple(
+            ConversionUnit(split, name, origin, partial(_block, inputs[start:end], labels[start:end]))
+            for split, (inputs, labels) in splits.items()
+            for name, start, end in shard_ranges(split, len(labels), shard_size)
+        )
+    )
+
+
+def _block(inputs: Array, labels: Array) -> SampleBlock:
+    return SampleBlock((inputs,), labels)
 
 
 def shard_ranges(split: str, samples: int, shard_size: int) -> list[tuple[str, int, int]]:

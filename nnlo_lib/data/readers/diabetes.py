@@ -1,13 +1,12 @@
 """Reader of scikit-learn's diabetes study: ten measurements per patient, disease progression after a year."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip, open_decompressed
-from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers import Array, DatasetContents, contents_of_arrays
 
 MEASUREMENTS, TARGET = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
 COLUMNS = 10  # age, sex, body mass index, blood pressure, six blood serum values
@@ -25,15 +24,10 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
             f"{folder}: {len(features)} patients but {len(labels)} targets; fetch the files again"
         )
     test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-    return DatasetContents(
-        tuple(
-            ConversionUnit(
-                split, name, folder / MEASUREMENTS, partial(_block, features[mask][rows], labels[mask][rows])
-            )
-            for split, mask in {"train": ~test, "test": test}.items()
-            for name, start, end in shard_ranges(split, int(mask.sum()), shard_size)
-            for rows in [slice(start, end)]
-        )
+    return contents_of_arrays(
+        {split: (features[mask], labels[mask]) for split, mask in {"train": ~test, "test": test}.items()},
+        folder / MEASUREMENTS,
+        shard_size,
     )
 
 
@@ -49,7 +43,3 @@ def _table(folder: Path, name: str, columns: int) -> Array:
     if table.shape[1] != columns:
         raise UserError(f"{path} has rows of {table.shape[1]} numbers instead of {columns}; fetch it again")
     return table
-
-
-def _block(features: Array, labels: Array) -> SampleBlock:
-    return SampleBlock((features,), labels)

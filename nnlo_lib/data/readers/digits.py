@@ -1,13 +1,12 @@
 """Reader of scikit-learn's handwritten digits: one CSV (gzipped or not), a row per 8x8 image and label."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip, open_decompressed
-from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, Labels, SampleBlock, shard_ranges
+from nnlo_lib.data.readers import Array, DatasetContents, Labels, contents_of_arrays
 
 PIXELS = 64
 TEST_EVERY = 5
@@ -25,15 +24,10 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
     rows = _rows(path)
     features, labels = rows[:, :PIXELS].reshape(-1, 1, 8, 8), rows[:, PIXELS].astype(np.int64)
     test = _is_test(labels)
-    masks = {"train": ~test, "test": test}
-    return DatasetContents(
-        tuple(
-            ConversionUnit(
-                split, name, path, partial(_block, features[mask][start:end], labels[mask][start:end])
-            )
-            for split, mask in masks.items()
-            for name, start, end in shard_ranges(split, int(mask.sum()), shard_size)
-        )
+    return contents_of_arrays(
+        {split: (features[mask], labels[mask]) for split, mask in {"train": ~test, "test": test}.items()},
+        path,
+        shard_size,
     )
 
 
@@ -56,7 +50,3 @@ def _is_test(labels: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     for label in np.unique(labels):
         test[np.flatnonzero(labels == label)[TEST_EVERY - 1 :: TEST_EVERY]] = True
     return test
-
-
-def _block(features: Array, labels: Labels) -> SampleBlock:
-    return SampleBlock((features,), labels)

@@ -51,7 +51,8 @@ class Conversion:
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of the reader."""
-        return {key: value for key, value in self.reader.items() if key != "name"}
+        options = {key: value for key, value in self.reader.items() if key not in ("name", "args")}
+        return {**options, **self.reader.get("args", {})}  # those of a user's reader are in `args`
 
     @cached_property
     def contents(self) -> DatasetContents:

@@ -7,7 +7,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkp
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest, file_sha256
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
-from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
             "summary.json does not say which data it was trained on; the nnlo that wrote it was older"
         )
         return
-    path = _find_data_manifest(run.folder, told["manifest"])
+    path = find_data_manifest(run.folder, told["manifest"])
     if path is None:
         yield note(f"the data {told['manifest']} are not here, so they were not compared")
     elif file_sha256(path) != told["sha256"]:
@@ -69,15 +69,6 @@ def _checkpoint_fault(checkpoint: Path) -> str:
         return "; ".join(_checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
     except (UserError, OSError, ValueError) as error:
         return f"its manifest cannot be read ({error})"
-
-
-def _find_data_manifest(folder: Path, manifest: str) -> Path | None:
-    """Return the path of the data's manifest, or None if it is not found.
-
-    `manifest` is relative to the folder in which the training was started, a parent of the run's folder.
-    """
-    paths = (place / manifest for place in folder.resolve().parents)
-    return next((path for path in paths if path.is_file()), None)
 
 
 def _shards(path: Path) -> Iterator[Finding]:

@@ -7,5 +7,5 @@ from nnlo_lib.search.pruners.base import Pruner
 
 def build_pruner(config: FidelityConfig) -> Pruner:
     """Return the pruner of `search.fidelity`."""
-    kind: type[Pruner] = load_implementation(config.implementation)
+    kind: type[Pruner] = load_implementation(config.reference)
     return kind.from_config(config)

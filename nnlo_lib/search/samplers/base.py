@@ -21,9 +21,12 @@ class SamplingMethod(ABC):
     """Yields candidates in order of preference; a pure function of its arguments."""
 
     @classmethod
-    @abstractmethod
     def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method on `space`; `config` is `search.method`."""
+        """Return the method on `space`; `config` is `search.method`.
+
+        By default, its keys are keyword arguments of the class, after `space` and `search.seed`.
+        """
+        return cls(space, search.seed, **config.arguments)  # type: ignore[call-arg]
 
     @abstractmethod
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:

@@ -8,6 +8,6 @@ from nnlo_lib.search.space.space import SearchSpace
 
 def build_sampler(search: SearchConfig) -> UntriedPointSampler:
     """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
-    space, kind = SearchSpace(search.space), load_implementation(search.method.implementation)
+    space, kind = SearchSpace(search.space), load_implementation(search.method.reference)
     method: SamplingMethod = kind.from_config(search.method, space, search)
     return UntriedPointSampler(space, method)

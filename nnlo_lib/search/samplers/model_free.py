@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
 from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
@@ -20,11 +20,6 @@ class RandomDraws(SamplingMethod):
     space: SearchSpace
     seed: int
 
-    @classmethod
-    def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method with these settings."""
-        return cls(space, search.seed)
-
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
         return random_points(self.space, sampling_rng(self.seed, "random", number))
 
@@ -35,11 +30,6 @@ class SobolSequence(SamplingMethod):
 
     space: SearchSpace
     seed: int
-
-    @classmethod
-    def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method with these settings."""
-        return cls(space, search.seed)
 
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
         from scipy.stats import qmc

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.partition.partition_file import load_partition
 from nnlo_lib.data.readers import Indices
 from nnlo_lib.data.store.manifest import DataManifest
@@ -22,13 +19,9 @@ from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
 from nnlo_lib.train.output_size import model_output_size
-from nnlo_lib.train.replica.model_init import build_random_model
-from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
-
-# Samples per forward pass: bounds the memory; changes results only by rounding.
-EVALUATION_BATCH_SIZE = 500
 
 
 @torch.no_grad()
@@ -68,13 +61,7 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
         UserError: if `model` does not contain the weights of this run's model.
     """
     data = DataManifest.load(manifest)
-    dtype = parameter_dtype(run.train.precision)
-    tensors, outputs = Preprocessor(data, run.data, "cpu", dtype), model_output_size(run, data)
-    module = build_random_model(run, tensors.shape, outputs, seed=0).to(dtype)
-    try:
-        module.load_state_dict(load_file(model))
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{model} does not hold the model {run.model.name}: {error}") from error
+    module, tensors = load_published_model(run, data, model)
     report = {
         "classes": data.class_labels,
         **_measured(module, data, tensors, run, RunPaths(model.parent).partition),

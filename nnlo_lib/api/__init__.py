@@ -1,0 +1,1 @@
+"""The public Python API: the functions that `import nnlo_lib` offers."""

@@ -1,0 +1,35 @@
+"""Experiments from a file or a dictionary."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.experiment import load
+
+
+def load_experiment(
+    source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None
+) -> Experiment:
+    """Return the checked experiment of a YAML file, or of a mapping with the same keys.
+
+    Args:
+        source: path of the file, or the settings.
+        changes: settings to override by dotted key, for example `{"train.epochs": 3}`, as by `--set`.
+
+    Raises:
+        UserError: lists every mistake with its key, and the line of the file.
+    """
+    overrides = [f"{key}={json.dumps(value)}" for key, value in (changes or {}).items()]
+    if isinstance(source, Mapping):
+        return load.experiment_from_settings(source, overrides)
+    return load.load_experiment(source, overrides)
+
+
+def chosen_run(experiment: Experiment, run: str | None) -> str:
+    """Return `run`, or by default the name of the first run. Raises ValueError if there is no such run."""
+    names = list(experiment.variants)
+    if run is not None and run not in names:
+        raise ValueError(f"run {run!r}: the experiment {experiment.name} has the runs {', '.join(names)}")
+    return run or names[0]

@@ -1,0 +1,65 @@
+"""A published model with its data's preprocessing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import Array
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+# Samples per forward pass: bounds the memory; changes results only by rounding.
+EVALUATION_BATCH_SIZE = 500
+
+
+def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.Module, Preprocessor]:
+    """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the CPU.
+
+    Args:
+        run: configuration with which the model was trained.
+        data: manifest of the data store.
+        path: safetensors file with the weights.
+
+    Raises:
+        UserError: if the file does not contain the weights of this run's model.
+    """
+    dtype = parameter_dtype(run.train.precision)
+    tensors = Preprocessor(data, run.data, "cpu", dtype)
+    module = build_random_model(run, tensors.shape, model_output_size(run, data), seed=0).to(dtype)
+    try:
+        module.load_state_dict(load_file(path))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{path} does not hold the model {run.model.name}: {error}") from error
+    return module.eval(), tensors
+
+
+@torch.no_grad()
+def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]) -> Any:
+    """Return the outputs for stored samples, (n, ...) arrays in the structure of the model's outputs."""
+    starts = range(0, len(inputs[0]), EVALUATION_BATCH_SIZE) or range(1)
+    batches = []
+    for start in starts:
+        rows = tuple(array[start : start + EVALUATION_BATCH_SIZE] for array in inputs)
+        batches.append(module(*tensors(rows, np.zeros(len(rows[0])))[0]))
+    return _joined(batches)
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    """Concatenate equal structures of tensors to arrays."""
+    first = batches[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(batches)).numpy()
+    if isinstance(first, dict):
+        return {name: _joined([batch[name] for batch in batches]) for name in first}
+    return tuple(_joined(parts) for parts in zip(*batches, strict=True))
