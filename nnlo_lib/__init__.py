@@ -3,7 +3,9 @@
 The public Python API; see docs/reference/python_api.md. Names are imported on first access, so that `import nnlo_lib` is fast.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,11 +66,34 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not any(name in names for names in _HOMES.values()):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _exported(name)
+
+
+def _exported(name: str) -> Any:
+    home = next(module for module, names in _HOMES.items() if name in names)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+class _CallablePackage(ModuleType):
+    """A package that is called as the function of the same name in the API: nnlo_lib.train, nnlo_lib.search."""
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        return _exported(self.__name__.rpartition(".")[2])(*args, **settings)
+
+
+class _Root(ModuleType):
+    """This package: the import of a sub-package sets an attribute, which must not hide the API's function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in __all__ and isinstance(value, ModuleType):
+            value.__class__ = _CallablePackage
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Root

@@ -10,18 +10,20 @@ from nnlo_lib.experiment import load
 
 
 def load_experiment(
-    source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None
+    source: str | Path | Mapping[str, Any] | Experiment, changes: Mapping[str, Any] | None = None
 ) -> Experiment:
-    """Return the checked experiment of a YAML file, or of a mapping with the same keys.
+    """Return the checked experiment of a YAML file, of a mapping with the same keys, or of another experiment.
 
     Args:
-        source: path of the file, or the settings.
+        source: path of the file, the settings, or the experiment to change.
         changes: settings to override by dotted key, for example `{"train.epochs": 3}`, as by `--set`.
 
     Raises:
         UserError: lists every mistake with its key, and the line of the file.
     """
     overrides = [f"{key}={json.dumps(value)}" for key, value in (changes or {}).items()]
+    if isinstance(source, Experiment):
+        source = source.model_dump(mode="json", exclude_unset=True)
     if isinstance(source, Mapping):
         return load.experiment_from_settings(source, overrides)
     return load.load_experiment(source, overrides)

@@ -1,5 +1,6 @@
 """How the user's own files are read; the data sets of the catalog know their reader."""
 
+import inspect
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -92,6 +93,9 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
 
     def _misfit(self, found: Any) -> str | None:
         return None if callable(found) else f"{self.name} is not a function"
+
+    def _bind_arguments(self, found: Any) -> None:
+        inspect.signature(found).bind("folder", "shard_size", **self.args)
 
 
 BuiltInReaderConfig = Annotated[

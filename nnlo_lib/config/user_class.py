@@ -1,5 +1,6 @@
 """Settings of a user's class, which an experiment names by `path.py:Class` instead of a built-in name."""
 
+import inspect
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -68,7 +69,16 @@ class UserClassConfig(ImplementedConfig):
             raise_config_error(f"{self.name} cannot be loaded: {error_with_source_line(error)}", "name")
         if reason := self._misfit(found):
             raise_config_error(reason, "name")
+        try:
+            self._bind_arguments(found)
+        except TypeError as error:
+            raise_config_error(f"{self.name}: {error}", "args")
         return self
+
+    def _bind_arguments(self, found: Any) -> None:
+        """Raise TypeError if the class has no such argument, unless it reads its settings by a method of its own."""
+        if found.from_config.__func__ is load_implementation(self.base).from_config.__func__:
+            inspect.signature(found).bind_partial(**self.args)
 
     def _misfit(self, found: Any) -> str | None:
         """Return why the loaded object cannot be used, or None."""

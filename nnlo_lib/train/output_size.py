@@ -3,7 +3,7 @@
 from math import prod
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.problem import GanConfig, RegressionConfig
+from nnlo_lib.config.problem import ClassificationConfig, GanConfig, RegressionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 
@@ -22,7 +22,7 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
     if manifest.classes is None:
         if isinstance(run.problem, GanConfig):
             return 0
-        if not manifest.labels.shape:
+        if not manifest.labels.shape and isinstance(run.problem, ClassificationConfig):
             raise UserError(
                 f"the labels of {manifest.dataset} are {manifest.labels.dtype} numbers, not classes, "
                 f"but problem: classification needs classes; numbers are learned by problem: regression"

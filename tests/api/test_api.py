@@ -1,0 +1,126 @@
+"""The public API: lazy, complete in the docs, and the script in the docs prints what the page shows."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.page_blocks import blocks, write_files
+
+import nnlo_lib
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDE = DOCS / "guides/python.md"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def python(code: str, folder: Path) -> str:
+    """Run Python code in a folder, and return what it prints to stdout."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.processes
+def test_import_loads_nothing_until_a_name_is_used(tmp_path):
+    loaded = python(
+        "import sys; before = set(sys.modules); import nnlo_lib; print(*(set(sys.modules) - before))",
+        tmp_path,
+    )
+    ours = {name for name in loaded.split() if name.startswith("nnlo_lib")}
+    assert ours == {"nnlo_lib"}
+    assert not {"torch", "numpy", "pandas", "pydantic", "yaml"} & set(loaded.split())
+
+
+@pytest.mark.processes
+def test_functions_named_as_subpackages_are_callable_before_and_after_their_import(tmp_path):
+    code = """
+import nnlo_lib
+first = nnlo_lib.train
+import nnlo_lib.train.task, nnlo_lib.search.space.space
+assert callable(first) and callable(nnlo_lib.train) and callable(nnlo_lib.search)
+try:
+    nnlo_lib.search(nnlo_lib.load_experiment({}))
+except nnlo_lib.UserError as error:
+    print(error)
+"""
+    assert "search" in python(code, tmp_path)
+
+
+@pytest.mark.parametrize("name", nnlo_lib.__all__)
+def test_every_name_exists_and_is_in_the_docs(name):
+    assert getattr(nnlo_lib, name) is not None
+    assert f"`{name}" in (DOCS / "reference/python_api.md").read_text()
+
+
+def test_names_for_type_checkers_are_the_exported_names():
+    tree = ast.parse(Path(nnlo_lib.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    named = {alias.asname or alias.name for node in block.body for alias in node.names}
+    assert named == {*nnlo_lib.__all__, "__version__"}
+
+
+def test_an_experiment_from_a_file_a_dictionary_and_an_experiment_are_equal(tmp_path):
+    (tmp_path / "one.yaml").write_text("name: one\ntrain: {epochs: 2}\nseeds: [3]\n")
+    changes = {"train.epochs": 5, "train.batch_size": 8}
+    settings = {"name": "one", "train": {"epochs": 2}, "seeds": [3]}
+    first = nnlo_lib.load_experiment(tmp_path / "one.yaml", changes)
+    assert first == nnlo_lib.load_experiment(settings, changes)
+    assert first == nnlo_lib.load_experiment(nnlo_lib.load_experiment(settings), changes)
+    assert (first.train.epochs, first.seeds) == (5, (3,))
+
+
+def test_mistakes_in_a_dictionary_are_named_by_key():
+    with pytest.raises(nnlo_lib.UserError, match=r"train\.epoch: unknown key 'epoch'.*'epochs'"):
+        nnlo_lib.load_experiment({"train": {"epoch": 2}})
+    with pytest.raises(ValueError, match="has the runs a, b"):
+        nnlo_lib.train(nnlo_lib.load_experiment({"runs": {"a": {}, "b": {"train": {"epochs": 1}}}}), run="c")
+
+
+@pytest.mark.processes
+@pytest.mark.mpi
+@pytest.mark.long
+def test_the_script_of_the_guide_prints_what_the_page_shows(tmp_path):
+    write_files(GUIDE, tmp_path)
+    scripts = [block.title for block in blocks(GUIDE) if block.title]
+    shown = [block.text for block in blocks(GUIDE) if block.language == "text"]
+    for script, text in zip(scripts, shown, strict=True):
+        printed = python(f"exec(open({script!r}).read())", tmp_path)
+        assert (
+            re.sub(r"\s+", " ", NUMBER.sub("#", printed)).strip()
+            == re.sub(r"\s+", " ", NUMBER.sub("#", text)).strip()
+        )
+        found = [float(number) for number in NUMBER.findall(re.sub("core hours|.*core hours.*", "", printed))]
+        expected = [float(number) for number in NUMBER.findall(re.sub("core hours|.*core hours.*", "", text))]
+        np.testing.assert_allclose(found, expected, atol=0.05, rtol=0.05)
+    _check_predictions(tmp_path)
+
+
+def _check_predictions(folder: Path) -> None:
+    """The accuracy of predict() on the test split is the one that was published with the model."""
+    from nnlo_lib.data.store.manifest import DataManifest
+    from nnlo_lib.data.store.split import Split
+
+    run = nnlo_lib.load_run(folder / "results/tutorial/allreduce/seed-0")
+    (manifest,) = folder.glob("data/digits/*/manifest.json")
+    split = Split(DataManifest.load(manifest), "test")
+    inputs, labels = split.take(np.arange(len(split)))
+    predicted = run.predict(*inputs).argmax(1)
+    assert (predicted == labels).mean() == pytest.approx(run.evaluation["accuracy"])
+    assert not run.model().training
+    with pytest.raises(
+        nnlo_lib.UserError, match=r"predict: features is float64 \(8, 1, 8, 8\); expected uint8"
+    ):
+        run.predict(np.zeros((8, 1, 8, 8)))
+    with pytest.raises(nnlo_lib.UserError, match="expected uint8"):
+        run.predict(np.zeros((8, 64), np.uint8))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(nnlo_lib.UserError, match=r"summary\.json"):
+        nnlo_lib.load_run(tmp_path)
