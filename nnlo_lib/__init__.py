@@ -1,1 +1,1 @@
-"""Neural network learning and optimization: distributed training as one reproducible workflow."""
+"""NNLO (neural network learning and optimization): reproducible distributed training of neural networks."""

@@ -1,7 +1,7 @@
 """Import classes and functions by a reference `module:name` when they are needed.
 
-The settings of an algorithm, compressor, sampler, ... give their implementation by a reference, and so does
-the list of models; reading an experiment therefore imports no implementation.
+The settings of algorithms, compressors, samplers, ... and the list of models refer to their implementations
+in this way, so reading an experiment imports no implementation.
 """
 
 from importlib import import_module

@@ -165,7 +165,9 @@ def test_batched_ranks_have_one_output(tmp_path, linear):
 
 
 def test_numbers_are_no_classes(tmp_path, linear):
-    with pytest.raises(UserError, match=r"accuracy needs one class .* but the labels are \(2,\) numbers"):
+    with pytest.raises(
+        UserError, match=r"accuracy needs one class .* but the labels are torch.float64 of shape \(2,\)"
+    ):
         learned(tmp_path, **of_linear(linear, problem="classification"))
     with pytest.raises(UserError, match=r"data\.partition by_class divides by class"):
         learned(tmp_path, **of_linear(linear, data={"partition": {"name": "by_class"}}))

@@ -10,7 +10,7 @@ from nnlo_lib.data.loading.sampler import Sampler
 from nnlo_lib.data.readers import Array, Indices, Inputs
 from nnlo_lib.data.store.split import Split
 
-PREFETCH_BATCHES = 2  # batches read ahead
+PREFETCH_BATCHES = 2  # number of batches that the thread reads ahead
 MIN_PREFETCH_BYTES = 1 << 20  # reading a smaller batch costs less than a thread switch
 
 

@@ -74,7 +74,9 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     try:
         module.load_state_dict(load_file(model))
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{model} does not hold the model {run.model.name}: {error}") from error
+        raise UserError(
+            f"{model}: the file does not contain the weights of the model {run.model.name}: {error}"
+        ) from error
     report = {
         "classes": data.class_labels,
         **_measured(module, data, tensors, run, RunPaths(model.parent).partition),
@@ -87,7 +89,7 @@ def _measured(
     module: nn.Module, data: DataManifest, tensors: Preprocessor, run: Run, partition: Path
 ) -> dict[str, Any]:
     name, split, samples = _evaluation_samples(data, partition)
-    problem = build_problem(run, model_output_size(run, data))
+    problem = build_problem(run)
     return {"split": name, **test_report(module, split, samples, tensors, problem, data.classes)}
 
 
