@@ -314,7 +314,8 @@ def test_when_one_is_due(monkeypatch):
 @pytest.mark.parametrize("every", ["5", "0 min", "5 minutes", "1.5 h", "min", "5min", "0 steps", 300])
 def test_what_is_no_interval(every):
     with pytest.raises(
-        ValueError, match=f"every\n.*'{every}' is not an interval; .* s, min, h, steps or epochs, such as 5 min"
+        ValueError,
+        match=f"every\n.*'{every}' is not an interval; .* s, min, h, steps or epochs, such as 5 min",
     ):
         CheckpointConfig(every=every)
 

@@ -98,5 +98,5 @@ def test_what_does_not_fit_is_refused_at_once(tmp_path):
         opened(numbers, tmp_path, data={"validation": 0})
     with pytest.raises(UserError, match=r"handmade are float64 numbers; set problem: regression"):
         assert opened(numbers, tmp_path).outputs
-    with pytest.raises(UserError, match=r"data\.partition by_class divides by class"):
+    with pytest.raises(UserError, match=r"data\.partition: by_class divides the samples by class"):
         opened(numbers, tmp_path, data={"partition": {"name": "by_class"}})

@@ -246,7 +246,7 @@ def test_every_link_of_the_page_leads_somewhere():
     assert len(set(anchors)) == len(anchors)
     for link in re.findall(r"\]\((.*?)\)", PAGE):
         file, _, anchor = link.partition("#")
-        assert anchor in anchors if anchor else (REPOSITORY / "docs" / file).exists()
+        assert anchor in anchors if anchor else (REPOSITORY / "docs/reference" / file).exists()
 
 
 def test_every_key_is_on_the_page():

@@ -84,7 +84,9 @@ def test_only_the_right_content_gets_the_name(one_file, tmp_path, body, message)
 
 
 def test_missing_source_names_the_files_wanted(tmp_path):
-    with pytest.raises(UserError, match=r"data\.source: train-images-idx3-ubyte.gz not found in .*t10k-labels-idx1"):
+    with pytest.raises(
+        UserError, match=r"data\.source: train-images-idx3-ubyte.gz not found in .*t10k-labels-idx1"
+    ):
         fetch(MNIST, tmp_path / "raw", str(tmp_path))
 
 

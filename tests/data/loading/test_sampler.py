@@ -163,7 +163,9 @@ def test_orders_are_uniform():
 
 @pytest.mark.parametrize("samples", [0, 1, 2])
 def test_fewer_samples_than_ranks(samples):
-    with pytest.raises(UserError, match=rf"parallel\.ranks: 3 ranks for {samples} training samples.*lower parallel\.ranks"):
+    with pytest.raises(
+        UserError, match=rf"parallel\.ranks: 3 ranks for {samples} training samples.*lower parallel\.ranks"
+    ):
         SharedOrderSampler(np.arange(samples), 1, 3, 0, 1)
 
 

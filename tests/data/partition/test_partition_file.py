@@ -94,8 +94,16 @@ def test_any_division_covers(owners):
     [
         (HELD, PARTS[1:], "lacks 2 samples, the first is 0"),
         (HELD[:1], PARTS, "lacks 1 samples, the first is 5"),
-        (HELD, [*PARTS, np.array([6, 4])], "contains 2 samples more than once, the first is 4 in worker-00000, worker-00003"),
-        (np.array([3, 5, 1]), PARTS, "contains 1 samples more than once, the first is 1 in worker-00001, validation"),
+        (
+            HELD,
+            [*PARTS, np.array([6, 4])],
+            "contains 2 samples more than once, the first is 4 in worker-00000, worker-00003",
+        ),
+        (
+            np.array([3, 5, 1]),
+            PARTS,
+            "contains 1 samples more than once, the first is 1 in worker-00001, validation",
+        ),
         (HELD, [*PARTS, np.array([7])], r"contains sample 7, which is not in 0\.\.6"),
         (HELD, [*PARTS, np.array([-1])], "contains sample -1"),
     ],

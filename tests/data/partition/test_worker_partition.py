@@ -217,7 +217,9 @@ def test_too_few_samples(scheme):
     "scheme", [ByClassPartitionConfig(), SortedPartitionConfig(), DirichletPartitionConfig()]
 )
 def test_labels_that_are_no_classes(scheme, labels):
-    with pytest.raises(UserError, match=rf"{scheme.name} divides the samples by class, .* not classes; set .*iid"):
+    with pytest.raises(
+        UserError, match=rf"{scheme.name} divides the samples by class, .* not classes; set .*iid"
+    ):
         assign_to_workers(np.arange(9), labels, 3, scheme, 0)
 
 

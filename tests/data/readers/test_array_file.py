@@ -148,7 +148,9 @@ def test_damage_is_a_sentence_or_harmless(tmp_path_factory, kind, damage):
 )
 def test_what_is_no_file_of_arrays_is_named(tmp_path, content):
     (tmp_path / "data.h5").write_bytes(content)
-    with pytest.raises(UserError, match=r"data\.h5: cannot be read \(.+\); create, download or copy it again"):
+    with pytest.raises(
+        UserError, match=r"data\.h5: cannot be read \(.+\); create, download or copy it again"
+    ):
         find_arrays(tmp_path / "data.h5", "features")
 
 
@@ -236,7 +238,7 @@ def test_virtual_arrays_are_refused_with_the_way_out(tmp_path):
     layout[:] = h5py.VirtualSource(tmp_path / "source.h5", "features", FEATURES.shape)
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file.create_virtual_dataset("features", layout)
-    with pytest.raises(UserError, match="virtual dataset, .*: list its source files instead"):
+    with pytest.raises(UserError, match=r"virtual dataset, .*: list its source files instead"):
         find_arrays(tmp_path / "data.h5", "features")
 
 

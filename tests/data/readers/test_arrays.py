@@ -128,12 +128,21 @@ def test_a_group_is_several_inputs_sorted_as_nnlo_does(tmp_path, kind):
             GOOD | {"features": np.zeros((3, 2), np.float32)},
             r"part1\.h5: the file has features \(2,\) float32, but .*part0\.h5",
         ),
-        (GOOD | {"labels": np.eye(3)}, r"part1\.h5: the file has labels \(3,\) float64, but .* labels \(\) int64"),
-        (GOOD | {"features": np.array([b"a", b"b", b"c"])}, r"features has the type \|S1, but samples must be"),
+        (
+            GOOD | {"labels": np.eye(3)},
+            r"part1\.h5: the file has labels \(3,\) float64, but .* labels \(\) int64",
+        ),
+        (
+            GOOD | {"features": np.array([b"a", b"b", b"c"])},
+            r"features has the type \|S1, but samples must be",
+        ),
         (GOOD | {"features": np.array(["a", "b", "c"], object)}, r"features has the type object"),
         (GOOD | {"features": np.zeros((3, 2), complex)}, r"features has the type complex128"),
         (GOOD | {"features": np.zeros((3, 2), np.longdouble)}, r"features has the type float128"),
-        ({"features": np.zeros((3, 2)), "labels/a": np.arange(3)}, "labels is a group, but only a single label array"),
+        (
+            {"features": np.zeros((3, 2)), "labels/a": np.arange(3)},
+            "labels is a group, but only a single label array",
+        ),
         ({"features": 1.0, "labels": 2.0}, r"features has the shape \(\)"),
         (GOOD | {"features": np.zeros((3, 0))}, r"features has the shape \(3, 0\)"),
     ],
@@ -148,7 +157,9 @@ def test_files_that_do_not_fit_are_named(tmp_path, arrays, message):
 def test_groups_must_have_the_same_names_in_all_files(tmp_path):
     hdf5(tmp_path / "part0.h5", {"features/a": np.zeros(3), "labels": np.arange(3)})
     hdf5(tmp_path / "part1.h5", {"features/b": np.zeros(3), "labels": np.arange(3)})
-    with pytest.raises(UserError, match=r"part1\.h5: the file has features/b .*, but .*part0\.h5 has features/a"):
+    with pytest.raises(
+        UserError, match=r"part1\.h5: the file has features/b .*, but .*part0\.h5 has features/a"
+    ):
         units(tmp_path)
     hdf5(tmp_path / "part1.h5", dict.fromkeys(("features/a", "features/b", "labels"), np.arange(3.0)))
     with pytest.raises(UserError, match=r"part1\.h5: the file has features/b .*, but .*part0\.h5 has "):

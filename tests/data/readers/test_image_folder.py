@@ -165,7 +165,9 @@ def test_nothing_but_broken_images_is_an_error_even_when_skipping(tmp_path):
     (tmp_path / "ant").mkdir()
     (tmp_path / "ant" / "broken.jpg").write_bytes(b"no image")
     (unit,) = read("folder", tmp_path, 100, {"on_corrupt": "skip"}).units
-    with pytest.raises(UserError, match=r"none of 1 images can be used \(ant/broken\.jpg: not a decodable image"):
+    with pytest.raises(
+        UserError, match=r"none of 1 images can be used \(ant/broken\.jpg: not a decodable image"
+    ):
         unit.read()
 
 
@@ -189,7 +191,9 @@ def test_a_folder_without_classes(tmp_path):
     with pytest.raises(UserError, match=r"cannot read .*nowhere"):
         read("folder", tmp_path / "nowhere", 9, {})
     draw(tmp_path / "train" / "1.png", "red")
-    with pytest.raises(UserError, match=r"train: no folders of images found; expected <split>/<class>/<image>"):
+    with pytest.raises(
+        UserError, match=r"train: no folders of images found; expected <split>/<class>/<image>"
+    ):
         read("folder", tmp_path, 9, {})
 
 
@@ -219,7 +223,10 @@ def test_a_class_that_the_test_lacks_keeps_its_number(tmp_path):
     ("names", "message"),
     [
         (["test"], "the folders test are not a set of splits; expected <split>"),
-        (["train", "val", "validation"], "the folders train and val and validation are not a set of splits; expected <split>"),
+        (
+            ["train", "val", "validation"],
+            "the folders train and val and validation are not a set of splits; expected <split>",
+        ),
     ],
 )
 def test_splits_that_do_not_fit(tmp_path, names, message):

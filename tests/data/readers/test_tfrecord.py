@@ -366,7 +366,10 @@ def test_test_files_are_the_test(tmp_path):
     [
         ([], "no TFRecords found"),
         (["validation-00000-of-00001"], "no TFRecords found"),
-        (["train-00000-of-00003"], "2 of 3 TFRecords are missing: train-00001-of-00003, train-00002-of-00003"),
+        (
+            ["train-00000-of-00003"],
+            "2 of 3 TFRecords are missing: train-00001-of-00003, train-00002-of-00003",
+        ),
         (["train-00000-of-00009"], r"8 of 9 .* missing: .*, \.\.\."),
         (
             ["train-00000-of-00001", "validation-00001-of-00002"],

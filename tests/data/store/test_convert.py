@@ -277,12 +277,12 @@ def test_images_of_another_size_are_refused(tmp_path):
 
 
 def test_empty_set_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no training samples of .* found"):
+    with pytest.raises(UserError, match=r"no training samples of .* found"):
         stored(MNIST, mnist_raw(tmp_path, []), tmp_path / "store", "npz", 5)
 
 
 def test_shard_size_must_be_positive(digits_raw, tmp_path):
-    with pytest.raises(UserError, match="data.shard_size: must be at least 1, not 0"):
+    with pytest.raises(UserError, match=r"data\.shard_size: must be at least 1, not 0"):
         stored(DIGITS, digits_raw, tmp_path, "npz", 0)
 
 

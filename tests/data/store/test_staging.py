@@ -93,7 +93,10 @@ def test_a_damaged_original_is_not_passed_on(digits, node, tmp_path):
 
 @pytest.mark.parametrize(
     ("folder", "message"),
-    [("$NO_SUCH_DISK/x", "environment variable NO_SUCH_DISK is not set"), ("/no/such", "folder /no/such does not exist")],
+    [
+        ("$NO_SUCH_DISK/x", "environment variable NO_SUCH_DISK is not set"),
+        ("/no/such", "folder /no/such does not exist"),
+    ],
 )
 def test_a_folder_that_is_not_there(digits, folder, message):
     with pytest.raises(UserError, match=rf"data\.stage_to: {message}"):

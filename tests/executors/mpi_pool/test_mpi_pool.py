@@ -343,7 +343,8 @@ def test_blocks_and_trainings_are_of_one_size(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("parallel: {ranks: 2}\nsearch:\n  space: {train.batch_size: [1]}\n  blocks: {size: 3}\n")
     with pytest.raises(
-        UserError, match=r"t.yaml:4: search.blocks.size: a rank group of 3 cannot train with `parallel.ranks: 2`"
+        UserError,
+        match=r"t.yaml:4: search.blocks.size: a rank group of 3 cannot train with `parallel.ranks: 2`",
     ):
         load_experiment(path)
 

@@ -290,9 +290,15 @@ def test_scale():
 REFUSED = {
     "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "not in increasing order"),
     "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "requires `restart`"),
-    "two lengths": ({"warm_up": {"steps": 1, "epochs": 1}}, "set either `train.warm_up.steps` or `train.warm_up.epochs`"),
+    "two lengths": (
+        {"warm_up": {"steps": 1, "epochs": 1}},
+        "set either `train.warm_up.steps` or `train.warm_up.epochs`",
+    ),
     "no length": ({"warm_up": {}}, "set either `train.warm_up.steps` or `train.warm_up.epochs`"),
-    "two warm-ups": ({"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}}, "one_cycle, which includes a warm-up"),
+    "two warm-ups": (
+        {"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}},
+        "one_cycle, which includes a warm-up",
+    ),
     "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "'val_mae' is not measured"),
     "growth": ({"schedule": {"name": "step", "every": 1, "factor": 1.5}}, "less than or equal to 1"),
 }
