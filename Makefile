@@ -1,4 +1,4 @@
-# make run, make test, make check: each sets up what it needs in .venv first.
+# make run, make test, make check: each target first installs its packages in .venv.
 SHELL := bash
 PYTHON ?= python3.11
 BIN := .venv/bin
@@ -10,25 +10,25 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SLOW := slow or slurm or browser or snakemake
 STARTS := mpi or processes
 TWO := -n 2 --dist loadfile
-# what waits for Slurm runs beside two others
+# One of the three processes mostly waits for Slurm.
 THREE := -n 3 --dist loadfile
-# a test leaves the other cores to those beside it
+# Tests run in parallel, so each test uses one core.
 test test-fast test-slow: export OMP_NUM_THREADS := 1
 
-run: $(READY)  ## the default experiment, to results/quickstart/report.html
+run: $(READY)  ## run the default experiment and write results/quickstart/report.html
 	@snakemake --profile profiles/local
 	@echo "results/quickstart/report.html"
 
-test: $(READY)  ## every test but those of test-slow, on real MPI ranks, too
+test: $(READY)  ## run all tests except those of test-slow, including tests with MPI ranks
 	@pytest $(TWO) -m "not ($(SLOW))"
 
-test-fast: $(READY)  ## those that start no processes and are quick
+test-fast: $(READY)  ## run the quick tests that start no processes
 	@pytest $(TWO) --no-starts -m "not ($(SLOW) or $(STARTS) or long)"
 
-test-slow: $(READY)  ## what `test` leaves out: crash matrix, Slurm, browser, workflows; where they can run
+test-slow: $(READY)  ## run the tests that `test` excludes: crash matrix, Slurm, browser, workflows; those that cannot run are skipped
 	@pytest $(THREE) -m "$(SLOW)"
 
-check: $(READY)  ## style, types, layers, workflow, names
+check: $(READY)  ## check style, types, import layers, workflow, generated files and names
 	ruff check .
 	ruff format --check .
 	mypy
@@ -38,17 +38,17 @@ check: $(READY)  ## style, types, layers, workflow, names
 	nnlo docs --check
 	python -m pytest --quiet tests/conventions tests/docs/test_paths_in_docs.py
 
-docs: $(READY)  ## regenerate what is generated from the configuration's types
+docs: $(READY)  ## regenerate the files that are generated from the configuration's types
 	@nnlo docs
 
-setup: $(READY)  ## .venv with the pinned packages, MPI included
+setup: $(READY)  ## create .venv with the pinned packages, including MPI
 
 $(READY): requirements.lock pyproject.toml
-	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) not found; say which: make PYTHON=python3"; exit 2; }
+	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) not found; set the Python interpreter, for example: make PYTHON=python3"; exit 2; }
 	$(PYTHON) -m venv .venv
 	pip install --quiet --disable-pip-version-check -r requirements.lock
 	pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-clean:  ## forget results and data (not .venv)
+clean:  ## remove results, data and logs (not .venv)
 	rm -rf results data logs .snakemake

@@ -1,8 +1,9 @@
-"""What checkpoints cost, for 100 million parameters: `python benchmarks/checkpoint.py [--pairs N] [--quick]`.
+"""Measure the cost of checkpoints of 100 million parameters: `python benchmarks/checkpoint.py [--pairs N] [--quick]`.
 
-Overhead: a rank trains a perceptron with SGD and momentum, one thread, in blocks of 30 s; every other block begins with
-a checkpoint, which a thread writes while the training goes on. Compared are the mean seconds of a step in neighbouring
-blocks. Stop and resume: `nnlo run` of a model of that size on the digits, stopped by SIGTERM and started again.
+Overhead: each rank trains a perceptron with SGD and momentum on one thread, in blocks of 30 s. Every other block begins
+with a checkpoint, which a thread writes during the training. The benchmark compares the mean time per step of
+consecutive blocks. Stop and resume: `nnlo run` trains a model of that size on the digits, is stopped by SIGTERM and
+restarted.
 """
 
 import argparse
@@ -25,7 +26,14 @@ NNLO = Path(sys.executable).with_name("nnlo")
 
 
 def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, Any]:
-    """Start ranks that train, and return what rank 0 measured."""
+    """Start the training ranks and return the measurements of rank 0.
+
+    Args:
+        ranks: number of ranks.
+        pairs: number of pairs of blocks, one with and one without a checkpoint.
+        hidden: width of the perceptron.
+        seconds: duration of a block in seconds.
+    """
     command = [sys.executable, "-m", "mpi4py", __file__, "--rank", "--pairs", str(pairs)]
     command += ["--hidden", str(hidden), "--seconds", str(seconds)]
     launcher = [Path(sys.executable).with_name("mpiexec"), "-n", str(ranks)]
@@ -37,7 +45,13 @@ def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, A
 
 
 def rank(pairs: int, hidden: int, seconds: float) -> None:
-    """Train as one rank; rank 0 prints what was measured."""
+    """Train as one rank; rank 0 prints the measurements as JSON.
+
+    Args:
+        pairs: number of pairs of blocks, one with and one without a checkpoint.
+        hidden: width of the perceptron.
+        seconds: duration of a block in seconds.
+    """
     import torch
 
     from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
@@ -56,7 +70,7 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
         def save() -> None:
             checkpoints.save(RankState(state(), {}), CheckpointPosition(0, 0, {}))
 
-        for _ in range(2):  # touch all memory first
+        for _ in range(2):  # warm up: the first steps and checkpoints allocate memory
             save()
             _block(step, seconds / 6)
         blocks = [(_block(step, seconds, save), _block(step, seconds)) for _ in range(pairs)]
@@ -89,7 +103,7 @@ def _training(hidden: int) -> tuple[Callable[[], None], Callable[[], dict[str, A
 
 
 def _block(step: Callable[[], None], seconds: float, begin: Callable[[], None] = lambda: None) -> float:
-    """Return the mean seconds of a step in a block that starts with `begin`."""
+    """Return the mean time of a step in seconds, in a block that starts with `begin`."""
     started, steps = time.perf_counter(), 0
     begin()
     while time.perf_counter() - started < seconds:
@@ -99,7 +113,16 @@ def _block(step: Callable[[], None], seconds: float, begin: Callable[[], None] =
 
 
 def stop_and_resume(ranks: int, hidden: int, resumes: int) -> dict[str, float]:
-    """Time `nnlo run`: from SIGTERM to saved and ended, and from start to the first new step; the best of some."""
+    """Time `nnlo run` from SIGTERM to its exit, and from its restart to the first new step.
+
+    Args:
+        ranks: number of ranks.
+        hidden: width of the perceptron.
+        resumes: number of restarts; the minimum of their times is returned.
+
+    Returns:
+        Times in seconds, and the size of a checkpoint in bytes.
+    """
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         model = {"name": "simplemlp", "args": {"hidden": hidden, "layers": 2}}
@@ -108,19 +131,19 @@ def stop_and_resume(ranks: int, hidden: int, resumes: int) -> dict[str, float]:
             json.dumps({"name": "t", "model": model, "train": train, "parallel": {"ranks": ranks}})
         )
         state = folder / "results/t/allreduce/seed-0/state"
-        _start_and_stop(folder, state)  # converts the data
+        _start_and_stop(folder, state)  # the first start converts the data and is not counted
         resumed = [_start_and_stop(folder, state) for _ in range(resumes)]
         newest = max((state / "checkpoints").glob("0*"))
         size = json.loads((newest / "manifest.json").read_text())["bytes"]
     return {
-        "to first resumed step": min(start for start, _ in resumed),
-        "SIGTERM to saved and ended": min(stop for _, stop in resumed),
+        "restart to first step": min(start for start, _ in resumed),
+        "SIGTERM to exit": min(stop for _, stop in resumed),
         "bytes": size,
     }
 
 
 def _start_and_stop(folder: Path, state: Path) -> tuple[float, float]:
-    """Return the seconds from start to the first step, and from SIGTERM to the end."""
+    """Return the seconds from the start to the first step, and from SIGTERM to the exit."""
     (state / "step").unlink(missing_ok=True)
     started = time.perf_counter()
     process = subprocess.Popen([NNLO, "run", "t.yaml"], cwd=folder, stderr=subprocess.DEVNULL)
@@ -141,14 +164,14 @@ def _stepped(path: Path) -> bool:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the overhead and the times of stop and resume, and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument(
         "--hidden", type=int, default=HIDDEN, help="width of the perceptron; default: %(default)s"
     )
     parser.add_argument(
-        "--seconds", type=float, default=BLOCK_SECONDS, help="of a block; default: %(default)s"
+        "--seconds", type=float, default=BLOCK_SECONDS, help="duration of a block; default: %(default)s"
     )
     parser.add_argument(
         "--quick", action="store_true", help="one rank, one small model, one pair of short blocks"
@@ -165,8 +188,9 @@ def main() -> None:
         found = overhead(ranks, options.pairs, options.hidden, options.seconds)
         each = ", ".join(f"{100 * ratio:+.2f}" for ratio in found["overheads"])
         print(
-            f"{ranks} ranks: a step {found['step']:.3f} s; with a checkpoint each {options.seconds:g} s {100 * found['mean']:+.2f} % "
-            f"(block by block {each}); {found['bytes'] / 1e6:.0f} MB, on disk after {found['took']:.1f} s", flush=True
+            f"{ranks} ranks: {found['step']:.3f} s per step; overhead of a checkpoint every {options.seconds:g} s "
+            f"{100 * found['mean']:+.2f} % (per pair of blocks {each}); {found['bytes'] / 1e6:.0f} MB, written in "
+            f"{found['took']:.1f} s", flush=True
         )  # fmt: skip
     for hidden in sorted({128, options.hidden}):
         for ranks in rank_counts:

@@ -1,9 +1,10 @@
-"""All-reduce beside gloo, and its overlap with the backward pass: `python benchmarks/communication.py [--quick]`.
+"""Compare nnlo's all-reduce with gloo, with and without overlap of communication and backward pass.
 
-Every rank is a process that holds an MPI communicator of nnlo and a process group of torch.distributed; all ways take
-turns in it, one thread a rank. A time is that of the slowest rank; medians over the turns are compared. reproducible:
-sums in rank order; fastest: MPI_Allreduce, with nnlo's polling; gloo: torch.distributed.all_reduce. A step is forward,
-backward, all-reduce and SGD of a perceptron of 10 MB; DDP: DistributedDataParallel with gloo.
+`python benchmarks/communication.py [--quick]`. Each rank is a process with one thread, an MPI communicator of nnlo and a
+process group of torch.distributed. The methods run in turns; a time is that of the slowest rank, and the result is the
+median over the turns. Methods: `reproducible` sums in rank order, `fastest` is MPI_Allreduce with nnlo's polling, and
+`gloo` is torch.distributed.all_reduce. A step consists of forward pass, backward pass, all-reduce and SGD of a
+perceptron of 10 MB; `DDP` is DistributedDataParallel with gloo.
 """
 
 import argparse
@@ -27,7 +28,14 @@ Way = Callable[[], None]
 
 
 def in_turns(comm: Any, ways: dict[str, Way], turns: int, calls: int) -> Seconds:
-    """Return the median seconds of a call of each way."""
+    """Return the median time of a call of each method in seconds.
+
+    Args:
+        comm: communicator of all ranks.
+        ways: methods by name.
+        turns: number of measured turns, after one turn for warm-up.
+        calls: calls of each method per turn.
+    """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(turns + 1):
         for name, way in ways.items():
@@ -36,13 +44,23 @@ def in_turns(comm: Any, ways: dict[str, Way], turns: int, calls: int) -> Seconds
             for _ in range(calls):
                 way()
             slowest = max(comm.gather((time.perf_counter() - started) / calls))
-            if turn:  # the first one warms up
+            if turn:  # the first turn is for warm-up
                 times[name].append(slowest)
     return {name: statistics.median(each) for name, each in times.items()}
 
 
 def exchanges(comm: Any, fastest: Any, turns: int, sizes: list[int]) -> dict[str, Seconds]:
-    """Time the all-reduce of vectors of float32."""
+    """Time the all-reduce of float32 vectors.
+
+    Args:
+        comm: communicator that sums in rank order.
+        fastest: communicator that calls MPI_Allreduce.
+        turns: number of measured turns.
+        sizes: sizes of the vectors in bytes.
+
+    Returns:
+        Median seconds by size and method.
+    """
     import torch
     import torch.distributed as dist
 
@@ -59,7 +77,7 @@ def exchanges(comm: Any, fastest: Any, turns: int, sizes: list[int]) -> dict[str
 
 
 def steps(comm: Any, turns: int) -> Seconds:
-    """Time training steps with buckets of several sizes, and with DistributedDataParallel."""
+    """Return the median time of training steps with several bucket sizes and with DistributedDataParallel."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -105,8 +123,14 @@ def _perceptron() -> Any:
     return torch.nn.Sequential(*(layer for pair in layers for layer in pair))
 
 
-def rank(turns: int, sizes: list[int], meeting: str) -> None:
-    """Measure as one rank; rank 0 prints what was measured."""
+def rank(turns: int, sizes: list[int], rendezvous: str) -> None:
+    """Measure as one rank; rank 0 prints the measurements as JSON.
+
+    Args:
+        turns: number of measured turns.
+        sizes: sizes of the vectors in bytes.
+        rendezvous: path of the file by which torch.distributed connects the ranks.
+    """
     import torch
     import torch.distributed as dist
 
@@ -114,7 +138,7 @@ def rank(turns: int, sizes: list[int], meeting: str) -> None:
 
     torch.set_num_threads(1)
     comm, fastest = MPICommunicator(timeout=60), MPICommunicator(reduction="fastest", timeout=60)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=comm.rank, world_size=comm.size)
     results = {"exchanges": exchanges(comm, fastest, turns, sizes), "steps": steps(comm, turns)}
     if comm.rank == 0:
         print(json.dumps(results))
@@ -122,11 +146,17 @@ def rank(turns: int, sizes: list[int], meeting: str) -> None:
 
 
 def measure(ranks: int, turns: int, sizes: list[int]) -> dict[str, Any]:
-    """Start `ranks` processes and return what they measured."""
+    """Start the ranks and return the measurements of rank 0.
+
+    Args:
+        ranks: number of ranks.
+        turns: number of measured turns.
+        sizes: sizes of the vectors in bytes.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command = [
             Path(sys.executable).with_name("mpiexec"), "-n", str(ranks), sys.executable, "-m", "mpi4py", __file__,
-            "--rank", f"{folder}/meeting", "--turns", str(turns), "--sizes", *map(str, sizes),
+            "--rank", f"{folder}/rendezvous", "--turns", str(turns), "--sizes", *map(str, sizes),
         ]  # fmt: skip
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         environment.setdefault("UCX_TLS", "self,sm,tcp")
@@ -135,7 +165,7 @@ def measure(ranks: int, turns: int, sizes: list[int]) -> dict[str, Any]:
 
 
 def report(results: dict[int, dict[str, Any]]) -> None:
-    """Print tables in markdown."""
+    """Print the results by number of ranks as Markdown tables."""
     print(
         f"{os.cpu_count()} cores\n\n| ranks | bytes | reproducible ms | fastest ms | gloo ms | gloo / reproducible |"
     )
@@ -156,12 +186,18 @@ def _bytes(size: int) -> str:
 
 
 def main() -> None:
-    """Measure on 2 and on 4 ranks, or be one of them."""
+    """Measure with each number of ranks; with --rank, run as one of the ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer turns, two ranks, small vectors")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--turns", type=int, default=11)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes; default: %(default)s")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=SIZES,
+        help="sizes of the vectors in bytes; default: %(default)s",
+    )
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:

@@ -1,8 +1,8 @@
-"""Conversion and loading beside torch's DataLoader over the same store, in one run: `python benchmarks/data.py [--quick]`.
+"""Measure conversion, and compare loading with torch's DataLoader on the same store: `python benchmarks/data.py [--quick]`.
 
-Every measurement is a process of its own; the loaders take turns, medians over the repetitions are compared. All
-deliver shuffled batches of 64 as torch tensors: bytes and labels. Memory is that of the process at its end, anonymous
-(its own) and resident (with the mapped pages of the shards, which the system takes back when it needs them).
+Each measurement is a separate process. The loaders run in turns, and the result is the median over the repetitions. All
+loaders return shuffled batches of 64 as torch tensors of bytes and labels. Memory is measured at the end of the process:
+anonymous memory, and peak resident memory, which includes mapped pages of shards that the kernel can reclaim.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 
 BATCH = 64
-EPOCHS = 5  # measured, after one to warm up: a single one may be an outlier
+EPOCHS = 5  # measured epochs after one for warm-up; a single epoch may be an outlier
 Figures = dict[str, float]
 
 
 class Samples:
-    """A map-style data set over the mapped shards, as a user of torch writes it."""
+    """Map-style data set over the mapped shards, as a PyTorch user writes it."""
 
     def __init__(self, split: Split) -> None:
         import torch
@@ -53,7 +53,7 @@ class Samples:
 
 
 class BatchedSamples(Samples):
-    """The same, giving a whole batch at a time."""
+    """Variant of Samples that returns a whole batch per call."""
 
     def __getitems__(self, indices: list[int]) -> tuple[Any, Any]:
         (features,), labels = self._split.take(np.array(indices))
@@ -98,7 +98,16 @@ QUICK = ("nnlo", "DataLoader, 2 workers")
 
 
 def load(manifest: Path, loader: str, epochs: int) -> Figures:
-    """Walk through an epoch to warm up and measure the next ones: the median of their samples a second."""
+    """Read one epoch for warm-up, then measure the next epochs.
+
+    Args:
+        manifest: manifest of the store.
+        loader: name of the loader in LOADERS.
+        epochs: number of measured epochs.
+
+    Returns:
+        Median samples per second, and memory in MB.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -108,13 +117,13 @@ def load(manifest: Path, loader: str, epochs: int) -> Figures:
         started, samples, total = time.perf_counter(), 0, 0
         for features, labels in epoch(number):
             samples += len(labels)
-            total += int(features[0, 0, 0, 0])  # something of every batch is looked at
+            total += int(features[0, 0, 0, 0])  # reads a byte of each batch, so that mapped pages are loaded
         speeds.append(samples / (time.perf_counter() - started))
     return {"samples_per_second": statistics.median(speeds[1:]), **_memory()}
 
 
 def conversion(source: Path, target: Path) -> Figures:
-    """Convert TFRecords in one process."""
+    """Convert TFRecords in one process; return the speed, and memory in MB."""
     converting = Conversion(user_dataset("imagenet", "tfrecord"), source, target, "npz", 1)
     started = time.perf_counter()
     manifest = convert(converting)
@@ -125,7 +134,7 @@ def conversion(source: Path, target: Path) -> Figures:
 
 
 def _memory() -> Figures:
-    """Peak resident memory of this process and its present anonymous part, in MB."""
+    """Return the peak resident memory and the present anonymous memory of this process, in MB."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
         name: int(lines[key].split()[0]) / 1000 for name, key in (("peak", "VmHWM"), ("anonymous", "RssAnon"))
@@ -139,7 +148,7 @@ def _mnist(folder: Path, source: str) -> Path:
 
 
 def _imagenet_sized(folder: Path, images: int) -> Path:
-    """A store of random images, 3 x 227 x 227, in shards of 1,024."""
+    """Write a store of random images (3, 227, 227) in shards of 1,024; return its folder."""
     import nnlo_lib.data.store.conversion as module
 
     def block(seed: int) -> SampleBlock:
@@ -158,7 +167,14 @@ def _imagenet_sized(folder: Path, images: int) -> Path:
 
 
 def _measured(kind: str, first: str, second: str, epochs: str = "0") -> Figures:
-    """Measure one thing in this process."""
+    """Run one measurement in this process.
+
+    Args:
+        kind: load or convert.
+        first: manifest, or folder of TFRecords.
+        second: name of the loader, or folder of the new store.
+        epochs: number of measured epochs.
+    """
     return load(Path(first), second, int(epochs)) if kind == "load" else conversion(Path(first), Path(second))
 
 
@@ -175,7 +191,7 @@ def _compare(name: str, manifest: Path, repeat: int, epochs: int, loaders: Itera
     speed = {
         loader: statistics.median(run["samples_per_second"] for run in each) for loader, each in runs.items()
     }
-    print(f"\n{name:<40}{'samples/s':>12}{'nnlo is':>9}{'peak MB':>10}{'anonymous MB':>14}")
+    print(f"\n{name:<40}{'samples/s':>12}{'nnlo/this':>9}{'peak MB':>10}{'anonymous MB':>14}")
     for loader, each in runs.items():
         peak, own_memory = (max(run[key] for run in each) for key in ("peak", "anonymous"))
         print(
@@ -184,14 +200,18 @@ def _compare(name: str, manifest: Path, repeat: int, epochs: int, loaders: Itera
 
 
 def main() -> None:
-    """Measure everything, or one thing as a child process."""
+    """Measure loading and conversion; with --child, run a single measurement in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--source", default="../shared/data", help="folder with mnist/ and imagenet_tfrecord/"
     )
-    parser.add_argument("--images", type=int, default=8192, help="of ImageNet's size, 155 kB each")
+    parser.add_argument(
+        "--images", type=int, default=8192, help="number of random images of 155 kB, ImageNet's size"
+    )
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="measured ones; default: %(default)s")
+    parser.add_argument(
+        "--epochs", type=int, default=EPOCHS, help="number of measured epochs; default: %(default)s"
+    )
     parser.add_argument("--quick", action="store_true", help="one small store, two loaders, one epoch, once")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -204,9 +224,9 @@ def main() -> None:
     try:
         turns = options.repeat, options.epochs, QUICK if options.quick else LOADERS
         if not options.quick:
-            _compare("MNIST, 60,000 of 784 bytes", _mnist(folder, f"{options.source}/mnist"), *turns)
+            _compare("MNIST, 60,000 samples of 784 bytes", _mnist(folder, f"{options.source}/mnist"), *turns)
         large = _imagenet_sized(folder, options.images)
-        _compare(f"{options.images:,} of 154,587 bytes", large, *turns)
+        _compare(f"{options.images:,} samples of 154,587 bytes", large, *turns)
         runs = [
             _child("convert", f"{options.source}/imagenet_tfrecord", str(folder / f"npz{number}"))
             for number in range(options.repeat)

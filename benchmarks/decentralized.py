@@ -1,8 +1,9 @@
-"""Seconds per round of decentralized training, all nodes in one process: `python benchmarks/decentralized.py [--quick]`.
+"""Measure a round of decentralized training with all nodes in one process: `python benchmarks/decentralized.py [--quick]`.
 
-DiNNO's study of digits: MNIST, one convolution and two dense layers (28,440 parameters), batch 64, a cycle of nodes.
-Beside ours, in the same run and taking turns: plain PyTorch, node after node, in float64 as DiNNO's code does it and in
-float32, on the same batches held in memory (its data path, half of its time, is left out). Evaluation is timed apart.
+The problem is DiNNO's study of MNIST: one convolution and two dense layers (28,440 parameters), batch 64, a cycle of
+nodes. In the same run and in turns, nnlo is compared with plain PyTorch, which computes one node after another, in
+float64 as in DiNNO's code and in float32. Plain PyTorch uses batches in memory: DiNNO's data path, half of its time, is
+not measured. Evaluation is timed separately.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
-ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients of a round
+ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients per round
 BATCH = 64
 METHODS = {"round": (Trainer, "_train_epoch"), "evaluation": (Evaluator, "_validation_metrics")}
 Spans = defaultdict[str, list[tuple[float, float]]]
@@ -39,9 +40,17 @@ Spans = defaultdict[str, list[tuple[float, float]]]
 def ours(
     manifest: Path, algorithm: str, nodes: int, validation: float | str, most_steps: int
 ) -> dict[str, float]:
-    """Return seconds per round and per evaluation of the batched simulator."""
+    """Return seconds per round and per evaluation of the batched simulator.
+
+    Args:
+        manifest: manifest of the store.
+        algorithm: name of the algorithm.
+        nodes: number of nodes.
+        validation: data.validation of the run.
+        most_steps: maximum number of steps per epoch.
+    """
     steps = min(most_steps, 60_000 // nodes // BATCH)
-    epochs = 2 if steps > 5 else 5  # the first is not counted
+    epochs = 2 if steps > 5 else 5  # the first epoch is not counted
     settings = {
         "data": {"dataset": "mnist", "validation": validation},
         "model": {"name": "dinno_conv"},
@@ -65,7 +74,7 @@ def ours(
 
 
 class Clocked:
-    """Note when each rank's epochs and evaluations begin and end, by the real clock."""
+    """Context that records the start and end of each rank's epochs and evaluations in wall-clock time."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
@@ -90,34 +99,42 @@ class Clocked:
 
 
 def _epochs(spans: list[tuple[float, float]], nodes: int) -> Iterator[float]:
-    """Yield the time from the first rank's start to the last one's end of each epoch."""
+    """Yield the time from the first rank's start to the last rank's end of each epoch."""
     for first in range(0, len(spans), nodes):
         epoch = spans[first : first + nodes]
         yield max(end for _, end in epoch) - min(start for start, _ in epoch)
 
 
 def plain(images: Tensor, labels: Tensor, algorithm: str, nodes: int, rounds: int) -> float:
-    """Return seconds per round of a loop over nodes, as one writes it in plain PyTorch."""
+    """Return seconds per round of a loop over nodes in plain PyTorch.
+
+    Args:
+        images: (samples, 1, 28, 28) training images; their dtype is that of the computation.
+        labels: (samples,) classes.
+        algorithm: name of the algorithm.
+        nodes: number of nodes.
+        rounds: number of rounds; the first is not counted.
+    """
     torch.manual_seed(0)
     base = conv((1, 28, 28), 10).to(images.dtype)
     models = [copy.deepcopy(base) for _ in range(nodes)]
-    neighbours = [((i - 1) % nodes, (i + 1) % nodes) for i in range(nodes)]
+    neighbors = [((i - 1) % nodes, (i + 1) % nodes) for i in range(nodes)]
     state = [{"dual": torch.zeros_like(_flat(base)), "gradient": None} for _ in range(nodes)]
     times = []
     for k in range(rounds):
         started = time.perf_counter()
-        _round(algorithm, models, neighbours, state, images, labels, k)
+        _round(algorithm, models, neighbors, state, images, labels, k)
         times.append(time.perf_counter() - started)
     return median(times[1:])
 
 
-def _round(algorithm, models, neighbours, state, images, labels, k) -> None:  # type: ignore[no-untyped-def]
+def _round(algorithm, models, neighbors, state, images, labels, k) -> None:  # type: ignore[no-untyped-def]
     thetas = [_flat(model) for model in models]
     for i, model in enumerate(models):
         if algorithm == "dinno":
-            _primal(model, state[i], thetas, i, neighbours[i], images, labels, k)
+            _primal(model, state[i], thetas, i, neighbors[i], images, labels, k)
             continue
-        mixed = (thetas[i] + thetas[neighbours[i][0]] + thetas[neighbours[i][1]]) / 3
+        mixed = (thetas[i] + thetas[neighbors[i][0]] + thetas[neighbors[i][1]]) / 3
         gradient = _gradient(model, *_batch(images, labels, i, k))
         _load(model, mixed - 0.005 * gradient)
         if algorithm == "dsgt":
@@ -126,8 +143,8 @@ def _round(algorithm, models, neighbours, state, images, labels, k) -> None:  # 
             state[i]["gradient"] = gradient
 
 
-def _primal(model, state, thetas, i, neighbours, images, labels, k) -> None:  # type: ignore[no-untyped-def]
-    others = torch.stack([thetas[j] for j in neighbours])
+def _primal(model, state, thetas, i, neighbors, images, labels, k) -> None:  # type: ignore[no-untyped-def]
+    others = torch.stack([thetas[j] for j in neighbors])
     state["dual"] = state["dual"] + 0.5 * (thetas[i] - others).sum(0)
     middles = (thetas[i] + others) / 2
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
@@ -163,7 +180,13 @@ def _load(model: nn.Module, theta: Tensor) -> None:
 
 
 def evaluate_plain(images: Tensor, labels: Tensor, nodes: int) -> float:
-    """Return seconds to measure every node's model on all images, 128 at a time as DiNNO's code does."""
+    """Return seconds to evaluate the model of each node on all images, in batches of 128 as in DiNNO's code.
+
+    Args:
+        images: (samples, 1, 28, 28) images.
+        labels: (samples,) classes.
+        nodes: number of nodes.
+    """
     models = [conv((1, 28, 28), 10).to(images.dtype).eval() for _ in range(nodes)]
     started = time.perf_counter()
     with torch.no_grad():
@@ -184,14 +207,16 @@ def _in_memory(manifest: Path, split: str, samples: int) -> tuple[Tensor, Tensor
 
 
 def main() -> None:
-    """Print a table in markdown."""
+    """Measure each configuration and print a Markdown table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--source", default="../shared/data/mnist", help="folder of the four official files")
+    parser.add_argument("--source", default="../shared/data/mnist", help="folder of the four MNIST files")
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 500])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40, help="at most, of an epoch; default: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="three nodes, few steps, once")
+    parser.add_argument(
+        "--steps", type=int, default=40, help="maximum number of steps per epoch; default: %(default)s"
+    )
+    parser.add_argument("--quick", action="store_true", help="three nodes, few steps, one repetition")
     options = parser.parse_args()
     if options.quick:
         options.nodes, options.threads, options.repetitions = [3], [1], 1
@@ -216,7 +241,7 @@ def main() -> None:
                         mine = ours(
                             manifest, algorithm, nodes, "test" if algorithm == "dsgd" else 0.0, options.steps
                         )
-                        figures[f"{algorithm}, a round"].append((
+                        figures[f"{algorithm}, one round"].append((
                             mine["round"],
                             plain(images.float(), labels, algorithm, nodes, rounds),
                             plain(images, labels, algorithm, nodes, rounds),

@@ -4,7 +4,7 @@ nnlo simulate config/experiments/dinno-mnist.yaml --set data.source=FOLDER
 nnlo simulate config/experiments/stragglers.yaml --set data.source=FOLDER
 python benchmarks/figures.py dinno-mnist results/dinno-mnist-simulated
 python benchmarks/figures.py stragglers results/stragglers-simulated
-python benchmarks/figures.py --quick    # of synthetic histories, to a temporary folder
+python benchmarks/figures.py --quick    # with synthetic histories, in a temporary folder
 """
 
 import argparse
@@ -25,22 +25,22 @@ LEVELS = (0.90, 0.95, 0.97)
 
 
 def histories(folder: Path) -> dict[str, pd.DataFrame]:
-    """Return the history of each run that is there, by name."""
+    """Return the history of each finished run in `folder`, by name of the run."""
     files = sorted(folder.glob("*/seed-*/history.csv"))
     return {file.parents[1].name: pd.read_csv(file) for file in files}
 
 
 def dinno_mnist(folder: Path, target: Path) -> None:
-    """Draw the mean accuracy of the nodes against rounds, a panel for each graph."""
+    """Draw the mean accuracy of the nodes over the rounds, with one panel per graph, and print a table."""
     runs = histories(folder)
     figure, panels = plt.subplots(1, len(GRAPHS), figsize=(13, 3.4), sharey=True)
     for panel, graph in zip(panels, GRAPHS, strict=True):
-        for method, colour in METHODS.items():
+        for method, color in METHODS.items():
             if (run := runs.get(f"{method}-{graph}")) is not None:
                 rounds = _rounds(run)
-                panel.plot(rounds, run["val_accuracy"], colour, label=method)
+                panel.plot(rounds, run["val_accuracy"], color, label=method)
                 panel.fill_between(
-                    rounds, run["val_accuracy_min"], run["val_accuracy_max"], color=colour, alpha=0.2, lw=0
+                    rounds, run["val_accuracy_min"], run["val_accuracy_max"], color=color, alpha=0.2, lw=0
                 )
         panel.set(title=graph, xlabel="round", ylim=(0, 1))
     panels[0].set_ylabel("top-1 accuracy: mean, worst and best node")
@@ -67,7 +67,7 @@ def _cells(run: pd.DataFrame) -> Iterator[str]:
 
 
 def stragglers(folder: Path, target: Path) -> None:
-    """Draw the validation accuracy against virtual time."""
+    """Draw the validation accuracy over virtual time."""
     figure, panel = plt.subplots(figsize=(7, 4))
     for number, (name, run) in enumerate(histories(folder).items()):
         panel.plot(run["seconds"], run["val_accuracy"], f"C{number}", marker=".", label=name)
@@ -84,12 +84,14 @@ def _save(figure: plt.Figure, path: Path) -> None:
 
 
 def main() -> None:
-    """Draw one figure."""
+    """Draw one figure; with --quick, draw all figures from synthetic histories."""
     drawings = {"dinno-mnist": dinno_mnist, "stragglers": stragglers}
     parser = argparse.ArgumentParser()
     parser.add_argument("which", choices=drawings, nargs="?")
     parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--quick", action="store_true", help="draw both, of synthetic histories, for a test")
+    parser.add_argument(
+        "--quick", action="store_true", help="draw both figures from synthetic histories, as a test"
+    )
     options = parser.parse_args()
     if options.quick:
         with tempfile.TemporaryDirectory() as folder:
@@ -97,13 +99,13 @@ def main() -> None:
             for draw in drawings.values():
                 draw(Path(folder), Path(folder))
     elif options.which is None or options.folder is None:
-        parser.error("name a figure and the folder of its runs")
+        parser.error("missing argument; pass the name of a figure and the folder of its runs")
     else:
         drawings[options.which](options.folder, DOCS)
 
 
 def _write_synthetic_histories(folder: Path) -> None:
-    """Write a history for every curve: the accuracy rises from 0.5 to 0.98."""
+    """Write a history for each curve, in which the accuracy rises from 0.5 to 0.98."""
     accuracy = pd.Series([0.5 + 0.024 * number for number in range(21)])
     columns = {
         "val_accuracy": accuracy,

@@ -1,7 +1,8 @@
-"""Images/s of models of the zoo beside plain PyTorch and DDP, in one run: `python benchmarks/models.py [--quick]`.
+"""Compare images/s of nnlo's models with plain PyTorch and DDP in one run: `python benchmarks/models.py [--quick]`.
 
-simplecnn on MNIST and vgg11 on CIFAR-10, one thread per rank, SGD with momentum; start-up, loading and validation are
-excluded. The peers run twice: as users write them, and with images laid out channels last as ours are.
+The models are simplecnn on MNIST and vgg11 on CIFAR-10, with one thread per rank and SGD with momentum. Start-up, loading
+and validation are excluded. Each peer is measured with PyTorch's default memory format and with channels last, which
+nnlo uses.
 """
 
 import argparse
@@ -18,13 +19,21 @@ from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 
-CASES = {"simplecnn": ("mnist", 64, 400), "vgg11": ("cifar10", 64, 20)}  # data set, batch, steps of an epoch
+# data set, batch size, steps per epoch
+CASES = {"simplecnn": ("mnist", 64, 400), "vgg11": ("cifar10", 64, 20)}
 QUICK = ("plain torch", "DDP gloo", "nnlo, 2 ranks")
 Measure = Callable[[], Figures]
 
 
 def configurations(manifest: Path, model: str, steps: int, epochs: int) -> dict[str, Measure]:
-    """Return what is measured of a model, by name; peers first."""
+    """Return the measurements of a model by name, peers first.
+
+    Args:
+        manifest: manifest of the store.
+        model: name of the model in CASES.
+        steps: steps per epoch.
+        epochs: number of epochs.
+    """
     _, batch, _ = CASES[model]
     options = ("--model", model, "--batch", str(batch), "--steps", str(steps))
     peers = {"plain torch": 1, "DDP gloo": 2}
@@ -55,14 +64,16 @@ def _run(model: str, steps: int, epochs: int, ranks: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure the configurations of each model in turn and print medians and ratios."""
+    """Measure the configurations of each model in turns and print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sources", default="../shared/data", help="folder with mnist/ and cifar10/")
     parser.add_argument("--models", nargs="*", default=list(CASES))
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
-        "--quick", action="store_true", help="two steps of the smallest model, three configurations, once"
+        "--quick",
+        action="store_true",
+        help="two steps of the smallest model, three configurations, one repetition",
     )
     options = parser.parse_args()
     if options.quick:
@@ -83,7 +94,7 @@ def main() -> None:
 
 def _prepared(dataset: str, folder: Path, source: str) -> Path:
     known = find_dataset(dataset)
-    if dataset == "cifar10":  # some of its images, in an archive, will do
+    if dataset == "cifar10":  # the archive holds only a part of CIFAR-10, which is enough for a few steps
         known, source = user_dataset("cifar10", "cifar"), f"{source}/cifar-10-binary.tar.gz"
     fetch(known, folder / "raw", source)
     convert(Conversion(known, folder / "raw", folder / "hdf5", "hdf5", 10_000))

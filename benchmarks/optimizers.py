@@ -1,8 +1,8 @@
-"""Time of one optimizer step on a flat vector beside one on every tensor: `python benchmarks/optimizers.py [--quick]`.
+"""Compare optimizer steps on a flat vector with steps on each tensor: `python benchmarks/optimizers.py [--quick]`.
 
-The vectors are those of resnet20 and vgg11 for CIFAR-10, float32, on one thread; flat and per-tensor steps take turns,
-medians are compared. Per tensor is torch's optimizer as its users have it (a loop over tensors on CPUs), and with `fused`
-where torch has that; of LARS and LAMB the papers' rules in torch, tensor by tensor.
+The parameters are those of resnet20 and vgg11 for CIFAR-10, float32, on one thread. Flat and per-tensor steps run in
+turns, and the results are medians. `per tensor` is torch's optimizer with its defaults, a loop over tensors on CPUs;
+`fused` is its fused implementation, if torch has one. LARS and LAMB per tensor are the rules of their papers in torch.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
     for model in ("resnet20",) if options.quick else ("resnet20", "vgg11"):
         parameters = sum(each.numel() for each in build_model(model, {}, *CIFAR, 0).parameters())
         print(
-            f"\n{model}: {parameters:,} parameters\n{'ms a step':12}{'flat':>9}{'per tensor':>12}{'fused':>9}"
+            f"\n{model}: {parameters:,} parameters\n{'ms per step':12}{'flat':>9}{'per tensor':>12}{'fused':>9}"
         )
         for name in RULES:
             flat, *others = _medians([_flat(model, name), *_per_tensor(model, name)], steps)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _medians(calls: list[Step], steps: int) -> list[float]:
-    """Return the median milliseconds of each call; they take turns."""
+    """Return the median time of each call in milliseconds; the calls run in turns."""
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(steps + 3):
         for call, taken in zip(calls, times, strict=True):

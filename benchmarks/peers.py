@@ -1,8 +1,8 @@
-"""The peers of throughput.py and models.py: a plain PyTorch loop, and the same under DistributedDataParallel with gloo.
+"""Peers of throughput.py and models.py: a plain PyTorch loop, and the same loop in DistributedDataParallel with gloo.
 
-Both are as a user writes them: float32 images in memory, batches cut from one permutation, no metrics in the loop, and
-PyTorch's defaults. nnlo's own ranks lay images out channels last and keep freed memory; the peers here do neither,
-unless `--tuned` asks for channels last.
+Both peers are typical user code: float32 images in memory, batches from one permutation per epoch, no metrics in the
+loop, and PyTorch's defaults. nnlo's ranks store images channels last and keep freed memory. The peers do neither;
+`--tuned` selects channels last.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from nnlo_lib.models.factory import build_model
 
 
 def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return training images and labels, validation images and labels."""
+    """Return training images and labels, then validation images and labels."""
     data = DataManifest.load(manifest)
     split = Split(data, "train")
     tensors = []
@@ -37,7 +37,15 @@ def load(manifest: Path, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def train(
     model: nn.Module, data: tuple[Tensor, ...], options: argparse.Namespace, rank: int, ranks: int
 ) -> float:
-    """Train and return the seconds; each rank takes its slice of every global batch."""
+    """Train and return the seconds; each rank trains on its slice of every global batch.
+
+    Args:
+        model: network to train.
+        data: training images and labels, further tensors are ignored.
+        options: options of the command.
+        rank: index of this rank.
+        ranks: number of ranks.
+    """
     images, labels, *_ = data
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
     seconds = 0.0
@@ -55,20 +63,20 @@ def train(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Return the share of images whose class is found."""
+    """Return the fraction of images that are classified correctly."""
     model.eval()
     return float((torch.cat([model(part) for part in images.split(1000)]).argmax(1) == labels).float().mean())
 
 
 def main() -> None:
-    """Train alone, or as a rank under torchrun, and print one line of JSON."""
+    """Train as a single process or as a rank of torchrun; rank 0 prints one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--model", default="simplecnn")
-    parser.add_argument("--steps", type=int, help="of an epoch; all, if not given")
-    parser.add_argument("--tuned", action="store_true", help="images channels last")
+    parser.add_argument("--steps", type=int, help="steps per epoch; default: all")
+    parser.add_argument("--tuned", action="store_true", help="store images and weights channels last")
     parser.add_argument("--lr", type=float, default=0.02)
     options = parser.parse_args()
     torch.set_num_threads(1)

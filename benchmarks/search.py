@@ -1,8 +1,8 @@
-"""How good proposals are: `python benchmarks/search.py [--quick] [--pending 8] [--methods forest gp ...]`.
+"""Measure the regret of search methods: `python benchmarks/search.py [--quick] [--pending 8] [--methods forest gp ...]`.
 
-Median over seeds of the simple regret after 50 evaluations: how much worse the point that was observed to be best is
-than the minimum, noise left out. Beside them Optuna's TPE: as it comes, and multivariate with groups (tpe+).
---pending W: W evaluations at a time, each of which ends W proposals later.
+The result is the median over seeds of the simple regret after 50 evaluations: the difference, without noise, between the
+value of the point with the best observation and the minimum. nnlo's methods are compared with Optuna's TPE, with its
+defaults (tpe) and multivariate with groups (tpe+). With --pending W, a proposal does not use the last W evaluations.
 """
 
 import argparse
@@ -29,7 +29,15 @@ OPTUNA = {"tpe": {}, "tpe+": {"multivariate": True, "group": True}}
 
 
 def ours(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:
-    """Yield proposals of one of our methods; send what they are worth."""
+    """Yield proposals of a method of nnlo; the caller sends the value of each proposal.
+
+    Args:
+        method: name of the method.
+        function: function to minimize.
+        seed: seed of the method.
+        evaluations: number of proposals.
+        pending: number of latest evaluations that a proposal does not use.
+    """
     settings = {"space": function.space, "method": {"name": method}, "trials": evaluations, "seed": seed}
     search = SearchConfig.model_validate(settings)
     propose, trials, results = build_sampler(search), [], {}
@@ -44,7 +52,7 @@ def ours(method: str, function: Function, seed: int, evaluations: int, pending: 
 
 
 def tpe(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:
-    """Yield proposals of Optuna; send what they are worth."""
+    """Yield proposals of Optuna; the caller sends the value of each proposal. The arguments are those of `ours`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -59,7 +67,7 @@ def tpe(method: str, function: Function, seed: int, evaluations: int, pending: i
 
 
 def suggest(trial: Any, space: dict[str, Any]) -> Point:
-    """Ask Optuna for a point, its conditions being branches."""
+    """Return a point suggested by Optuna; a key with a condition is suggested only if the condition holds."""
     point: Point = {}
     for key, range_ in space.items():
         if isinstance(range_, list):
@@ -72,7 +80,13 @@ def suggest(trial: Any, space: dict[str, Any]) -> Point:
 
 
 def regret(proposals: Any, function: Function, seed: int) -> float:
-    """Evaluate what is proposed; return the regret of what was observed to be best."""
+    """Evaluate all proposals; return the regret of the point with the best observation.
+
+    Args:
+        proposals: generator that yields points and receives their observed values.
+        function: function to minimize.
+        seed: seed of the noise.
+    """
     noise = np.random.default_rng([seed, 1])
     best, regret, value = np.inf, np.inf, None
     while True:
@@ -89,7 +103,14 @@ def regret(proposals: Any, function: Function, seed: int) -> float:
 def measure(
     method: str, function: Function, seeds: range, options: argparse.Namespace
 ) -> tuple[list[float], float]:
-    """Return the regret for each seed, and seconds of a proposal."""
+    """Return the regret for each seed, and the mean time of a proposal in seconds.
+
+    Args:
+        method: name of the method.
+        function: function to minimize.
+        seeds: seeds of the repetitions.
+        options: options of the command.
+    """
     search: Callable[..., Iterator[Point]] = tpe if method in OPTUNA else ours
     started = time.perf_counter()
     regrets = [
@@ -100,14 +121,14 @@ def measure(
 
 
 def main() -> None:
-    """Print one table row for each method."""
+    """Measure each method and print its row of a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few seeds and evaluations")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--evaluations", type=int, default=50)
     parser.add_argument(
-        "--pending", type=int, default=0, help="evaluations that a proposal does not know yet"
+        "--pending", type=int, default=0, help="number of latest evaluations that a proposal does not use"
     )
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OPTUNA], choices=[*OURS, *OPTUNA])
     parser.add_argument("--functions", nargs="+", default=[each.name for each in FUNCTIONS])

@@ -1,4 +1,4 @@
-"""How well the blocks of one allocation are used: trainings of unequal length, which here only sleep.
+"""Measure the utilization of an allocation's rank groups with trainings of unequal length that only sleep.
 
 python benchmarks/search_blocks.py [--ranks 7] [--size 3] [--trials 40] [--seconds 3] [--quick]
 """
@@ -20,13 +20,15 @@ FOLDER = Path("results/sleeping/search")
 
 
 def main() -> None:
-    """Search by sleeping, with unequal lengths, and print how much of the blocks' time was sleep."""
+    """Search with trainings that sleep for unequal times; print the share of the rank groups' time spent in them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=7, help="of the allocation; default: %(default)s")
-    parser.add_argument("--size", type=int, default=3, help="ranks of a block; default: %(default)s")
+    parser.add_argument("--ranks", type=int, default=7, help="ranks of the allocation; default: %(default)s")
+    parser.add_argument("--size", type=int, default=3, help="ranks of a rank group; default: %(default)s")
     parser.add_argument("--trials", type=int, default=40, help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=3.0, help="mean length; default: %(default)s")
-    parser.add_argument("--method", default="forest", help="who proposes; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="mean duration of a training; default: %(default)s"
+    )
+    parser.add_argument("--method", default="forest", help="search method; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="four short trials on two ranks")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -48,13 +50,13 @@ def main() -> None:
         process = start_ranks(experiment, "mpiexec", options.ranks, [str(path), *arguments])
         relay_output(process)
         process.wait()
-        told = json.loads((FOLDER / "state/blocks.jsonl").read_text())
-        whole = told["trained"] / (told["blocks"] * (time.time() - started))
-        print(f"utilisation {told['utilisation']:.1%}; with start and end of all processes {whole:.1%}")
+        row = json.loads((FOLDER / "state/blocks.jsonl").read_text())
+        whole = row["trained"] / (row["blocks"] * (time.time() - started))
+        print(f"utilization {row['utilisation']:.1%}; including start and exit of all processes {whole:.1%}")
 
 
 def be_a_rank(size: int, seconds: float) -> None:
-    """Take part as a rank whose trainings take between a fifth and nine fifths of `seconds`."""
+    """Run as a rank of the pool whose trainings sleep between 0.2 and 1.8 times `seconds`."""
     from nnlo_lib.executors.mpi_pool.rank import run_pool_rank
     from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
     from nnlo_lib.executors.mpi_pool.worker import run_group_leader, run_group_member
@@ -62,7 +64,7 @@ def be_a_rank(size: int, seconds: float) -> None:
     from nnlo_lib.launch.time_limit import TimeLimit
 
     def part(world: PoolWorld, _: PoolStopFlag) -> bool:
-        leads = world.rank == world.members(world.block)[0]
+        leads = world.rank == world.members(world.group)[0]
         return (
             run_group_leader(world, lambda fold_task: _sleep(fold_task, seconds))
             if leads
@@ -73,9 +75,9 @@ def be_a_rank(size: int, seconds: float) -> None:
 
 
 def _sleep(fold_task: FoldTask, seconds: float) -> int:
-    started, lot = time.time(), random.Random(fold_task.trial)
-    time.sleep(seconds * lot.uniform(0.2, 1.8))
-    rows = ({"epoch": 1, "val_loss": lot.random(), "seconds": time.time() - started},)
+    started, draw = time.time(), random.Random(fold_task.trial)
+    time.sleep(seconds * draw.uniform(0.2, 1.8))
+    rows = ({"epoch": 1, "val_loss": draw.random(), "seconds": time.time() - started},)
     Result(fold_task, "finished", rows, started=started, ended=time.time()).write(FOLDER)
     return 0
 

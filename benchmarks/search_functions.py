@@ -1,7 +1,4 @@
-"""What benchmarks/search.py minimizes: two classics, and one that looks like a training.
-
-Each has a space, a value without noise, the least of it, and the noise that is added.
-"""
+"""Functions that benchmarks/search.py minimizes: two classical test functions, and a model of a training."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +12,14 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Function:
-    """space: as in an experiment file; least: smallest value; noise: standard deviation of what is observed."""
+    """Function to minimize, with its search space.
+
+    Attributes:
+        space: search space as in an experiment file.
+        value: value at a point, without noise.
+        least: minimum of `value`.
+        noise: standard deviation of the noise of observations.
+    """
 
     name: str
     space: dict[str, Any]
@@ -25,7 +29,7 @@ class Function:
 
 
 def branin(point: Point) -> float:
-    """Dixon and Szegoe 1978; three minima of 0.397887."""
+    """Return the Branin function (Dixon and Szegoe 1978), which has three minima of 0.397887."""
     x, y = point["x"], point["y"]
     bowl = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
     return bowl**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
@@ -50,18 +54,20 @@ P = 1e-4 * np.array(
 
 
 def hartmann(point: Point) -> float:
-    """Hartmann 1973, six dimensions; minimum -3.32237."""
+    """Return the six-dimensional function of Hartmann (1973), whose minimum is -3.32237."""
     x = np.array([point[f"x{i}"] for i in range(6)])
     return float(-np.array([1, 1.2, 3, 3.2]) @ np.exp(-(A * (x - P) ** 2).sum(1)))
 
 
-OPTIMUM = {"sgd": (1e-1, 0.10), "adam": (1e-3, 0.05), "rmsprop": (3e-3, 0.15)}  # best rate, loss with it
+# best learning rate, loss at this rate
+OPTIMUM = {"sgd": (1e-1, 0.10), "adam": (1e-3, 0.05), "rmsprop": (3e-3, 0.15)}
 
 
 def training(point: Point) -> float:
-    """Looks like the loss of a training: the best rate depends on the optimizer, only sgd has a momentum; minimum 0.03.
+    """Return a model of the loss of a training, whose minimum is 0.03.
 
-    More layers and units help until they hurt.
+    The best learning rate depends on the optimizer, and only sgd has a momentum. The loss has a minimum in the
+    numbers of layers and units.
     """
     rate, floor = OPTIMUM[point["optimizer"]]
     loss = floor + 0.08 * math.log10(point["lr"] / rate) ** 2

@@ -1,8 +1,8 @@
-"""Kill a search 20 times with SIGKILL, and compare it with the undisturbed one: `python benchmarks/search_kills.py`
-(`--quick`: one kill, one executor).
+"""Kill a search 20 times with SIGKILL and compare it with an undisturbed search: `python benchmarks/search_kills.py`.
 
-Digits, five trials of eight epochs, two at a time, proposed by a forest in fixed order. Each kill comes while drivers or
-trainings start, or at a random epoch; seven of ten take everything that the driver has started with it.
+With `--quick`, there is one kill and one executor. The search has five trials of eight epochs on the digits, two in
+parallel, proposed by a forest in fixed order. A kill occurs during the start of drivers or trainings, or at a random
+epoch; seven of ten kills include all processes that the driver has started.
 """
 
 import argparse
@@ -20,11 +20,13 @@ COLUMNS = "{:<12}{:>7}{:>22}{:>14}{:>10}{:>16}{:>9}"
 
 
 def main() -> int:
-    """Print a row for each executor; exit 1 if some search did not end as the undisturbed one."""
+    """Print a row per executor; return 1 if a search differs from the undisturbed search, otherwise 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("executor", nargs="*", help=f"of {', '.join(COMMANDS)}; default: all")
-    parser.add_argument("--kills", type=int, default=20, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of the kills; default: %(default)s")
+    parser.add_argument(
+        "executor", nargs="*", help=f"executors to test ({', '.join(COMMANDS)}); default: all"
+    )
+    parser.add_argument("--kills", type=int, default=20, help="number of kills; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kills; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="one kill of a small search of one executor")
     options = parser.parse_args()
     if options.quick:
@@ -38,7 +40,7 @@ def main() -> int:
             COLUMNS.format(
                 "executor",
                 "kills",
-                "trainings cut short",
+                "trainings interrupted",
                 "trials equal",
                 "results",
                 "trained twice",
@@ -50,7 +52,7 @@ def main() -> int:
 
 
 def _small_search() -> dict[str, Any]:
-    """Return the settings of one trial of two epochs, drawn at random."""
+    """Return the settings of a search with one random trial of two epochs."""
     settings = copy.deepcopy(SETTINGS)
     settings["train"]["epochs"], settings["search"]["trials"] = 2, 1
     settings["search"]["method"] = {"name": "random"}
@@ -58,7 +60,16 @@ def _small_search() -> dict[str, Any]:
 
 
 def compare(executor: str, undisturbed: Search, planned: list[Kill]) -> bool:
-    """Kill one search, and print what came of it."""
+    """Run and kill one search, and print its row.
+
+    Args:
+        executor: name of the executor.
+        undisturbed: finished search with the same settings.
+        planned: kills of the search.
+
+    Returns:
+        True if trials and results equal the undisturbed ones and no fold task was trained twice.
+    """
     search, begun = (
         Search(undisturbed.folder, executor, executor, undisturbed.settings).prepare(),
         time.monotonic(),
@@ -66,10 +77,10 @@ def compare(executor: str, undisturbed: Search, planned: list[Kill]) -> bool:
     done = search.run(*planned)
     trials, results = search.trials == undisturbed.trials, search.results == undisturbed.results
     twice, seconds = search.trained_twice, time.monotonic() - begun
-    words = ["no", "equal"]
+    labels = ["no", "equal"]
     print(
         COLUMNS.format(
-            executor, done, search.interrupted, words[trials], words[results], len(twice), f"{seconds:.0f}"
+            executor, done, search.interrupted, labels[trials], labels[results], len(twice), f"{seconds:.0f}"
         ),
         flush=True,
     )

@@ -1,7 +1,8 @@
-"""Training throughput of nnlo beside plain PyTorch and PyTorch DDP, in one run: `python benchmarks/throughput.py [--quick]`.
+"""Compare the training throughput of nnlo, plain PyTorch and PyTorch DDP: `python benchmarks/throughput.py [--quick]`.
 
-simplecnn on MNIST, batch 64 per rank, one thread per rank, SGD with momentum; whole training time with start-up,
-loading and validation excluded. The configurations take turns; medians over the repetitions are compared.
+The model is simplecnn on MNIST, with batch 64 per rank, one thread per rank and SGD with momentum. The time of the whole
+training counts, without start-up, loading and validation. The configurations run in turns, and the results are medians
+over the repetitions.
 """
 
 import argparse
@@ -25,7 +26,14 @@ Figures = dict[str, float]
 
 
 def peer(manifest: Path, epochs: int, ranks: int, *options: str) -> Figures:
-    """Run a peer on `ranks` ranks."""
+    """Run a peer of peers.py and return its results.
+
+    Args:
+        manifest: manifest of the store.
+        epochs: number of epochs.
+        ranks: number of ranks; more than one rank is started by torchrun.
+        options: further options of peers.py.
+    """
     start = [sys.executable] if ranks == 1 else [BIN / "torchrun", f"--nproc-per-node={ranks}"]
     command = [*start, HERE / "peers.py", manifest, "--epochs", str(epochs), *options]
     output = subprocess.run(command, check=True, capture_output=True, text=True, env=_one_thread()).stdout
@@ -33,7 +41,7 @@ def peer(manifest: Path, epochs: int, ranks: int, *options: str) -> Figures:
 
 
 def ours(manifest: Path, run: dict[str, object]) -> Figures:
-    """Run scripts/train.py."""
+    """Train the run with scripts/train.py and return its speed and validation accuracy."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.json")
         config.write_text(json.dumps({"experiment": "benchmark", "name": "run", "folds": 1, "run": run}))
@@ -70,14 +78,14 @@ def _one_thread() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure every configuration in turn and print medians and ratios."""
+    """Measure the configurations in turns and print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", default="../shared/data/mnist", help="folder or URL of the MNIST files")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="configurations to measure")
-    parser.add_argument("--steps", type=int, help="of an epoch; default: all")
-    parser.add_argument("--quick", action="store_true", help="two steps, two configurations, once")
+    parser.add_argument("--steps", type=int, help="steps per epoch; default: all")
+    parser.add_argument("--quick", action="store_true", help="two steps, two configurations, one repetition")
     options = parser.parse_args()
     if options.quick:
         options.epochs, options.repeat, options.steps, options.only = 1, 1, 2, QUICK

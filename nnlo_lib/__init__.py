@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nnlo_lib.data.readers import DatasetContents, contents_of_arrays
     from nnlo_lib.problems.base import BatchLoss, Problem
     from nnlo_lib.search.pruners.base import Pruner
-    from nnlo_lib.search.samplers.base import SamplingMethod
+    from nnlo_lib.search.samplers.base import Sampler
 
 __all__ = [
     "Algorithm",
@@ -35,7 +35,7 @@ __all__ = [
     "Pruner",
     "ReplicaView",
     "SampleShare",
-    "SamplingMethod",
+    "Sampler",
     "SearchResult",
     "TrainedRun",
     "UserError",
@@ -61,7 +61,7 @@ _HOMES = {
     "nnlo_lib.data.readers": ("DatasetContents", "contents_of_arrays"),
     "nnlo_lib.problems.base": ("BatchLoss", "Problem"),
     "nnlo_lib.search.pruners.base": ("Pruner",),
-    "nnlo_lib.search.samplers.base": ("SamplingMethod",),
+    "nnlo_lib.search.samplers.base": ("Sampler",),
 }
 
 

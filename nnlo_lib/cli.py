@@ -1,4 +1,4 @@
-"""The `nnlo` command: a table of sub-commands. Nothing heavy is imported before one of them needs it."""
+"""The `nnlo` command: a table of subcommands, which import their heavy packages only when they run."""
 
 import argparse
 import sys
@@ -18,14 +18,14 @@ COMMANDS = {  # name: module in nnlo_lib.commands
     "model": "model",
     "verify": "verify",
     "chaos": "chaos",
-    "import": "import_",  # a keyword
+    "import": "import_",  # `import` is a keyword of Python
     "docs": "docs",
     "task": "task",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a sub-command; exit status 2 and one sentence for a user's mistake."""
+    """Run a subcommand and exit with its status; after a UserError, log its message and exit with status 2."""
     options = _parser().parse_args(arguments)
     sys.exit(exit_on_user_error(lambda: options.command(options))())
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nnlo",
-        description="Neural network learning and optimization: one experiment file, any way of distributing.",
-        epilog="The whole DAG: snakemake --profile profiles/local [--configfile FILE]",
+        description="Train neural networks on one machine or a cluster, as described by one experiment file.",
+        epilog="To run the whole workflow of an experiment: snakemake --profile profiles/local [--configfile FILE]",
     )
     parser.add_argument("--version", action="version", version=f"nnlo {__version__}")
     add_commands(parser, COMMANDS)

@@ -1,4 +1,4 @@
-"""Gather the results of an experiment's jobs in one table: `nnlo task aggregate`."""
+"""Write the results of all jobs of an experiment as one table: `nnlo task aggregate`."""
 
 import sys
 

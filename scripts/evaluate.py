@@ -1,4 +1,4 @@
-"""Measure a trained model on the test split: `nnlo task evaluate`."""
+"""Evaluate a trained model on the test split: `nnlo task evaluate`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Write the trials of a search as a table, or its best as a run: `nnlo task search-results`."""
+"""Write the trials of a search as a table, or its best trial as a run: `nnlo task search-results`."""
 
 import sys
 

@@ -33,8 +33,8 @@ class GroupedWorkers(Algorithm):
         g = sum_j (b_j / b) g_j over the group's processes j,    leader: outer algorithm on g,    group: theta of leader
 
     NNLO's `--n-processes`, except that the processes of a group read different samples. Each of the outer
-    algorithm's `servers`, the first ranks, is a group of its own; the others form groups of `size` in rank
-    order. Invariant: the processes of a group hold equal parameters after each step. Bytes per group process
+    algorithm's `servers`, the first ranks, is a group of one process; the others form groups of `size`, in
+    rank order. Invariant: the processes of a group hold equal parameters after each step. Bytes per group process
     and step: an all-reduce of 4 P in the group; the leader also broadcasts 4 P (size - 1).
     """
 
@@ -44,8 +44,8 @@ class GroupedWorkers(Algorithm):
         super().__init__(comm)
         self._group = comm.split(min(comm.rank, servers + (comm.rank - servers) // size))
         leads = self._group.rank == 0
-        among_equals = comm.split(0 if leads else 1)
-        self._outer = outer(among_equals) if leads else GroupFollower(among_equals)
+        outer_comm = comm.split(0 if leads else 1)
+        self._outer = outer(outer_comm) if leads else GroupFollower(outer_comm)
         self.owns_step = self._outer.owns_step
         self.replicas_differ, self.steps_per_round = self._group.gather(
             [self._outer.replicas_differ, self._outer.steps_per_round]

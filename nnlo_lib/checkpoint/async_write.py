@@ -42,19 +42,19 @@ class HostSnapshot:
     """Host memory that is reused by later checkpoints: the first touch of memory costs more than the copy."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
 
     def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return copies of `tensors` in host memory, valid until the next call."""
-        self._rooms = {name: self._room(name, tensor) for name, tensor in tensors.items()}
+        self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
-            self._rooms[name].copy_(tensor, non_blocking=True)
+            self._buffers[name].copy_(tensor, non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.synchronize()
-        return self._rooms
+        return self._buffers
 
-    def _room(self, name: str, tensor: Tensor) -> Tensor:
-        room = self._rooms.get(name)
-        if room is not None and (room.shape, room.dtype) == (tensor.shape, tensor.dtype):
-            return room
+    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
+        buffer = self._buffers.get(name)
+        if buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype):
+            return buffer
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

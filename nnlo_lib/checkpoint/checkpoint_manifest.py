@@ -9,7 +9,7 @@ from typing import Any
 
 from nnlo_lib.core.errors import UserError
 
-# Increase it when the content of checkpoints or the meaning of a default changes; both are recorded in
+# Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
 # tests/checkpoint/test_checkpoint_version.py.
 CHECKPOINT_VERSION = 3
 MANIFEST_FILE = "manifest.json"
@@ -56,11 +56,12 @@ class CheckpointManifest:
         """
         content = json.loads((folder / MANIFEST_FILE).read_bytes())
         if not isinstance(content, dict):
-            raise ValueError(f"{MANIFEST_FILE} is damaged: no block of keys")
+            raise ValueError(f"{MANIFEST_FILE} is damaged: it contains no JSON object")
         checksum, version = content.pop("checksum", None), content.get("version")
-        oldest = version in (1, 2) and checksum is None  # these had no checksum
+        # Formats 1 and 2 had no checksum.
+        oldest = version in (1, 2) and checksum is None
         if checksum != _checksum(content) and not oldest:
-            raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum differs")
+            raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum does not match")
         if version != CHECKPOINT_VERSION:
             raise UserError(_refusal(folder, version, content.get("code")))
         try:
@@ -87,9 +88,9 @@ def _checksum(content: dict[str, Any]) -> str:
 
 
 def _refusal(folder: Path, version: object, code: str | None) -> str:
-    writer = f"nnlo {code}" if code else "an older nnlo, which did not leave its name"
+    writer = f"nnlo {code}" if code else "an older nnlo, which recorded no version"
     return (
-        f"{folder} was written by {writer}: it has format {version}, and this nnlo reads and writes format {CHECKPOINT_VERSION}; "
-        f"it is left as it is. Go on with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, or, to start again, "
-        f"move {folder.parents[1]} away"
+        f"{folder} was written by {writer}: it has format {version}, but this nnlo reads and writes only format "
+        f"{CHECKPOINT_VERSION}; the checkpoint is unchanged. Resume with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, "
+        f"or move {folder.parents[1]} away to train from the beginning"
     )

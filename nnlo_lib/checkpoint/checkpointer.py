@@ -93,7 +93,7 @@ class Checkpointer:
         self._abort_event = Event()
         self.last_save_seconds = 0.0
 
-    def save(self, part: RankState, moment: CheckpointPosition, trouble: str = "") -> None:
+    def save(self, part: RankState, moment: CheckpointPosition, error: str = "") -> None:
         """Copy this rank's state and write it while the training continues.
 
         If any rank has an error, log a warning instead and write nothing.
@@ -101,17 +101,17 @@ class Checkpointer:
         Args:
             part: state of this rank.
             moment: position in the run.
-            trouble: error of this rank that rules out a checkpoint, or an empty string.
+            error: error of this rank that prevents a checkpoint, or an empty string.
         """
         self.wait_until_saved()
         started = time.monotonic()
         number = next_checkpoint_number(self.folder) if self._comm.rank == 0 else 0
-        said = self._comm.gather([number, trouble])
-        if found := _first(each[1] for each in said):
+        gathered = self._comm.gather([number, error])
+        if found := _first(each[1] for each in gathered):
             self._warn(moment, found)
             return
         failpoint("checkpoint.begin")
-        number = said[0][0]
+        number = gathered[0][0]
         copy = RankState(self._snapshot.copy_to_host(part.tensors), part.progress)
         self._rank_writer = BackgroundTask(lambda: self._write(number, copy))
         if self._comm.rank == 0:
@@ -134,14 +134,14 @@ class Checkpointer:
         """
         if self._rank_writer is None:
             return True
-        trouble = _first(self._comm.gather(self._rank_writer.wait_for_error()))
+        error = _first(self._comm.gather(self._rank_writer.wait_for_error()))
         self._rank_writer = None
         if self._commit_task is not None:
-            if trouble:
+            if error:
                 self._abort_event.set()
-            trouble, self._commit_task = self._commit_task.wait_for_error(), None
+            error, self._commit_task = self._commit_task.wait_for_error(), None
             self._abort_event.clear()
-        return not self._comm.gather(trouble)[0]
+        return not self._comm.gather(error)[0]
 
     def _write(self, number: int, part: RankState) -> None:
         unfinished = self.folder / unfinished_folder_name(number)
@@ -164,18 +164,20 @@ class Checkpointer:
             raise
         self.last_save_seconds = time.monotonic() - started
 
-    def _warn(self, moment: CheckpointPosition, trouble: str) -> None:
+    def _warn(self, moment: CheckpointPosition, error: str) -> None:
         left = checkpoint_numbers(self.folder)
         last = (
-            f"the last good one is {checkpoint_folder_name(left[-1])}" if left else "there is none before it"
+            f"the last good checkpoint is {checkpoint_folder_name(left[-1])}"
+            if left
+            else "no earlier checkpoint exists"
         )
         self._journal.write(
-            f"warning: the checkpoint at step {moment.step} could not be written: {trouble}; "
-            f"training goes on, {last} in {self.folder}"
+            f"warning: the checkpoint at step {moment.step} could not be written: {error}; "
+            f"the training continues; {last} in {self.folder}"
         )
 
     def load(self, epochs: int) -> SavedCheckpoint | None:
-        """Return the newest usable checkpoint for a training of `epochs` epochs; warn of each one skipped.
+        """Return the newest usable checkpoint for a training of `epochs` epochs; warn of each skipped checkpoint.
 
         Return None if all are unusable. Raises UserError, on rank 0, if a checkpoint has another format.
         """
@@ -216,7 +218,7 @@ class Checkpointer:
         return f"damaged: {found}" if found else ""
 
     def _skip(self, folder: Path, fault: str) -> None:
-        """Warn; rename a damaged checkpoint so that it does not count towards those to keep."""
+        """Warn; rename a damaged checkpoint, so that it does not count as one of the checkpoints to keep."""
         if self._comm.rank == 0 and fault.startswith("damaged"):
             shutil.rmtree(folder.with_name(f"damaged-{folder.name}"), ignore_errors=True)
             folder.rename(folder.with_name(f"damaged-{folder.name}"))
@@ -230,4 +232,4 @@ def _first(texts: Iterable[str]) -> str:
 def _reason_beyond_last_epoch(manifest: CheckpointManifest, epochs: int) -> str:
     """Return why a checkpoint is beyond the end of a training, or an empty string."""
     beyond = manifest.epoch > epochs or (manifest.epoch == epochs and not manifest.metrics)
-    return f"it is beyond epoch {epochs}, with which the training now ends" if beyond else ""
+    return f"it is beyond epoch {epochs}, the last epoch of this training" if beyond else ""

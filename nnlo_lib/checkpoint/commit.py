@@ -41,7 +41,7 @@ class Committer:
         """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.
 
         Raises:
-            OSError: if a rank could not write its file, a receipt does not come in time, `given_up` is set,
+            OSError: if a rank could not write its file, a receipt does not arrive in time, `given_up` is set,
                 or another launcher has taken the lease.
         """
         unfinished = self.folder / unfinished_folder_name(number)
@@ -62,7 +62,7 @@ class Committer:
         over = False
         while (receipt := read_receipt(unfinished, rank)) is None:
             if over:
-                raise OSError(f"nothing came from rank {rank}")
+                raise OSError(f"rank {rank} did not finish writing its file {rank_file_name(rank)}")
             over = given_up.wait(RECEIPT_POLL_INTERVAL_S) or time.monotonic() > end
         if receipt.error:
             raise OSError(f"rank {rank}: {receipt.error}")
@@ -75,7 +75,7 @@ class Committer:
         fsync_folder(unfinished)
         failpoint("checkpoint.unnamed")
         if read_lease(self.folder) != self.lease:
-            raise OSError("another nnlo has taken this run over")
+            raise OSError("another nnlo process has taken over the lease of this run")
         unfinished.rename(self.folder / checkpoint_folder_name(number))
         fsync_folder(self.folder)
 

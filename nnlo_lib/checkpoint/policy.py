@@ -12,8 +12,8 @@ class SaveInterval:
 
     Args:
         config: settings of checkpoints.
-        watches: True if seconds count within an epoch; else they count only at its end, where saving cannot
-            change the course of the training.
+        watches: True if seconds count within an epoch; otherwise they count only at the end of an epoch, where
+            saving cannot change the result of the training.
     """
 
     def __init__(self, config: CheckpointConfig, watches: bool) -> None:
@@ -47,8 +47,8 @@ def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, Checkpo
     """
     numbers = sorted(checkpoints)
     newest = set(numbers[-config.keep :])
-    for_good = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
-    return newest | for_good | _best(config, checkpoints)
+    permanent = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
+    return newest | permanent | _best(config, checkpoints)
 
 
 def _best(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:

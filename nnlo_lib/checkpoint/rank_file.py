@@ -62,7 +62,7 @@ def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
 
 
 def read_receipt(folder: Path, rank: int) -> WriteReceipt | None:
-    """Return a rank's receipt, or None if it has not come."""
+    """Return a rank's receipt, or None if it has not arrived."""
     try:
         return WriteReceipt(**json.loads((folder / RECEIPT_FILE.format(rank)).read_text()))
     except FileNotFoundError:

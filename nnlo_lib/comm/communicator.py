@@ -15,7 +15,7 @@ ANY = -1
 
 
 class PeerLostError(Exception):
-    """A peer rank died or stayed silent for too long; the message names the rank."""
+    """A peer rank died or did not respond in time; the message names the rank."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Communicator(ABC):
         """
 
     def _counting_into(self, parent: "Communicator", members: Sequence[int]) -> Self:
-        """Count into `parent`, of which this communicator has the ranks `members`; return self."""
+        """Count into `parent`; `members` are the ranks of this communicator in `parent`. Return self."""
         self.traffic, self.seconds = parent.traffic, parent.seconds
         self._world_ranks = [parent._world_ranks[rank] for rank in members]
         return self
@@ -162,4 +162,4 @@ class Communicator(ABC):
             TypeError: if the transport does not support `way`.
         """
         if way != "host":
-            raise TypeError(f"{type(self).__name__} sums vectors on GPUs through host memory only")
+            raise TypeError(f"{type(self).__name__} does not support the GPU reduction {way!r}; use 'host'")

@@ -15,7 +15,8 @@ WAIT_FAILPOINT = "exchange.wait"
 def exchange_failpoint(call: Callable[P, T]) -> Callable[P, T]:
     """Decorate a method with the failpoint `exchange.<name of the method>`, before and after the call.
 
-    The `wait` of a returned Request passes WAIT_FAILPOINT likewise. If none is armed, the cost is one test.
+    The `wait` of a returned Request passes WAIT_FAILPOINT in the same way. If no failpoint is armed, the
+    cost is one test.
     """
     place = f"exchange.{call.__name__}"
 

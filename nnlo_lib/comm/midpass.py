@@ -43,12 +43,12 @@ class ThreadedPassCollectives(PassCollectives):
     """
 
     def run(self, work: Callable[[], T]) -> T:
-        self._asked: SimpleQueue[Tensor | None] = SimpleQueue()
+        self._requests: SimpleQueue[Tensor | None] = SimpleQueue()
         self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
         outcome: list[T | BaseException] = []
         thread = Thread(target=self._work, args=(work, outcome), daemon=True)
         thread.start()
-        while (vector := self._asked.get()) is not None:
+        while (vector := self._requests.get()) is not None:
             self._answer(vector)
         thread.join()
         (result,) = outcome
@@ -61,7 +61,7 @@ class ThreadedPassCollectives(PassCollectives):
             outcome.append(work())
         except BaseException as error:
             outcome.append(error)
-        self._asked.put(None)
+        self._requests.put(None)
 
     def _answer(self, vector: Tensor) -> None:
         drawn = torch.get_rng_state()
@@ -74,6 +74,6 @@ class ThreadedPassCollectives(PassCollectives):
         self._answers.put(None)
 
     def allreduce(self, vector: Tensor) -> None:
-        self._asked.put(vector)
+        self._requests.put(vector)
         if error := self._answers.get():
             raise error

@@ -1,1 +1,1 @@
-"""One module per `nnlo` command: its help, its arguments, and the one function that it calls."""
+"""One module per `nnlo` command: with its help text, its arguments and its function `run`."""

@@ -1,21 +1,21 @@
-"""`nnlo check`: is an experiment file fine, and what would it do?"""
+"""`nnlo check`: validate an experiment file and summarize its trainings."""
 
 import argparse
 
 from nnlo_lib.commands.experiment_file import add_experiment_arguments, print_warnings, read_experiment
 
-HELP = "check an experiment file, without running anything"
+HELP = "validate an experiment file without training"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the experiment file."""
+    """Add the options for the experiment file."""
     add_experiment_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print what the experiment trains, or raise UserError for each mistake."""
+    """Print a summary of the trainings. Raises UserError that lists the errors of the experiment file."""
     from nnlo_lib.workflow.plan_summary import summarize_plan
 
     experiment, _ = read_experiment(options)
-    print(f"{options.file} is fine: {summarize_plan(experiment)}")
+    print(f"{options.file} is valid: {summarize_plan(experiment)}")
     print_warnings(experiment)

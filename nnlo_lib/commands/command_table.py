@@ -1,4 +1,4 @@
-"""A table of sub-commands: each name has a module with HELP, add_arguments and run."""
+"""A table of subcommands: each name has a module with HELP, add_arguments and run."""
 
 import argparse
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from importlib import import_module
 
 
 def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, str]) -> None:
-    """Add a sub-command for each name; modules: where nnlo_lib.commands has it."""
+    """Add a subcommand for each name in `modules`, which maps it to its module in nnlo_lib.commands."""
     subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, module_name in modules.items():
         module = import_module(f"nnlo_lib.commands.{module_name}")

@@ -1,4 +1,4 @@
-"""What commands share that read an experiment file: FILE, --set, and which of its runs."""
+"""Common options of the commands that read an experiment file: FILE, --set and the launcher."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -10,18 +10,28 @@ if TYPE_CHECKING:
 
 
 def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the file, and changes of what is in it."""
-    parser.add_argument("file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    """Add the experiment file, and overrides of its keys."""
+    parser.add_argument("file", help="experiment file (YAML)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help="set a key of the experiment file, such as train.epochs=5; may be repeated",
+    )  # fmt: skip
 
 
 def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the command that starts MPI ranks."""
-    parser.add_argument("--launcher", default="mpiexec", help="command that starts ranks, taking -n N")
+    """Add the option for the command that starts MPI ranks."""
+    parser.add_argument(
+        "--launcher",
+        default="mpiexec",
+        help="command that starts N MPI ranks with -n N; default: %(default)s",
+    )
 
 
 def read_experiment(options: argparse.Namespace, first: bool = False) -> tuple["Experiment", list[str]]:
-    """Return the experiment and the names of the runs asked for; of all runs only the first where `first` is set."""
+    """Return the experiment and the names of its selected runs.
+
+    The selected run is `options.run`. Without it, all runs are selected, or only the first run if `first`.
+    """
     from nnlo_lib.experiment.load import load_experiment
     from nnlo_lib.experiment.overrides import reject_ineffective_overrides
 
@@ -37,7 +47,7 @@ def chosen_seed(options: argparse.Namespace, experiment: "Experiment") -> int:
 
 
 def print_warnings(experiment: "Experiment") -> None:
-    """Warn of what is possible, and hardly meant."""
+    """Log a warning for valid settings that are probably a mistake."""
     from nnlo_lib.core.logging_setup import get_logger
     from nnlo_lib.search.space.validate import test_split_warning
 
@@ -46,8 +56,8 @@ def print_warnings(experiment: "Experiment") -> None:
 
 
 def _selected_runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:
-    """Return the names of the runs, or the one asked for."""
+    """Return the name of the run `options.run`, or the names of all runs if it is not set."""
     names, wanted = list(experiment.variants), getattr(options, "run", None)
     if wanted and wanted not in names:
-        raise UserError(f"{options.file} has no run '{wanted}'; it has {', '.join(names)}")
+        raise UserError(f"--run: {options.file} has no run '{wanted}'; choose from {', '.join(names)}")
     return [wanted] if wanted else names

@@ -1,21 +1,19 @@
-"""`nnlo import`: a command or file of another system becomes an experiment."""
+"""`nnlo import`: translate a command or file of another system into an experiment."""
 
 import argparse
 
 from nnlo_lib.core.errors import UserError
 
-HELP = (
-    "translate a command of NNLO, mpi_learn, PyDTNN or Theano-MPI, or a file of DiNNO's, into an experiment"
-)
+HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the words of the command."""
+    """Add the command or file to translate."""
     parser.add_argument(
         "words",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="one string, or the words as they are; or a file",
+        help="the command to translate, as one quoted string or as separate words; or the path of a file",
     )
 
 
@@ -25,5 +23,7 @@ def run(options: argparse.Namespace) -> None:
 
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if not words:
-        raise UserError("import what? nnlo import 'mpirun -np 3 TrainingDriver ...', or a file")
+        raise UserError(
+            "COMMAND: missing; pass a command or a file, such as nnlo import 'mpirun -np 3 TrainingDriver ...'"
+        )
     print(translate(words), end="")

@@ -1,16 +1,16 @@
-"""`nnlo model`: the layers of an experiment's models."""
+"""`nnlo model`: show the layers of an experiment's models."""
 
 import argparse
 
 from nnlo_lib.commands.experiment_file import add_experiment_arguments, read_experiment
 
-HELP = "show the layers of an experiment's models: shapes, parameters, operations; nothing is trained"
+HELP = "show the layers of an experiment's models (shapes, parameters, operations) without training"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the experiment file, and which of its runs."""
+    """Add the options for the experiment file and the run."""
     add_experiment_arguments(parser)
-    parser.add_argument("--run", help="which of `runs:`; default: all")
+    parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,19 +1,19 @@
-"""`nnlo plan`: what an experiment costs, before anything is submitted."""
+"""`nnlo plan`: estimate the cost of an experiment before its jobs are submitted."""
 
 import argparse
 
 from nnlo_lib.commands.experiment_file import add_experiment_arguments, print_warnings, read_experiment
 
-HELP = "say what an experiment will cost, jobs, ranks and hours, before anything is submitted"
+HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the experiment file."""
+    """Add the options for the experiment file."""
     add_experiment_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print jobs, ranks and hours."""
+    """Print a table of jobs, ranks, cores and hours."""
     from nnlo_lib.workflow.cost_table import cost_table
 
     experiment, _ = read_experiment(options)

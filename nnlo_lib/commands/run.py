@@ -1,4 +1,4 @@
-"""`nnlo run`: one training, without Snakemake."""
+"""`nnlo run`: run one training of an experiment without Snakemake."""
 
 import argparse
 
@@ -9,20 +9,22 @@ from nnlo_lib.commands.experiment_file import (
     read_experiment,
 )
 
-HELP = "do one training of an experiment, through MPI, without Snakemake"
+HELP = "run one training of an experiment with MPI, without Snakemake"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the experiment file, which of its trainings, and the launcher."""
+    """Add the options for the experiment file, the run, its seed and fold, and the launcher."""
     add_experiment_arguments(parser)
-    parser.add_argument("--run", help="which of `runs:`; default: the first")
-    parser.add_argument("--seed", type=int, help="default: the first of `seeds:`")
-    parser.add_argument("--fold", type=int, help="default: 0 if there are folds")
+    parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
+    parser.add_argument("--seed", type=int, help="random seed; default: the first of `seeds:`")
+    parser.add_argument(
+        "--fold", type=int, help="number of the fold, from 0; default: 0 if the experiment has folds"
+    )
     add_launcher_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, and return the exit status of the training."""
+    """Run the training and return its exit status."""
     from nnlo_lib.workflow.single_run import run_single_training
 
     experiment, [name] = read_experiment(options, first=True)

@@ -1,24 +1,26 @@
-"""`nnlo simulate`: train on the virtual machine of parallel.simulation."""
+"""`nnlo simulate`: train on the virtual machine that parallel.simulation describes."""
 
 import argparse
 
 from nnlo_lib.commands.experiment_file import add_experiment_arguments, chosen_seed, read_experiment
 
-HELP = "run an experiment on the virtual machine of parallel.simulation: time to accuracy and bytes"
+HELP = "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the experiment file, which of its trainings, and the target."""
+    """Add the options for the experiment file, the run, the seed and the target."""
     add_experiment_arguments(parser)
-    parser.add_argument("--run", help="which of `runs:`; default: all")
-    parser.add_argument("--seed", type=int, help="default: the first of `seeds:`")
+    parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
+    parser.add_argument("--seed", type=int, help="random seed; default: the first of `seeds:`")
     parser.add_argument(
-        "--target", type=float, help="validation accuracy to reach; default: the best that all runs reach"
+        "--target",
+        type=float,
+        help="target value of the first validation metric; default: the best value that all runs reach",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train in virtual time, in results/<experiment>-simulated, and return the exit status."""
+    """Train in virtual time, with results in results/<experiment>-simulated; return the exit status."""
     from nnlo_lib.experiment.load import load_experiment
     from nnlo_lib.workflow.simulation import simulate_runs
 

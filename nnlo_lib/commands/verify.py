@@ -1,18 +1,22 @@
-"""`nnlo verify`: check all that finished trainings left behind."""
+"""`nnlo verify`: check the files of finished trainings."""
 
 import argparse
 
-HELP = "check a finished run: checksums, each sample of each epoch used once, reproducible or not"
+HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folders."""
-    parser.add_argument("folder", nargs="+", help="results/<experiment>/<run>/seed-<s>, or a folder above")
-    parser.add_argument("--shards", action="store_true", help="also read all of the data set's shards")
+    """Add the folders of the trainings and the option `--shards`."""
+    parser.add_argument("folder", nargs="+", help="results/<experiment>/<run>/seed-<s>, or a folder above it")
+    parser.add_argument(
+        "--shards",
+        action="store_true",
+        help="also read all shards of the data set and compare their checksums",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line for each check; return 1 if something is wrong."""
+    """Print a line for each check; return 1 if a check failed, else 0."""
     from nnlo_lib.reliability.verify.verify_runs import verify_runs
 
     return verify_runs(options.folder, options.shards)

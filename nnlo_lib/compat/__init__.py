@@ -1,1 +1,1 @@
-"""Interfaces of and importers from five older systems; only `nnlo import` and nnlo_lib.mpi_learn use them."""
+"""Compatibility with five older systems; only `nnlo import` and nnlo_lib.mpi_learn use this package."""

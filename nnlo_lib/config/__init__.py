@@ -1,7 +1,8 @@
-"""The experiment file as typed, frozen models: every key, its default, its unit and its limits.
+"""The experiment file as typed, frozen models: every key with its default, unit and limits.
 
-`nnlo_lib.experiment.load.load_experiment` reads a file into an `Experiment`; `docs/reference/experiment.md`, the JSON schema
-and the default file are generated from the descriptions below. Settings of one part are imported from their module.
+`nnlo_lib.experiment.load.load_experiment` reads a file into an `Experiment`. `docs/reference/experiment.md`, the JSON
+schema and the default file are generated from the docstrings and descriptions of the models. Import the settings of
+one section from its module.
 """
 
 from nnlo_lib.config.base import (

@@ -1,4 +1,4 @@
-"""How the replicas agree: all algorithms, by name."""
+"""Settings of all algorithms, by name."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What the settings of every algorithm declare: its capabilities and the class that implements it."""
+"""Base class of the algorithms' settings: capabilities and implementing class."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +17,21 @@ StepOwner = Literal["worker's", "server's", "algorithm's"]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an algorithm needs of the rest of an experiment and what it allows: one row of the table in the docs.
+    """Requirements and features of an algorithm: one row of the table in docs/reference/algorithms.md.
 
-    graph_properties: what the topology must be, empty where there is none; compression: of what is exchanged (cast:
-    fp16 and bf16 only); supports_worker_groups: workers of several processes; supports_server_tree: servers below a
-    server; step: whose rule it follows (only a worker's has a schedule); one_model: all ranks hold one model after an
-    epoch; elastic: a run goes on with another number of ranks; asynchronous: unless set to be synchronous, no worker
-    waits for another; compresses_changes: what is compressed is what changed since earlier rounds; shares_gradient:
-    the ranks compute the gradient of each step together; keeps_gradients: gradients outlive their step.
+    Attributes:
+        graph_properties: properties that the topology must have; empty for algorithms without a graph.
+        compression: compressors allowed for exchanged vectors; "cast": only fp16 and bf16.
+        supports_worker_groups: True if a worker can consist of several processes.
+        supports_server_tree: True if there can be several servers, below a root server.
+        step: owner of the update rule. Only a worker's update rule supports learning-rate schedules.
+        one_model: True if all ranks hold the same model after an epoch.
+        elastic: True if a run can resume with another number of ranks.
+        asynchronous: True if workers do not wait for each other, unless the settings make the run synchronous.
+        min_ranks: smallest number of ranks.
+        compresses_changes: True if the compressed vectors are changes since earlier rounds.
+        shares_gradient: True if all ranks compute the gradient of each step together.
+        keeps_gradients: True if gradients are kept beyond their step.
     """
 
     graph_properties: tuple[GraphProperty, ...] = ()
@@ -42,20 +49,25 @@ class Capabilities:
 
     @property
     def supports_schedule(self) -> bool:
-        """Whether the learning rate may change as the run goes on."""
+        """True if the learning rate can follow a schedule."""
         return self.step == "worker's"
 
     @property
     def batch_norm_buffers(self) -> str:
-        """What becomes of batch-norm statistics: averaged when replicas are, or each node's own."""
+        """Handling of batch-norm statistics: "averaged" together with the replicas, or each node's "own"."""
         return "averaged" if self.one_model or self.supports_server_tree else "own"
 
 
 class BaseAlgorithmConfig(ImplementedConfig):
-    """Settings of an algorithm; subclasses declare `implementation` and `capabilities`."""
+    """Settings of an algorithm; subclasses declare `implementation` and `capabilities`.
+
+    Attributes:
+        capabilities: requirements and features of the algorithm.
+        alias_of: name of the same algorithm under its main name; empty for a main name.
+    """
 
     capabilities: ClassVar[Capabilities]
-    alias_of: ClassVar[str] = ""  # the algorithm that this is another name of
+    alias_of: ClassVar[str] = ""
 
     @property
     def label(self) -> str:
@@ -64,29 +76,29 @@ class BaseAlgorithmConfig(ImplementedConfig):
 
     @property
     def servers(self) -> int:
-        """Ranks, the first ones, that serve workers."""
+        """Number of server ranks; servers are the first ranks."""
         return 0
 
     @property
     def server_optimizer(self) -> OptimizerConfig | None:
-        """The servers' own update rule; None: that of `train`."""
+        """Update rule of the servers; None: `train.optimizer`."""
         return None
 
     @property
     def steps_per_round(self) -> int:
-        """Local steps from one exchange with the neighbors to the next."""
+        """Local steps between two exchanges with the neighbors."""
         return 1
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no worker waits for another."""
+        """True if no worker waits for another."""
         return self.capabilities.asynchronous
 
     @property
     def sums_in_rank_order(self) -> bool:
-        """Whether sums have the same bits every time."""
+        """True if sums are added in rank order, so that they are bit-identical in every run."""
         return True
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
-        """Yield why a run (config.Run) cannot be, beyond what `capabilities` rules out."""
+        """Yield the faults of a run (config.Run) that do not follow from `capabilities`."""
         yield from ()

@@ -1,4 +1,4 @@
-"""When a run is saved, and which checkpoints are kept."""
+"""Settings of checkpoints."""
 
 import re
 from typing import Annotated, Any
@@ -19,21 +19,22 @@ Interval = Annotated[
 
 
 class CheckpointConfig(ConfigModel):
-    """When a run is saved, and which checkpoints are kept. A signal and the end of the run save in any case."""
+    """Interval of checkpoints, and the checkpoints that are kept. A signal and the end of the run also save one."""
 
     every: Interval = Field(
         "5 min",
-        description="A number and s, min, h, steps or epochs: what a killed run loses at most. Seconds are real ones; "
-        "simulated ranks look at the clock at the end of each epoch only.",
+        description="Interval of checkpoints, the maximum loss of a killed run: a number and s, min, h, steps or "
+        "epochs. Time is real time; simulated ranks check it only at the end of each epoch.",
     )
-    keep: int = Field(2, ge=1, description="Newest checkpoints kept in state/.")
+    keep: int = Field(2, ge=1, description="Number of newest checkpoints that are kept in state/.")
     keep_every: int | None = Field(
-        None, ge=1, description="Keeps every so many-th checkpoint for good; null: none."
+        None, ge=1, description="Keep every n-th checkpoint permanently; null: none."
     )
     best: str | None = Field(
         None,
         examples=["loss"],
-        description="Keeps the checkpoint that validates best by this, the loss or a metric, and saves at the end of each epoch; null: none.",
+        description="Metric, or loss, of validation by which the best checkpoint is kept; a checkpoint is then saved "
+        "at the end of each epoch; null: none.",
     )
 
     @field_validator("every", mode="before")
@@ -41,30 +42,30 @@ class CheckpointConfig(ConfigModel):
     def _is_interval(cls, every: Any) -> Any:
         if not re.match(INTERVAL, str(every)):
             raise_config_error(
-                "must be a whole number above 0, a space, and s, min, h, steps or epochs, such as 5 min, 100 steps or "
-                f"1 epoch; not {every}"
+                f"'{every}' is not an interval; write a positive integer, a space, and s, min, h, steps or epochs, such as "
+                "5 min, 100 steps or 1 epoch"
             )
         return every
 
     @field_validator("best")
     @classmethod
     def _without_prefix(cls, best: str | None) -> str | None:
-        """Read `val_loss`, as other keys call it."""
+        """Also accept names with the prefix `val_`, which other keys require."""
         return best and best.removeprefix("val_")
 
     @property
     def seconds(self) -> float | None:
-        """Seconds from one to the next, if time counts."""
+        """Seconds between two checkpoints; None if the interval is not a time."""
         return self._amount * SECONDS[self._unit] if self._unit in SECONDS else None
 
     @property
     def steps(self) -> int | None:
-        """Steps from one to the next, if steps count."""
+        """Steps between two checkpoints; None if the interval is not in steps."""
         return self._amount if self._unit.startswith("step") else None
 
     @property
     def epochs(self) -> int | None:
-        """Epochs from one to the next, if epochs count."""
+        """Epochs between two checkpoints; 1 if only `best` requires a checkpoint per epoch; else None."""
         if self._unit.startswith("epoch"):
             return self._amount
         return 1 if self.best else None

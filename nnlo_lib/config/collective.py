@@ -1,4 +1,4 @@
-"""Algorithms in which all replicas agree together, and the baseline in which none does."""
+"""Settings of the collective algorithms, and of the baseline without communication."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from nnlo_lib.config.compression import NoCompressionConfig
 
 
 class AllReduceConfig(BaseAlgorithmConfig):
-    """Synchronous data parallel: every step averages the gradients of all ranks (Theano-MPI's BSP)."""
+    """Synchronous data parallelism: every step averages the gradients of all ranks (Theano-MPI's BSP)."""
 
     name: Literal["allreduce"] = "allreduce"
     implementation = "nnlo_lib.algorithms.collective.allreduce:AllReduce"
@@ -19,40 +19,43 @@ class AllReduceConfig(BaseAlgorithmConfig):
         compression="any", supports_worker_groups=False, one_model=True, elastic=True, shares_gradient=True
     )
     reduction: Literal["reproducible", "fastest"] = Field(
-        "reproducible", description="Add in rank order (same bits on every transport), or as MPI likes best."
+        "reproducible",
+        description="Order in which gradients are added. reproducible: in rank order, bit-identical on every "
+        "transport; fastest: in the order that MPI chooses.",
     )
     bucket_mb: float = Field(
         0.0,
         ge=0,
-        description="Megabytes of gradient that leave as one message while the backward pass goes on; 0 sends all in one "
-        "message after it, which is faster where ranks share a machine. Reproducible sums are the same to the bit.",
+        description="Megabytes of gradient per message; messages are sent during the backward pass. 0: one message "
+        "after the backward pass, which is faster if all ranks share a machine. With `reduction: reproducible`, "
+        "results are bit-identical for every value.",
     )
 
     @property
     def sums_in_rank_order(self) -> bool:
-        """Whether sums have the same bits every time."""
+        """True if `reduction` is reproducible."""
         return self.reduction == "reproducible"
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
-        """Yield why a run (config.Run) cannot be: compressed gradients are never added as MPI likes."""
+        """Yield a fault if a run (config.Run) combines `reduction: fastest` with compression."""
         if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):
             yield ConfigFault(
-                "compressed gradients are always added in rank order; leave it out",
+                "compressed gradients are always added in rank order; remove `algorithm.reduction`",
                 ("algorithm", "reduction"),
             )
 
 
 class AverageConfig(BaseAlgorithmConfig):
-    """Local SGD: every replica learns alone and every few steps all average their parameters (Stich 2019)."""
+    """Local SGD: replicas train independently and average their parameters every few steps (Stich 2019)."""
 
     name: Literal["average"] = "average"
     implementation = "nnlo_lib.algorithms.collective.average:Average"
     capabilities = Capabilities(compression="any", one_model=True, elastic=True)
-    sync_every: int = Field(10, ge=1, description="Local steps between two averages.")
+    sync_every: int = Field(10, ge=1, description="Local steps between two averagings.")
 
 
 class DiLoCoConfig(BaseAlgorithmConfig):
-    """Local steps, whose mean change is the gradient of an outer Nesterov momentum (Douillard et al. 2023)."""
+    """Local steps, then an outer Nesterov step with the mean change as its gradient (Douillard et al. 2023)."""
 
     name: Literal["diloco"] = "diloco"
     implementation = "nnlo_lib.algorithms.collective.diloco:DiLoCo"
@@ -63,7 +66,7 @@ class DiLoCoConfig(BaseAlgorithmConfig):
 
 
 class IndividualConfig(BaseAlgorithmConfig):
-    """Every replica learns alone from its own samples: the baseline that agreement must beat."""
+    """Baseline: every replica trains on its own samples, without communication."""
 
     name: Literal["individual"] = "individual"
     implementation = "nnlo_lib.algorithms.collective.individual:Individual"

@@ -1,4 +1,4 @@
-"""How an exchanged vector is written in fewer bytes; what is lost is kept and sent later (error feedback)."""
+"""Settings of the compression of exchanged vectors; error feedback adds the error to the next vector."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -9,20 +9,24 @@ from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, us
 
 
 class BaseCompressionConfig(ImplementedConfig):
-    """Settings of a compressor."""
+    """Settings of a compressor.
 
-    is_cast: ClassVar[bool] = False  # to a shorter floating-point type, value by value
+    Attributes:
+        is_cast: True if the compressor converts each value to a shorter floating-point type.
+    """
+
+    is_cast: ClassVar[bool] = False
 
 
 class NoCompressionConfig(BaseCompressionConfig):
-    """Send every value as it is."""
+    """No compression."""
 
     name: Literal["none"] = "none"
     implementation = "nnlo_lib.comm.compression.identity:Identity"
 
 
 class FP16Config(BaseCompressionConfig):
-    """Round to half precision: 2 bytes a value, 11 bits of precision, at most 65504 at a time."""
+    """Round to half precision: 2 bytes per value, 11 bits of precision; values beyond 65504 are clipped."""
 
     name: Literal["fp16"] = "fp16"
     implementation = "nnlo_lib.comm.compression.cast:Cast"
@@ -30,7 +34,7 @@ class FP16Config(BaseCompressionConfig):
 
 
 class BF16Config(BaseCompressionConfig):
-    """Round to bfloat16: 2 bytes a value, the range of float32 and 8 bits of precision."""
+    """Round to bfloat16: 2 bytes per value, the range of float32 and 8 bits of precision."""
 
     name: Literal["bf16"] = "bf16"
     implementation = "nnlo_lib.comm.compression.cast:Cast"
@@ -38,19 +42,23 @@ class BF16Config(BaseCompressionConfig):
 
 
 class TopKConfig(BaseCompressionConfig):
-    """Send the values of largest magnitude and where they are (Aji and Heafield 2017; Stich et al. 2018)."""
+    """Send the values of largest magnitude and their indices (Aji and Heafield 2017; Stich et al. 2018)."""
 
     name: Literal["top_k"] = "top_k"
     implementation = "nnlo_lib.comm.compression.sparse:TopK"
-    fraction: float = Field(0.01, gt=0, le=1, description="Part of the values that is sent, at least one.")
+    fraction: float = Field(
+        0.01, gt=0, le=1, description="Fraction of the values that is sent; at least one value."
+    )
 
 
 class RandomKConfig(BaseCompressionConfig):
-    """Send randomly chosen values; the receiver draws the same places again (Stich et al. 2018)."""
+    """Send randomly chosen values; the receiver draws the same indices (Stich et al. 2018)."""
 
     name: Literal["random_k"] = "random_k"
     implementation = "nnlo_lib.comm.compression.sparse:RandomK"
-    fraction: float = Field(0.01, gt=0, le=1, description="Part of the values that is sent, at least one.")
+    fraction: float = Field(
+        0.01, gt=0, le=1, description="Fraction of the values that is sent; at least one value."
+    )
 
 
 class QSGDConfig(BaseCompressionConfig):
@@ -59,27 +67,30 @@ class QSGDConfig(BaseCompressionConfig):
     name: Literal["qsgd"] = "qsgd"
     implementation = "nnlo_lib.comm.compression.qsgd:QSGD"
     bits: int = Field(
-        8, ge=2, le=8, description="Bits of a value, sign included: 2^(bits - 1) - 1 levels above zero."
+        8, ge=2, le=8, description="Bits per value, including the sign: 2^(bits - 1) - 1 levels above zero."
     )
     bucket: int = Field(
-        512, ge=1, description="Values that share one norm; smaller buckets round finer and send more norms."
+        512,
+        ge=1,
+        description="Number of values that share one norm; smaller buckets reduce the rounding error but send more "
+        "norms.",
     )
 
 
 class SignConfig(BaseCompressionConfig):
-    """Send one bit a value, its sign, and one scale, the mean magnitude (Karimireddy et al. 2019)."""
+    """Send the sign of each value, one bit, and the mean magnitude of all values (Karimireddy et al. 2019)."""
 
     name: Literal["sign"] = "sign"
     implementation = "nnlo_lib.comm.compression.sign:Sign"
 
 
 class PowerSGDConfig(BaseCompressionConfig):
-    """Send the vector, as one near-square matrix, in two thin factors (Vogels et al. 2019)."""
+    """Send the vector, reshaped to a nearly square matrix, as two low-rank factors (Vogels et al. 2019)."""
 
     name: Literal["powersgd"] = "powersgd"
     implementation = "nnlo_lib.comm.compression.powersgd:PowerSGD"
     rank: int = Field(
-        4, ge=1, description="Columns of both factors: about 2 rank sqrt(P) of P values are sent."
+        4, ge=1, description="Columns of both factors; about 2 rank sqrt(P) values are sent for P values."
     )
 
 

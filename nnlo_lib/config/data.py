@@ -1,4 +1,4 @@
-"""What is learned from: a data set, how it is stored, divided and fed."""
+"""Settings of the data set: source, store, splits, partition and preprocessing."""
 
 from typing import Annotated, Literal, Self
 
@@ -10,31 +10,35 @@ from nnlo_lib.data.catalog import CATALOG
 
 
 class IidPartitionConfig(ConfigModel):
-    """Every worker draws from all samples: one common shuffle each epoch, cut among the workers."""
+    """All samples are shuffled in each epoch and divided among the workers."""
 
     name: Literal["iid"] = "iid"
 
 
 class ByClassPartitionConfig(ConfigModel):
-    """Every worker has its own classes (DiNNO's hetero), divided so that no class is lost."""
+    """Every worker has its own classes, and every class belongs to a worker (`hetero` in DiNNO)."""
 
     name: Literal["by_class"] = "by_class"
 
 
 class SortedPartitionConfig(ConfigModel):
-    """Every worker has a contiguous piece of the samples sorted by class."""
+    """Samples are sorted by class, and every worker has a contiguous part."""
 
     name: Literal["sorted"] = "sorted"
 
 
 class DirichletPartitionConfig(ConfigModel):
-    """Every class is divided among the workers in proportions drawn from a Dirichlet distribution.
+    """The samples of each class are divided among the workers in proportions from a Dirichlet distribution.
 
     Yurochkin et al. 2019, arXiv:1905.12022.
     """
 
     name: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Field(0.5, gt=0, description="Concentration: large is even, small gives few classes each.")
+    alpha: float = Field(
+        0.5,
+        gt=0,
+        description="Concentration: a large value gives equal proportions, a small value few classes per worker.",
+    )
 
 
 PartitionConfig = Annotated[
@@ -44,110 +48,125 @@ PartitionConfig = Annotated[
 
 
 class NormalizationConfig(ConfigModel):
-    """Subtract `mean` and divide by `std`, per channel, after bytes became 0..1."""
+    """Subtract `mean` and divide by `std`, per channel; bytes are scaled to 0..1 before."""
 
-    mean: tuple[float, ...] = Field(description="One number a channel.")
-    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(description="One number a channel.")
+    mean: tuple[float, ...] = Field(description="Mean of each channel.")
+    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(description="Standard deviation of each channel.")
 
     @model_validator(mode="after")
-    def _as_many(self) -> Self:
+    def _check_lengths(self) -> Self:
         if len(self.mean) != len(self.std):
-            raise_config_error(f"{len(self.mean)} means but {len(self.std)} deviations", "std")
+            raise_config_error(
+                f"number of values is {len(self.std)}, but {len(self.mean)} in `mean`; write one value per channel",
+                "std",
+            )
         return self
 
 
 class AugmentConfig(ConfigModel):
-    """What is done to training images at random, with a stream of its own."""
+    """Random changes of training images, drawn from a separate random stream."""
 
-    flip: float = Field(0.0, ge=0, le=1, description="Probability of a horizontal mirror.")
+    flip: float = Field(0.0, ge=0, le=1, description="Probability of a horizontal flip.")
     pad: int = Field(
-        0, ge=0, description="Zeros around the image before a random crop of its size (or `data.crop`)."
+        0,
+        ge=0,
+        description="Width in pixels of a zero border, added before a random crop to the original size (or "
+        "`data.crop`).",
     )
     window: int | None = Field(
         None,
         ge=1,
-        description="Keep a random window of this side, moved to a random place (PyDTNN's --crop_images).",
+        description="Side in pixels of a random window that is kept and moved to a random position (--crop_images in "
+        "PyDTNN); null: no window.",
     )
     window_probability: float = Field(0.5, ge=0, le=1, description="Probability of the window.")
 
 
 class DataConfig(ConfigModel):
-    """What is learned from: a data set, converted once to the common store."""
+    """The data set, which is converted once to a store that all runs share."""
 
     dataset: str = Field(
         "digits",
         pattern=NAME_PATTERN,
-        description="Name in the catalog, or a name of your own for files that `source` and `reader` describe.",
+        description="Name in the catalog, or a new name for files that are described by `source` and `reader`.",
         json_schema_extra={
-            "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "your own"}]
+            "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "a new name"}]
         },
     )
     source: str | None = Field(
-        None, description="Folder, archive or URL of the original files; null: the documented mirrors."
+        None, description="Folder, archive or URL of the original files; null: the mirrors in the catalog."
     )
     reader: ReaderConfig | None = Field(
         None,
-        description="How the files are read: idx, cifar, tfrecord, folder or arrays; null: as the catalog says.",
+        description="Reader of the files: idx, cifar, tfrecord, folder or arrays; null: the reader in the catalog.",
     )
     format: Literal["hdf5", "npz"] = Field("hdf5", description="File format of the store.")
     shard_size: int | None = Field(
         None,
         ge=1,
-        description="Samples per shard of the store; a conversion holds one shard in memory. null: 10,000, of an "
-        "image folder 1,000. A TFRecord file is always one shard.",
+        description="Samples per shard of the store; the conversion holds one shard in memory. null: 10,000, or "
+        "1,000 for image folders. A TFRecord file is always one shard.",
     )
     validation: Annotated[float, Field(ge=0, lt=1)] | Literal["test", "validation"] = Field(
         0.1,
-        description="Fraction of the training samples held back for validation (without folds), or the split of "
-        "the data set that serves: test, validation.",
+        description="Fraction of the training samples that is used for validation (if `folds` is 1), or the split of "
+        "the data set that is used: test, validation.",
     )
-    stratify: bool = Field(True, description="Validation samples and folds have each class in proportion.")
+    stratify: bool = Field(
+        True, description="Validation samples and folds have the same proportions of classes as all samples."
+    )
     partition: PartitionConfig = Field(
         IidPartitionConfig(),
-        description="How workers share the training samples: iid, by_class, sorted or dirichlet.",
+        description="Division of the training samples among workers: iid, by_class, sorted or dirichlet.",
     )
     normalize: Literal["unit", "standard"] | NormalizationConfig = Field(
         "unit",
-        description="unit: bytes become 0..1; standard: also mean 0 and deviation 1 per channel over the training "
-        "set; or your own mean and std.",
+        description="unit: bytes are scaled to 0..1; standard: also to mean 0 and standard deviation 1 per channel "
+        "over the training set; or a section with `mean` and `std`.",
     )
     crop: int | None = Field(
-        None, ge=1, description="Side of the square the model sees: at random in training, central otherwise."
+        None,
+        ge=1,
+        description="Side in pixels of a square crop of images: random in training, else central; null: no crop.",
     )
-    augment: AugmentConfig = Field(AugmentConfig(), description="Random changes to training images.")
+    augment: AugmentConfig = Field(AugmentConfig(), description="Random changes of training images.")
     stage_to: str | None = Field(
-        None, description="Node-local folder, like $TMPDIR, that the store is copied to before training."
+        None,
+        description="Node-local folder, such as $TMPDIR, to which the store is copied before training; null: no copy.",
     )
 
     @property
     def samples_per_shard(self) -> int:
-        """Return `shard_size`, or what it is by default."""
+        """`shard_size`, or the default of the reader."""
         return self.shard_size or (self.reader or BaseReaderConfig).samples_per_shard
 
     @field_validator("source")
     @classmethod
     def _not_empty(cls, source: str | None) -> str | None:
         if source is not None and not source.strip():
-            raise_config_error("data.source is empty; null means the documented mirrors")
+            raise_config_error(
+                "must not be empty; set a folder, archive or URL, or null for the mirrors in the catalog"
+            )
         return source
 
     @model_validator(mode="after")
     def _known_or_described(self) -> Self:
         if self.dataset in CATALOG:
-            wanted = CATALOG[self.dataset].reader
-            if self.reader and self.reader.name != wanted:
+            expected = CATALOG[self.dataset].reader
+            if self.reader and self.reader.name != expected:
                 raise_config_error(
-                    f"{self.dataset} is read by the reader {wanted}; give files of another kind a name of your own",
+                    f"{self.dataset} requires the reader {expected}; for other files, set another name in `data.dataset`",
                     "reader",
                 )
         elif self.reader is None:
             raise_config_error(
                 f"unknown data set '{self.dataset}'; {suggest_name(self.dataset, CATALOG)} "
-                f"(files of your own need data.source and data.reader)",
+                f"(for your own files, set `data.source` and `data.reader`)",
                 "dataset",
             )
         elif self.source is None:
             raise_config_error(
-                "your own data set needs data.source: the folder, archive or URL of its files", "source"
+                "required for a data set that is not in the catalog; set the folder, archive or URL of its files",
+                "source",
             )
         return self

@@ -1,4 +1,4 @@
-"""Algorithms in which nodes talk to their neighbours on a graph, round by round."""
+"""Settings of the synchronous algorithms on a graph: every round, nodes exchange vectors with their neighbors."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,26 +14,28 @@ ON_GRAPH = Capabilities(graph_properties=MIXING_GRAPH, compression="cast", suppo
 
 
 class DSGDConfig(BaseAlgorithmConfig):
-    """Step, then average with the neighbours (Nedic and Ozdaglar 2009; Lian et al. 2017)."""
+    """Local step, then averaging with the neighbors (Nedic and Ozdaglar 2009; Lian et al. 2017)."""
 
     name: Literal["dsgd"] = "dsgd"
     implementation = "nnlo_lib.algorithms.decentralized.dsgd:DSGD"
     capabilities = ON_GRAPH
     mixing: Literal["simultaneous", "in_place"] = Field(
         "simultaneous",
-        description="in_place: node after node, each seeing what those before it made, as DiNNO's code does.",
+        description="simultaneous: all nodes average the parameters from before the averaging; in_place: node after "
+        "node, each with the new parameters of lower-numbered nodes, as in DiNNO's code.",
     )
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
-        """Yield why a run (config.Run) cannot be: in_place mixing compresses nothing."""
+        """Yield a fault if a run (config.Run) combines `mixing: in_place` with compression."""
         if self.mixing == "in_place" and not isinstance(run.compression, NoCompressionConfig):
             yield ConfigFault(
-                "in_place mixing sends parameters as they are; use simultaneous", ("algorithm", "mixing")
+                "in_place does not support compression; set `algorithm.mixing: simultaneous`",
+                ("algorithm", "mixing"),
             )
 
 
 class DSGTConfig(BaseAlgorithmConfig):
-    """Step along a tracker of the mean gradient, and average both with the neighbours (Pu and Nedic 2021)."""
+    """Gradient tracking: nodes average parameters and an estimate of the mean gradient (Pu and Nedic 2021)."""
 
     name: Literal["dsgt"] = "dsgt"
     implementation = "nnlo_lib.algorithms.decentralized.dsgt:DSGT"
@@ -41,7 +43,7 @@ class DSGTConfig(BaseAlgorithmConfig):
 
 
 class D2Config(BaseAlgorithmConfig):
-    """Exact diffusion: remove what makes unequal data pull the nodes apart (Tang et al. 2018)."""
+    """Exact diffusion: removes the error that unequal data of the nodes cause in DSGD (Tang et al. 2018)."""
 
     name: Literal["d2"] = "d2"
     implementation = "nnlo_lib.algorithms.decentralized.d2:D2"
@@ -49,35 +51,37 @@ class D2Config(BaseAlgorithmConfig):
 
 
 class DiNNOConfig(BaseAlgorithmConfig):
-    """Consensus ADMM: some primal steps on an augmented Lagrangian a round (Yu, Vincent and Schwager 2022)."""
+    """Consensus ADMM: each round has some primal steps on an augmented Lagrangian (Yu, Vincent and Schwager 2022)."""
 
     name: Literal["dinno"] = "dinno"
     implementation = "nnlo_lib.algorithms.decentralized.dinno:DiNNO"
     capabilities = replace(
         ON_GRAPH, graph_properties=("connected", "symmetric"), min_ranks=2, keeps_gradients=True
     )
-    rho: float = Field(0.5, gt=0, description="Penalty of disagreement in the first round.")
-    rho_scaling: float = Field(1.0, gt=0, description="Factor on the penalty from round to round.")
-    primal_iterations: int = Field(2, ge=1, description="Batches, and local steps, of a round.")
+    rho: float = Field(
+        0.5, gt=0, description="Penalty on the difference between neighbors in the first round."
+    )
+    rho_scaling: float = Field(1.0, gt=0, description="Factor by which the penalty changes after each round.")
+    primal_iterations: int = Field(2, ge=1, description="Local steps per round, each on one batch.")
     persistent_optimizer: bool = Field(
-        False, description="Keep the optimizer's moments from round to round; else each round starts afresh."
+        False, description="Keep the optimizer's state between rounds; false: reset it in every round."
     )
 
     @property
     def steps_per_round(self) -> int:
-        """Local steps from one exchange with the neighbors to the next."""
+        """Local steps between two exchanges with the neighbors."""
         return self.primal_iterations
 
 
 class CADMMConfig(DiNNOConfig):
-    """DiNNO by the name that its authors' code first gave it."""
+    """Another name of `dinno`, from the first version of its authors' code."""
 
     name: Literal["cadmm"] = "cadmm"  # type: ignore[assignment]
     alias_of = "dinno"
 
 
 class ProxPDAConfig(BaseAlgorithmConfig):
-    """Primal-dual with a linearised primal step (Hong, Hajinezhad and Zhao 2017)."""
+    """Primal-dual method with a linearized primal step (Hong, Hajinezhad and Zhao 2017)."""
 
     name: Literal["prox_pda"] = "prox_pda"
     implementation = "nnlo_lib.algorithms.decentralized.prox_pda:ProxPDA"
@@ -89,37 +93,50 @@ class ProxPDAConfig(BaseAlgorithmConfig):
         keeps_gradients=True,
     )
     beta: float = Field(
-        10.0, gt=0, description="Penalty of disagreement; 1 / (2 beta neighbours) is the step."
+        10.0,
+        gt=0,
+        description="Penalty on the difference between neighbors; the step size is 1 / (2 beta neighbors).",
     )
 
 
 class NEXTConfig(BaseAlgorithmConfig):
-    """Successive convex approximation with a tracker of the mean gradient (Di Lorenzo and Scutari 2016)."""
+    """Successive convex approximation with gradient tracking (Di Lorenzo and Scutari 2016)."""
 
     name: Literal["next"] = "next"
     implementation = "nnlo_lib.algorithms.decentralized.next:NEXT"
     capabilities = replace(ON_GRAPH, keeps_gradients=True)
-    inner_steps: int = Field(2, ge=1, description="Batches, and local steps, on a round's surrogate.")
-    tau: float = Field(0.1, ge=0, description="Pull of the surrogate to where the round began.")
-    step: float = Field(1.0, gt=0, le=1, description="Part of the way to the surrogate's minimum in round 1.")
+    inner_steps: int = Field(
+        2, ge=1, description="Local steps per round on the surrogate, each on one batch."
+    )
+    tau: float = Field(
+        0.1,
+        ge=0,
+        description="Weight of the surrogate's proximal term, which pulls to the round's first parameters.",
+    )
+    step: float = Field(
+        1.0, gt=0, le=1, description="Fraction of the way to the surrogate's minimum in round 1."
+    )
     step_decay: float = Field(
-        0.0, ge=0, lt=1, description="mu in step <- step (1 - mu step) from round to round."
+        0.0, ge=0, lt=1, description="mu in step <- step (1 - mu step) after each round."
     )
 
     @property
     def steps_per_round(self) -> int:
-        """Local steps from one exchange with the neighbors to the next."""
+        """Local steps between two exchanges with the neighbors."""
         return self.inner_steps
 
 
 class ChocoSGDConfig(BaseAlgorithmConfig):
-    """Gossip of compressed differences to public copies (Koloskova, Stich and Jaggi 2019)."""
+    """Gossip of compressed differences to public copies of the parameters (Koloskova, Stich and Jaggi 2019)."""
 
     name: Literal["choco_sgd"] = "choco_sgd"
     implementation = "nnlo_lib.algorithms.decentralized.choco_sgd:ChocoSGD"
     capabilities = replace(ON_GRAPH, graph_properties=(*MIXING_GRAPH, "static"), compression="any")
     gamma: float = Field(
-        0.5, gt=0, le=1, description="Consensus step: how far to move to the neighbours' copies."
+        0.5,
+        gt=0,
+        le=1,
+        description="Consensus step: fraction of the way to the average of the neighbors' copies.",
     )
 
 

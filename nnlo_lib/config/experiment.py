@@ -1,4 +1,4 @@
-"""A whole experiment file."""
+"""Settings of an experiment file."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,25 +12,29 @@ from nnlo_lib.config.search import SearchConfig
 
 
 class Experiment(Run):
-    """A whole experiment file: a base run, and what is varied."""
+    """An experiment file: the settings of a base run, and variants, seeds, folds or a search."""
 
     name: str = Field(
         "experiment",
         pattern=NAME_PATTERN,
-        description="Folder of the results, below results/: letters, digits, _, . and -.",
+        description="Name of the experiment and of its folder in results/: letters, digits, _, . and -.",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (0,), min_length=1, description="One training per seed: initial weights, data split, order, dropout."
+        (0,),
+        min_length=1,
+        description="One training per seed; the seed determines initial weights, data split, order of samples and "
+        "dropout.",
     )
     folds: int = Field(
-        1, ge=1, description="k of k-fold cross-validation; 1: one split by `data.validation`."
+        1, ge=1, description="Number of folds of cross-validation; 1: one split by `data.validation`."
     )
     runs: dict[Annotated[str, Field(pattern=NAME_PATTERN)], dict[str, Any]] = Field(
-        {}, description="Named variants: each overrides keys of the base above. Empty: the base itself."
+        {},
+        description="Runs by name, each with the keys that it overrides. Empty: one run with the settings of the file.",
     )
     search: SearchConfig | None = Field(
         None,
-        description="Hyper-parameter search over the base above, docs/guides/search.md; null: none.",
+        description="Hyperparameter search over the settings of the file (docs/guides/search.md); null: no search.",
         examples=[
             {"space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}}, "trials": 20, "parallel": 4}
         ],
@@ -38,43 +42,43 @@ class Experiment(Run):
 
     @model_validator(mode="before")
     @classmethod
-    def _ranks_of_blocks(cls, values: Any) -> Any:
-        """Train with as many ranks as a block has, where nothing else is said."""
+    def _default_ranks(cls, values: Any) -> Any:
+        """Set `parallel.ranks`, if it is not given, to the size of the search's rank groups."""
         size = _within(values, "search", "blocks", "size")
-        said = _within(values, "parallel", "ranks") is not None
-        return values if size is None or said else merge_settings(values, {"parallel": {"ranks": size}})
+        has_ranks = _within(values, "parallel", "ranks") is not None
+        return values if size is None or has_ranks else merge_settings(values, {"parallel": {"ranks": size}})
 
     @model_validator(mode="after")
-    def _vary_sensibly(self) -> Self:
+    def _check_variants(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
-            raise_config_error("a seed is listed twice", "seeds")
+            raise_config_error("a seed is listed twice; remove the duplicate", "seeds")
         size, ranks = self.search and self.search.blocks.size, self.parallel.ranks
         if size not in (None, ranks):
             raise_config_error(
-                f"a block of {size} cannot train on {ranks} ranks (parallel.ranks)",
+                f"a rank group of {size} cannot train with `parallel.ranks: {ranks}`; "
+                "use the same number, or remove one of the keys",
                 "search",
                 "blocks",
                 "size",
             )
         if self.search and (taken := {"best", "search"} & self.runs.keys()):
-            raise_config_error(
-                "is the name of a folder of the search; give the run another", "runs", min(taken)
-            )
+            raise_config_error("this name is reserved for the search; rename the run", "runs", min(taken))
         return self
 
     @property
     def variants(self) -> dict[str, Run]:
-        """Every run by name, the overrides merged into the base."""
+        """All runs by name, with their overrides merged into the base."""
         return self._variants
 
+    # The underscore keeps the cached value out of dict(experiment).
     @cached_property
-    def _variants(self) -> dict[str, Run]:  # the underscore keeps it out of dict(experiment)
+    def _variants(self) -> dict[str, Run]:
         base = self.settings
         named = self.runs or {self.algorithm.label: {}}
         return {name: Run.model_validate(merge_settings(base, changes)) for name, changes in named.items()}
 
     def __copy__(self) -> Self:
-        """Return a shallow copy that merges its own variants: model_copy changes what they are made of."""
+        """Return a shallow copy without the cached variants, because model_copy changes their settings."""
         copy = super().__copy__()
         copy.__dict__.pop("_variants", None)
         return copy
@@ -89,7 +93,7 @@ class Experiment(Run):
 
 
 def _within(values: Any, *path: str) -> Any:
-    """Return what lies below nested keys, if there is something."""
+    """Return the value at nested keys, or None if there is none."""
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
     return values

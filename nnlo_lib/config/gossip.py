@@ -1,4 +1,4 @@
-"""Algorithms in which one node tells another, and none waits for all."""
+"""Settings of the gossip algorithms: a node sends its parameters to one other node at a time."""
 
 from typing import Literal
 
@@ -8,22 +8,22 @@ from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
 
 
 class GoSGDConfig(BaseAlgorithmConfig):
-    """Now and then a node pushes its parameters, with half of its weight, to a random other (Blot et al. 2016)."""
+    """At random steps, a node pushes its parameters and half of its weight to a random node (Blot et al. 2016)."""
 
     name: Literal["gosgd"] = "gosgd"
     implementation = "nnlo_lib.algorithms.gossip.gosgd:GoSGD"
     capabilities = Capabilities(
         compression="cast", asynchronous=True, min_ranks=2, supports_worker_groups=False
     )
-    probability: float = Field(0.01, gt=0, le=1, description="Chance of a push after a step.")
+    probability: float = Field(0.01, gt=0, le=1, description="Probability of a push after a step.")
     synchronous: bool = Field(
         False,
-        description="Wait for the pushes of this very step: slower with stragglers, the same bits always.",
+        description="Wait for the pushes of the same step: slower with stragglers, but bit-identical in every run.",
     )
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no worker waits for another."""
+        """True if no worker waits for another."""
         return not self.synchronous
 
 
@@ -41,7 +41,7 @@ class SGPConfig(BaseAlgorithmConfig):
 
 
 class ADPSGDConfig(BaseAlgorithmConfig):
-    """Asynchronous pairs: every active node averages with a random passive neighbour (Lian et al. 2018)."""
+    """Asynchronous pairs: every active node averages with a random passive neighbor (Lian et al. 2018)."""
 
     name: Literal["adpsgd"] = "adpsgd"
     implementation = "nnlo_lib.algorithms.gossip.adpsgd:ADPSGD"

@@ -1,4 +1,4 @@
-"""Names of losses and metrics, and which problem has which; nothing here imports torch."""
+"""Names of the losses and metrics of each problem; this module does not import torch."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ from pydantic import ValidationInfo
 
 from nnlo_lib.config.base import is_missing_file, raise_config_error, suggest_name
 
-Loss = str | dict[str, str]  # of the model, or of each of its outputs by name or place
+Loss = str | dict[str, str]  # one loss, or one for each output by its name or index
 
-# the first is the problem's own
+# The first loss of a problem is its default.
 LOSSES = {
     "classification": ("cross_entropy", "nll", "binary_cross_entropy", "hinge", "mse", "mae"),
     "regression": ("mse", "mae", "huber", "binary_cross_entropy"),
@@ -21,11 +21,12 @@ METRICS = {
     "regression": ("mae", "mse", "huber", "binary_cross_entropy", "binary_accuracy"),
     "gan": ("distance", "critic_loss", "generator_loss"),
 }
+# Metrics of a run that does not set `metrics`.
 DEFAULT_METRICS = {
     "classification": ("accuracy",),
     "regression": ("mae",),
     "gan": METRICS["gan"],
-}  # metrics of who names none
+}
 TOP_K_ACCURACY_PATTERN = re.compile(r"top([1-9]\d*)_accuracy")
 METRIC_PATTERN_SCHEMA = {
     "pattern": r"^top[1-9]\d*_accuracy$|@",
@@ -35,7 +36,7 @@ USER_FUNCTION_SCHEMA = {"pattern": r"\.py:\w+$", "description": "`path.py:functi
 
 
 def names_schema(names: Mapping[str, tuple[str, ...]], *more: dict[str, str]) -> dict[str, Any]:
-    """Return what JSON schema shall say of a name: one of any problem's, a user's function, or of another pattern."""
+    """Return the JSON schema of a loss or metric: a known name, a user's function, or one of the patterns in `more`."""
     return {
         "anyOf": [
             {"enum": sorted({name for each in names.values() for name in each})},
@@ -46,46 +47,65 @@ def names_schema(names: Mapping[str, tuple[str, ...]], *more: dict[str, str]) ->
 
 
 def metrics_schema(schema: dict[str, Any]) -> None:
-    """Let the editor know the metrics' names, and that null is none."""
+    """Add the names of metrics, and null, to the JSON schema of the key `metrics`."""
     listed = {"type": schema.pop("type"), "items": names_schema(METRICS, METRIC_PATTERN_SCHEMA)}
     schema.pop("items")
     schema["anyOf"] = [listed, {"type": "null"}]
 
 
 def metric_column(metric: str) -> str:
-    """Return what a metric is called in tables: `mine.py:rank@1` is 1_rank."""
+    """Return the column name of a metric: `mine.py:rank@1` becomes `1_rank`."""
     name, _, output = metric.partition("@")
     name = name.rpartition(":")[2]
     return f"{output}_{name}" if output else name
 
 
 def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str], info: ValidationInfo) -> None:
-    """Refuse losses that a problem does not have, and weights of outputs that have no loss."""
+    """Raise a validation error for an unknown loss, or for the weight of an output without a loss.
+
+    Args:
+        problem: name of the problem.
+        loss: one loss, or losses by output.
+        weights: outputs that have a loss weight.
+        info: context of the validation.
+    """
     several = isinstance(loss, dict)
     named = loss.items() if isinstance(loss, dict) else [("", loss)]
     if not named:
-        raise_config_error("names no output; write {output: loss}, or one loss for all", "loss")
+        raise_config_error(
+            "the mapping is empty; write `loss: {output: name}`, or one name for all outputs", "loss"
+        )
     for output, name in named:
         _refuse_unknown(problem, name, LOSSES, info, "loss", *([output] if output else []))
     for output in weights:
         if isinstance(loss, str) and ".py:" in loss:
-            raise_config_error("a function of all outputs weighs them itself; leave it out", "loss_weights")
-        if several and output not in loss:
             raise_config_error(
-                f"weighs output '{output}', which has no loss; {suggest_name(output, loss)}", "loss_weights"
+                "not supported with a loss function of all outputs; weigh them in the function and remove `loss_weights`",
+                "loss_weights",
             )
+        if several and output not in loss:
+            raise_config_error(f"output '{output}' has no loss; {suggest_name(output, loss)}", "loss_weights")
 
 
 def refuse_unknown_metrics(problem: str, metrics: tuple[str, ...], info: ValidationInfo) -> None:
-    """Refuse metrics that a problem does not have, and two of one name."""
-    for place, metric in enumerate(metrics):
+    """Raise a validation error for an unknown metric, or for two metrics with the same column name.
+
+    Args:
+        problem: name of the problem.
+        metrics: metrics as written in the experiment.
+        info: context of the validation.
+    """
+    for index, metric in enumerate(metrics):
         name = metric.partition("@")[0]
         if not (TOP_K_ACCURACY_PATTERN.fullmatch(name) and problem == "classification"):
-            _refuse_unknown(problem, name, METRICS, info, "metrics", str(place))
+            _refuse_unknown(problem, name, METRICS, info, "metrics", str(index))
     columns = [metric_column(metric) for metric in metrics]
     for name in columns:
         if columns.count(name) > 1 or name == "loss":
-            raise_config_error(f"two of what is measured are called {name}", "metrics")
+            raise_config_error(
+                f"two columns of the history would have the name '{name}'; remove or rename one of the metrics",
+                "metrics",
+            )
 
 
 def _refuse_unknown(
@@ -94,10 +114,12 @@ def _refuse_unknown(
     path, colon, _ = name.rpartition(":")
     if colon and path.endswith(".py"):
         if is_missing_file(path, info):
-            raise_config_error(f"the file '{path}' does not exist (paths start where you run nnlo)", *at)
+            raise_config_error(
+                f"file not found: '{path}'; paths are relative to the working directory of nnlo", *at
+            )
     elif name not in known[problem]:
         elsewhere = " or ".join(other for other, names in known.items() if name in names)
-        hint = suggest_name(name, known[problem]) if known[problem] else "it has none"
+        hint = suggest_name(name, known[problem]) if known[problem] else "there are none"
         if elsewhere:
-            raise_config_error(f"'{name}' is for problem: {elsewhere}; {problem}: {hint}", *at)
+            raise_config_error(f"'{name}' is only available for {elsewhere}; for {problem}: {hint}", *at)
         raise_config_error(f"unknown name '{name}'; {hint}, or path/to/file.py:function", *at)

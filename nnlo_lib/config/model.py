@@ -1,4 +1,4 @@
-"""Which network is trained."""
+"""Settings of the trained network."""
 
 from pathlib import Path
 from typing import Self
@@ -8,20 +8,20 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from nnlo_lib.config.base import ConfigModel, is_missing_file, raise_config_error, suggest_name
 from nnlo_lib.models.zoo_registry import MODELS
 
-NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # networks that Keras or torch wrote
+NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".h5", ".hdf5")
 FORMS = (
-    "`path.py:function` that returns a torch Module or a Keras model, a module `path.py` with get_model() as NNLO's, "
+    "`path.py:function` that returns a torch Module or a Keras model, a module `path.py` with get_model() as in NNLO, "
     "a Keras `model.json`, TorchScript (`.pt`) or an exported program (`.pt2`)"
 )
 
 
 class ModelConfig(ConfigModel):
-    """Which network is trained."""
+    """The trained network."""
 
     name: str = Field(
         "simplemlp",
-        description=f"Name in the model zoo, or a file of your own, docs/guides/models.md: {FORMS}.",
+        description=f"Name in the model zoo, or a file (docs/guides/models.md): {FORMS}.",
         json_schema_extra={
             "anyOf": [
                 {"enum": [*MODELS]},
@@ -32,12 +32,14 @@ class ModelConfig(ConfigModel):
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
     weights: str | None = Field(
         None,
-        description="Initial weights, instead of those drawn from the seed: a `.safetensors` file, such as the "
-        "model.safetensors of another run, a state_dict that torch.save wrote (`.pt`, `.pth`), or of a Keras model what its "
-        "save_weights wrote (`.h5`).",
+        description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "
+        "state_dict written by torch.save (`.pt`, `.pth`); or, for a Keras model, a file written by save_weights "
+        "(`.h5`). null: weights are drawn from the seed.",
     )
     weights_except: tuple[str, ...] = Field(
-        (), description="Weights that stay as drawn: those whose names begin so, like `fc.` in fine-tuning."
+        (),
+        description="Prefixes of the names of weights that are not loaded but drawn from the seed, such as `fc.` for "
+        "fine-tuning.",
     )
 
     @field_validator("name")
@@ -49,41 +51,48 @@ class ModelConfig(ConfigModel):
                 f"unknown model '{name}'; {suggest_name(name, MODELS)}, or path/to/file.py:function"
             )
         if path is not None and is_missing_file(path, info):
-            raise_config_error(f"model file '{path}' does not exist (paths start where you run nnlo)")
+            raise_config_error(
+                f"file not found: '{path}'; paths are relative to the working directory of nnlo"
+            )
         return name
 
     @field_validator("weights")
     @classmethod
     def _readable(cls, weights: str | None, info: ValidationInfo) -> str | None:
         if weights is not None and is_missing_file(weights, info):
-            raise_config_error(f"there is no file '{weights}' (paths start where you run nnlo)")
+            raise_config_error(
+                f"file not found: '{weights}'; paths are relative to the working directory of nnlo"
+            )
         if weights is not None and Path(weights).suffix not in WEIGHT_SUFFIXES:
-            raise_config_error(f"'{weights}' is none of {', '.join(WEIGHT_SUFFIXES)}")
+            raise_config_error(f"'{weights}' has an unknown suffix; use one of {', '.join(WEIGHT_SUFFIXES)}")
         return weights
 
     @model_validator(mode="after")
-    def _go_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.args and self.is_network_file:
-            raise_config_error(f"{self.name} is a finished network, which takes no arguments", "args")
+            raise_config_error(
+                f"{self.name} is a saved network, which takes no arguments; remove `model.args`", "args"
+            )
         if self.weights_except and self.weights is None:
             raise_config_error(
-                "says what not to take from model.weights, which is not there", "weights_except"
+                "requires model.weights; set `model.weights`, or remove `model.weights_except`",
+                "weights_except",
             )
         return self
 
     @property
     def user_file(self) -> str | None:
-        """The user's file that the network is in."""
+        """Path of the user's file with the network; None for a network of the zoo."""
         return _path(self.name)
 
     @property
     def is_network_file(self) -> bool:
-        """Whether the file holds the network itself, not a function that builds it."""
+        """True if the file contains the network itself instead of a function that builds it."""
         return Path(self.name).suffix in NETWORK_SUFFIXES
 
     @property
     def input_files(self) -> tuple[str, ...]:
-        """The files that initial weights and layers are read from."""
+        """Files from which layers and initial weights are read."""
         return (*([self.name] if self.is_network_file else []), *([self.weights] if self.weights else []))
 
 

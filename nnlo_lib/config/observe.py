@@ -1,4 +1,4 @@
-"""What is looked at while a run goes on; nothing of it changes the result."""
+"""Settings of tracing, monitoring and profiling."""
 
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
@@ -11,14 +11,16 @@ ProfilerTool = Literal["torch", "cprofile"]
 
 
 class ProfileConfig(ConfigModel):
-    """A profiler over some steps of one rank."""
+    """A profiler for some steps of one rank."""
 
     tool: ProfilerTool = Field(
-        "torch", description="torch: operators, as a table and a Chrome trace; cprofile: Python's functions."
+        "torch", description="torch: operators, as a table and a Chrome trace; cprofile: Python functions."
     )
-    rank: int = Field(0, ge=0, description="Which rank; a server is profiled until it first pauses.")
-    first: int = Field(10, ge=1, description="Number of the first step, counted from 1.")
-    steps: int = Field(20, ge=1, description="How many steps.")
+    rank: int = Field(
+        0, ge=0, description="The profiled rank; a server is profiled until its first pause, not by steps."
+    )
+    first: int = Field(10, ge=1, description="First profiled step, counted from 1.")
+    steps: int = Field(20, ge=1, description="Number of profiled steps.")
 
 
 def _by_name(value: Any) -> Any:
@@ -26,35 +28,35 @@ def _by_name(value: Any) -> Any:
 
 
 class ObserveConfig(ConfigModel):
-    """What is looked at while a run goes on; nothing of it changes the result. docs/guides/observe.md says more."""
+    """Tracing, monitoring and profiling of a run, without effect on the result; see docs/guides/observe.md."""
 
     trace: bool = Field(
         False,
-        description="trace.json tells of every phase of every step, of all ranks; false: of coarse ones only.",
+        description="Record every phase of every step of all ranks in trace.json; false: only coarse phases.",
     )
     monitor: float | None = Field(
         None,
         ge=0.05,
-        description="Seconds between two looks at processors, memory and GPUs, kept in monitor.csv; null: none.",
+        description="Seconds between two measurements of CPUs, memory and GPUs in monitor.csv; null: no measurements.",
     )
     profile: Annotated[
         ProfileConfig | None,
         BeforeValidator(_by_name, json_schema_input_type=ProfileConfig | ProfilerTool | None),
     ] = Field(
         None,
-        description="Profiler over some steps: torch or cprofile, or a block that says which; null: none.",
+        description="Profiler for some steps: torch, cprofile, or a section with more settings; null: no profiler.",
     )
     tensorboard: bool = Field(
         False,
-        description="TensorBoard event files of the history in the run's folder; needs nnlo[tensorboard].",
+        description="Write the history as TensorBoard event files to the run's folder; requires nnlo[tensorboard].",
     )
 
     @property
     def missing_package(self) -> str | None:
-        """What is not installed but asked for, as a sentence with the remedy; None if all is there."""
+        """Error message with the remedy if a required package is not installed, else None."""
         if self.tensorboard and find_spec("tensorboardX") is None:
             return (
                 "tensorboardX is not installed; pip install 'nnlo[tensorboard]' (or tensorboardX), "
-                "or leave it out"
+                "or set `observe.tensorboard: false`"
             )
         return None

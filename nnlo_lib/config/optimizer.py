@@ -1,4 +1,4 @@
-"""The update rules of a replica."""
+"""Settings of the optimizers."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from nnlo_lib.config.base import ImplementedConfig, raise_config_error
 
 Decay = Annotated[float, Field(ge=0, description="L2 penalty added to the gradient.")]
-Decoupled = Annotated[float, Field(ge=0, description="Decay of the parameters, apart from the gradient.")]
+Decoupled = Annotated[float, Field(ge=0, description="Weight decay, decoupled from the gradient.")]
 Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the first moment.")]
 Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the second moment.")]
 Epsilon = Annotated[float, Field(gt=0, description="Added to the root of the second moment.")]
@@ -16,17 +16,22 @@ Momentum = Annotated[float, Field(ge=0, lt=1, description="Momentum.")]
 ExcludeVectors = Annotated[
     bool,
     Field(
-        description="Gives biases and parameters of norms (1-d) no trust ratio and no weight decay: their rate is `lr`."
+        description="Exclude biases and normalization parameters (1-d) from the trust ratio and weight decay; their "
+        "learning rate is `lr`."
     ),
 ]
 
 
 class BaseOptimizerConfig(ImplementedConfig):
-    """Settings of an update rule, a torch.optim.Optimizer."""
+    """Settings of a torch.optim.Optimizer.
 
-    # how a flat vector is stepped: by one fused kernel, in chunks that fit a CPU's cache, or layer by layer
+    Attributes:
+        kernel: update of a flat vector: by one fused kernel, in chunks that fit a CPU's cache, or layer by layer.
+        renamed: keys whose argument of the optimizer has another name; `epsilon` is always `eps`.
+    """
+
     kernel: ClassVar[Literal["fused", "fused on cpu", "chunked on cpu", "layerwise"]]
-    renamed: ClassVar[dict[str, str]] = {}  # key -> the optimizer's name for it; epsilon is always eps
+    renamed: ClassVar[dict[str, str]] = {}
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -36,31 +41,31 @@ class BaseOptimizerConfig(ImplementedConfig):
 
 
 class TwoMomentsConfig(BaseOptimizerConfig):
-    """Settings of Adam and its kin."""
+    """Settings of Adam and its variants."""
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of the optimizer, which takes the decays of both moments as one."""
+        """Keyword arguments of the optimizer, with the decays of both moments as one argument `betas`."""
         options = super().arguments
         betas = options.pop("beta1"), options.pop("beta2")
         return options | {"betas": betas}
 
 
 class SGDConfig(BaseOptimizerConfig):
-    """Stochastic gradient descent, with momentum (Sutskever et al. 2013)."""
+    """Stochastic gradient descent with optional momentum (Sutskever et al. 2013)."""
 
     name: Literal["sgd"] = "sgd"
     implementation = "torch.optim:SGD"
     kernel = "fused"
     lr: Lr = 0.01
     momentum: Momentum = 0.0
-    nesterov: bool = Field(False, description="Nesterov's momentum.")
+    nesterov: bool = Field(False, description="Use Nesterov momentum.")
     weight_decay: Decay = 0.0
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise_config_error("nesterov needs momentum > 0", "nesterov")
+            raise_config_error("requires momentum > 0; set `momentum`, or `nesterov: false`", "nesterov")
         return self
 
 
@@ -74,7 +79,9 @@ class AdamConfig(TwoMomentsConfig):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
-    amsgrad: bool = Field(False, description="Use the largest second moment so far (Reddi et al. 2018).")
+    amsgrad: bool = Field(
+        False, description="Use the maximum of the second moments so far (Reddi et al. 2018)."
+    )
     weight_decay: Decay = 0.0
 
 
@@ -88,12 +95,14 @@ class AdamWConfig(TwoMomentsConfig):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
-    amsgrad: bool = Field(False, description="Use the largest second moment so far (Reddi et al. 2018).")
+    amsgrad: bool = Field(
+        False, description="Use the maximum of the second moments so far (Reddi et al. 2018)."
+    )
     weight_decay: Decoupled = 0.01
 
 
 class NAdamConfig(TwoMomentsConfig):
-    """Adam with Nesterov's momentum (Dozat 2016)."""
+    """Adam with Nesterov momentum (Dozat 2016)."""
 
     name: Literal["nadam"] = "nadam"
     implementation = "torch.optim:NAdam"
@@ -103,13 +112,13 @@ class NAdamConfig(TwoMomentsConfig):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
-    momentum_decay: float = Field(0.004, ge=0, description="How fast beta1 warms up (psi).")
-    decoupled: bool = Field(False, description="Weight decay apart from the gradient, as in adamw.")
+    momentum_decay: float = Field(0.004, ge=0, description="Speed of the warm-up of beta1 (psi).")
+    decoupled: bool = Field(False, description="Decouple weight decay from the gradient, as in adamw.")
     weight_decay: Decay = 0.0
 
 
 class AdamaxConfig(TwoMomentsConfig):
-    """Adam with the largest gradient in place of the second moment (Kingma and Ba 2015)."""
+    """Adam with the infinity norm of the gradients instead of the second moment (Kingma and Ba 2015)."""
 
     name: Literal["adamax"] = "adamax"
     implementation = "torch.optim:Adamax"
@@ -144,7 +153,7 @@ class AdadeltaConfig(BaseOptimizerConfig):
     kernel = "chunked on cpu"
     lr: float = Field(1.0, gt=0, description="Factor on the update.")
     rho: float = Field(0.95, ge=0, lt=1, description="Decay of the squared gradient and update.")
-    epsilon: float = Field(1e-6, gt=0, description="Added under both roots.")
+    epsilon: float = Field(1e-6, gt=0, description="Added under both square roots.")
     weight_decay: Decay = 0.0
 
 
@@ -156,14 +165,14 @@ class AdagradConfig(BaseOptimizerConfig):
     kernel = "fused on cpu"
     renamed: ClassVar[dict[str, str]] = {"initial": "initial_accumulator_value"}
     lr: Lr = 0.01
-    lr_decay: float = Field(0.0, ge=0, description="The rate of step t is lr / (1 + t lr_decay).")
-    initial: float = Field(0.0, ge=0, description="What the sum of squared gradients starts from.")
-    epsilon: float = Field(1e-10, gt=0, description="Added to the root of that sum.")
+    lr_decay: float = Field(0.0, ge=0, description="The learning rate of step t is lr / (1 + t lr_decay).")
+    initial: float = Field(0.0, ge=0, description="Initial value of the sum of squared gradients.")
+    epsilon: float = Field(1e-10, gt=0, description="Added to the root of the sum of squared gradients.")
     weight_decay: Decay = 0.0
 
 
 class LARSConfig(BaseOptimizerConfig):
-    """SGD whose rate is scaled for each layer, for large batches (You, Gitman and Ginsburg 2017)."""
+    """SGD with a learning rate per layer, for large batches (You, Gitman and Ginsburg 2017)."""
 
     name: Literal["lars"] = "lars"
     implementation = "nnlo_lib.train.optimizers.lars:LARS"
@@ -171,13 +180,13 @@ class LARSConfig(BaseOptimizerConfig):
     lr: Lr = 1.0
     momentum: Momentum = 0.9
     trust: float = Field(0.001, gt=0, description="Trust coefficient (eta).")
-    epsilon: float = Field(1e-9, gt=0, description="Added below the fraction of the trust ratio.")
+    epsilon: float = Field(1e-9, gt=0, description="Added to the denominator of the trust ratio.")
     exclude_vectors: ExcludeVectors = False
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty (beta).")
 
 
 class LAMBConfig(TwoMomentsConfig):
-    """AdamW whose step is scaled for each layer, for large batches (You et al. 2020)."""
+    """AdamW with a step size per layer, for large batches (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
     implementation = "nnlo_lib.train.optimizers.lamb:LAMB"

@@ -1,4 +1,4 @@
-"""How many processes train one model, how they talk and what they ask of the scheduler."""
+"""Settings of the processes of a training: number, transport, simulation, and resources of the scheduler."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,71 +11,78 @@ Speed = Annotated[float, Field(gt=0)]
 
 
 class StragglersConfig(ConfigModel):
-    """Ranks that now and then compute more slowly."""
+    """Ranks that compute some of their steps more slowly."""
 
     fraction: float = Field(
-        0.0, ge=0, le=1, description="Share of all ranks that straggle, drawn by the seed."
+        0.0, ge=0, le=1, description="Fraction of the ranks that are stragglers, drawn from the seed."
     )
-    ranks: tuple[Rank, ...] = Field((), description="Ranks that straggle in any case.")
-    slowdown: float = Field(2.0, ge=1, description="How many times as long a straggling step takes.")
-    probability: float = Field(
-        1.0, ge=0, le=1, description="Probability that a step of such a rank straggles."
+    ranks: tuple[Rank, ...] = Field(
+        (), description="Ranks that are stragglers in addition to the drawn ranks."
     )
+    slowdown: float = Field(2.0, ge=1, description="Factor by which a slow step takes longer.")
+    probability: float = Field(1.0, ge=0, le=1, description="Probability that a step of a straggler is slow.")
 
 
 class RankFailureConfig(ConfigModel):
-    """A rank that stands still for a while and goes on where it was."""
+    """A failure of a rank: it stops for some time and then continues where it stopped."""
 
-    rank: Rank = Field(description="Which one.")
-    at: float = Field(ge=0, description="Virtual seconds from the start at which it stops.")
-    seconds: float = Field(gt=0, description="Seconds until it is back.")
+    rank: Rank = Field(description="The rank that fails.")
+    at: float = Field(ge=0, description="Time of the failure in virtual seconds since the start.")
+    seconds: float = Field(gt=0, description="Duration of the failure in virtual seconds.")
 
 
 class SimulationConfig(ConfigModel):
-    """The virtual machine that `transport: simulated` pretends to have."""
+    """The virtual machine of `transport: simulated`."""
 
     compute: Literal["exact", "batched"] = Field(
         "exact",
-        description="Gradients rank by rank, with the bits of `mpi`, or those of all ranks in a few large calls: "
-        "faster with many small replicas, equal up to rounding.",
+        description="exact: compute gradients rank by rank, bit-identical to `transport: mpi`; batched: compute the "
+        "gradients of all ranks in a few large calls, which is faster with many small replicas and equal up to "
+        "rounding.",
     )
     sample_seconds: Speed | Literal["measured"] = Field(
         1e-4,
-        description="Seconds to compute one sample on a rank of speed 1; measured: the real seconds that this process "
-        "took, for calibration (such a run does not replay).",
+        description="Seconds to compute one sample on a rank of speed 1; measured: the real computing time of this "
+        "process, for calibration (such a run is not reproducible).",
     )
     latency: float = Field(
         1e-5,
         ge=0,
-        description="Seconds before a message's first byte arrives; a collective call takes one or two rounds of messages.",
+        description="Seconds until the first byte of a message arrives; a collective call takes one or two rounds of "
+        "messages.",
     )
     bandwidth: float = Field(
         1.25e9,
         gt=0,
-        description="Bytes per second of each rank's network card, shared by all that it sends (1.25e9: 10 Gb/s).",
+        description="Bytes per second of each rank's network card, shared by all messages that it sends (1.25e9: 10 "
+        "Gb/s).",
     )
     speeds: dict[Rank, Speed] | tuple[Speed, ...] = Field(
-        {}, description="Relative speed of ranks, by rank or of all in their order; 1 where nothing is said."
+        {},
+        description="Relative speed of the ranks: a mapping by rank, or a list in rank order; 1 if not given.",
     )
     stragglers: StragglersConfig = Field(
-        StragglersConfig(), description="Ranks that now and then compute more slowly."
+        StragglersConfig(), description="Ranks that compute some of their steps more slowly."
     )
     jitter: float = Field(
-        0.0, ge=0, description="Sigma of a log-normal factor, of mean 1, on the time of each step."
+        0.0, ge=0, description="Sigma of a log-normal factor with mean 1 on the time of each step."
     )
-    failures: tuple[RankFailureConfig, ...] = Field((), description="When ranks stand still.")
+    failures: tuple[RankFailureConfig, ...] = Field((), description="Failures of ranks at given times.")
     mtbf: float | None = Field(
         None,
         gt=0,
-        description="Mean seconds between failures of each rank, exponential; null: none are drawn.",
+        description="Mean seconds between random failures of each rank, exponentially distributed; null: no random "
+        "failures.",
     )
-    repair: float = Field(10.0, gt=0, description="Mean seconds that a drawn failure lasts, exponential.")
+    repair: float = Field(
+        10.0, gt=0, description="Mean duration of a random failure in seconds, exponentially distributed."
+    )
     loss: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Probability that a message between two ranks is lost and sent again; each round of a collective call "
-        "waits for the last of its messages.",
+        description="Probability that a message between two ranks is lost and sent again; each round of a collective "
+        "call waits for the last of its messages.",
     )
     retransmit: float = Field(0.2, gt=0, description="Seconds after which a lost message is sent again.")
 
@@ -83,7 +90,9 @@ class SimulationConfig(ConfigModel):
     def _measured_alone(self) -> Self:
         if self.sample_seconds == "measured" and self.compute == "batched":
             raise_config_error(
-                "gradients of several ranks at once cannot be measured; use compute: exact", "sample_seconds"
+                "measured is not supported with `compute: batched`, which computes several ranks in one call; "
+                "set `parallel.simulation.compute: exact`",
+                "sample_seconds",
             )
         return self
 
@@ -94,51 +103,55 @@ class SimulationConfig(ConfigModel):
 
     @property
     def named_ranks(self) -> dict[str, set[int]]:
-        """Ranks that are named, by key."""
+        """Ranks that the settings name, by key."""
         failing, straggling = {each.rank for each in self.failures}, set(self.stragglers.ranks)
         speeds = self.speeds if isinstance(self.speeds, dict) else range(len(self.speeds))
         return {"failures": failing, "stragglers": straggling, "speeds": set(speeds)}
 
 
 class ParallelConfig(ConfigModel):
-    """How many processes train one model and how they talk."""
+    """Number of processes that train one model, and their communication."""
 
-    ranks: int = Field(2, ge=1, description="MPI processes of one training, servers included.")
+    ranks: int = Field(2, ge=1, description="Number of MPI processes of one training, including servers.")
     processes_per_worker: int = Field(
-        1, ge=1, description="Ranks that form one worker and average their gradients first."
+        1, ge=1, description="Ranks per worker; the ranks of a worker average their gradients."
     )
     threads_per_rank: int = Field(
-        1, ge=1, description="Threads of each rank (up to cores / ranks is sensible)."
+        1, ge=1, description="Threads of each rank; at most cores / ranks is sensible."
     )
-    gpus_per_rank: int = Field(
-        0, ge=0, le=1, description="GPUs of each rank: 1, or 0 to compute on processors."
-    )
-    ranks_per_gpu: int = Field(1, ge=1, description="Ranks that share a GPU, where ranks have one.")
-    master_gpu: bool = Field(True, description="Whether servers have a GPU, too, where workers have.")
+    gpus_per_rank: int = Field(0, ge=0, le=1, description="GPUs per rank: 1, or 0 to compute on CPUs.")
+    ranks_per_gpu: int = Field(1, ge=1, description="Ranks that share a GPU; used if `gpus_per_rank` is 1.")
+    master_gpu: bool = Field(True, description="Servers also use a GPU if `gpus_per_rank` is 1.")
     gpu_exchange: Literal["auto", "nccl", "cuda_aware", "host"] = Field(
         "auto",
-        description="How gradients and parameters on GPUs are summed: through NCCL (a GPU for each rank), by an MPI that "
-        "reads GPU memory, or through host memory; auto: the first of these that is there. The sums are the same to the bit "
-        "(unless reduction: fastest).",
+        description="How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; cuda_aware: by "
+        "an MPI library that reads GPU memory; host: through host memory; auto: the first of these that is "
+        "available. Sums are bit-identical for all values, except with `reduction: fastest`.",
     )
     sync_batch_norm: bool = Field(
         False,
-        description="Batch normalization over the samples of all ranks, not of each (algorithm allreduce).",
+        description="Batch normalization uses the samples of all ranks; false: of each rank (only for allreduce).",
     )
     transport: Literal["mpi", "simulated"] = Field(
-        "mpi", description="Real processes, or all ranks in one process under a virtual clock."
+        "mpi",
+        description="mpi: one process per rank; simulated: all ranks in one process with a virtual clock.",
     )
     peer_timeout: float = Field(
-        600.0, gt=0, description="Seconds a rank waits for a silent peer before it ends the run and names it."
+        600.0,
+        gt=0,
+        description="Seconds that a rank waits for a message of another rank; then the run fails with the name of "
+        "that rank.",
     )
-    simulation: SimulationConfig = Field(SimulationConfig(), description="Used by `transport: simulated`.")
+    simulation: SimulationConfig = Field(
+        SimulationConfig(), description="Virtual machine of `transport: simulated`."
+    )
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Self:
         for key, ranks in self.simulation.named_ranks.items():
             if self.transport == "simulated" and max(ranks, default=0) >= self.ranks:
                 raise_config_error(
-                    f"there is no rank {max(ranks)}: ranks are numbered 0 to {self.ranks - 1}",
+                    f"rank {max(ranks)} does not exist; use a rank from 0 to {self.ranks - 1}, or raise `parallel.ranks`",
                     "simulation",
                     key,
                 )
@@ -146,10 +159,14 @@ class ParallelConfig(ConfigModel):
 
 
 class ResourcesConfig(ConfigModel):
-    """What one training asks of the scheduler."""
+    """Resources that one training requests from the scheduler."""
 
     runtime: int = Field(60, ge=1, description="Time limit in minutes.")
-    mem_mb: int = Field(4000, ge=1, description="Memory of the whole job in MB.")
-    nodes: int = Field(1, ge=1, description="Nodes that the ranks are spread over.")
-    partition: str | None = Field(None, description="Slurm partition or LSF queue; null: the site's default.")
-    account: str | None = Field(None, description="Slurm account or LSF project; null: the profile's.")
+    mem_mb: int = Field(4000, ge=1, description="Memory in MB of all processes together.")
+    nodes: int = Field(1, ge=1, description="Number of nodes for the ranks.")
+    partition: str | None = Field(
+        None, description="Slurm partition or LSF queue; null: the default of the site."
+    )
+    account: str | None = Field(
+        None, description="Slurm account or LSF project; null: the default of the Snakemake profile."
+    )

@@ -1,4 +1,4 @@
-"""Algorithms in which workers agree through a server."""
+"""Settings of the parameter-server algorithms."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,43 +14,48 @@ SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=T
 
 
 class ParameterServerConfig(BaseAlgorithmConfig):
-    """What all of them say."""
+    """Settings that all parameter-server algorithms have."""
 
-    sync_every: int = Field(1, ge=1, description="Batches a worker computes between two exchanges.")
+    sync_every: int = Field(1, ge=1, description="Batches that a worker computes between two exchanges.")
     masters: int = Field(
-        1, ge=1, description="Servers: 1, or a root and masters - 1 others that each gather for some workers."
+        1,
+        ge=1,
+        description="Number of servers: 1, or a root server and masters - 1 servers that each serve some of the "
+        "workers.",
     )
 
     @property
     def servers(self) -> int:
-        """Ranks, the first ones, that serve workers."""
+        """Number of server ranks; servers are the first ranks."""
         return self.masters
 
 
 class DownpourConfig(ParameterServerConfig):
-    """One server holds the parameters, workers send it gradients (Dean et al. 2012)."""
+    """Workers send gradients to a server, which updates the parameters (Dean et al. 2012)."""
 
     name: Literal["downpour"] = "downpour"
     implementation = "nnlo_lib.algorithms.parameter_server.downpour:Downpour"
     capabilities = replace(SERVED, compression="any", one_model=True, elastic=True, keeps_gradients=True)
-    synchronous: bool = Field(False, description="The server waits for all workers and averages.")
+    synchronous: bool = Field(
+        False, description="The server waits for all workers and averages their gradients."
+    )
     optimizer: OptimizerConfig | None = Field(
-        None, description="The server's update rule; null: that of `train`."
+        None, description="Update rule of the server; null: `train.optimizer`."
     )
 
     @property
     def server_optimizer(self) -> OptimizerConfig | None:
-        """The servers' own update rule; None: that of `train`."""
+        """Update rule of the servers; None: `train.optimizer`."""
         return self.optimizer
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no worker waits for another."""
+        """True if no worker waits for another."""
         return not self.synchronous
 
 
 class EASGDConfig(ParameterServerConfig):
-    """Workers explore, tied by springs to a centre that the server holds (Zhang, Choromanska and LeCun 2015)."""
+    """An elastic force pulls workers to a center on the server (Zhang, Choromanska and LeCun 2015)."""
 
     name: Literal["easgd"] = "easgd"
     implementation = "nnlo_lib.algorithms.parameter_server.easgd:EASGD"
@@ -58,37 +63,41 @@ class EASGDConfig(ParameterServerConfig):
     sync_every: int = Field(
         10, ge=1, description="Batches between two exchanges (tau, the communication period)."
     )
-    synchronous: bool = Field(False, description="The server waits for all workers.")
+    synchronous: bool = Field(False, description="The server waits for all workers in every exchange.")
     elastic_force: float = Field(
-        0.9, gt=0, description="beta of the paper; alpha, the part of the distance moved, is beta / workers."
+        0.9,
+        gt=0,
+        description="beta of the paper; alpha, the fraction of the distance moved per exchange, is beta / workers.",
     )
-    alpha: float | None = Field(None, gt=0, lt=1, description="Sets alpha itself, whatever elastic_force is.")
+    alpha: float | None = Field(
+        None, gt=0, lt=1, description="Overrides alpha = elastic_force / workers; null: no override."
+    )
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no worker waits for another."""
+        """True if no worker waits for another."""
         return not self.synchronous
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
-        """Yield why a run (config.Run) cannot be: its springs overshoot."""
+        """Yield a fault if alpha of a run (config.Run) would be 1 or more."""
         workers = (run.parallel.ranks - self.masters) // run.parallel.processes_per_worker
         if self.alpha is None and self.elastic_force >= workers:
             yield ConfigFault(
-                f"alpha = elastic_force / workers would be {self.elastic_force / workers:g}, and springs overshoot "
-                f"from 1 on; take less than {workers}",
+                f"alpha = elastic_force / workers is {self.elastic_force / workers:g}, but must be below 1; "
+                f"set `algorithm.elastic_force` below {workers}",
                 ("algorithm", "elastic_force"),
             )
 
 
 class GEMConfig(ParameterServerConfig):
-    """Workers scale their updates so that all together move like one with momentum (Hermans and Louppe 2018)."""
+    """Workers scale their updates so that their sum follows a proxy with momentum (Hermans and Louppe 2018)."""
 
     name: Literal["gem"] = "gem"
     implementation = "nnlo_lib.algorithms.parameter_server.gem:GEM"
     capabilities = replace(SERVED, compression="any", step="worker's")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the proxy that the updates match.")
-    kappa: float = Field(1.0, gt=0, description="How much faster than the proxy the workers may move.")
-    largest_scale: float = Field(5.0, gt=0, description="Bound on the scale of an update.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the proxy that the updates follow.")
+    kappa: float = Field(1.0, gt=0, description="Factor by which the workers may move faster than the proxy.")
+    largest_scale: float = Field(5.0, gt=0, description="Upper bound of the scale of an update.")
 
 
 ParameterServerAlgorithmConfig = DownpourConfig | EASGDConfig | GEMConfig

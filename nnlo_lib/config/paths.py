@@ -1,4 +1,4 @@
-"""Names of files and folders that a run reads and writes, each spelled once."""
+"""Names of the files and folders of runs and searches; other modules do not repeat them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Protocol, overload
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.run import JobSpec, Run
 
-SEARCH_FOLDER = "search"  # beside the folders of runs
+SEARCH_FOLDER = "search"  # sibling of the folders of runs
 
 
 class HasFolder(Protocol):
-    """Anything below which files are named."""
+    """Protocol of objects that name files below a folder."""
 
     @property
     def folder(self) -> Path:
@@ -20,7 +20,11 @@ class HasFolder(Protocol):
 
 
 class PathBelow:
-    """A property of fixed name: the path of that name below the owner's folder; on the class, the name itself."""
+    """Descriptor of a fixed file name: on an instance, the path below its `folder`; on the class, the descriptor.
+
+    Attributes:
+        name: name of the file or folder.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +39,11 @@ class PathBelow:
 
 @dataclass(frozen=True)
 class StatePaths:
-    """`state/` of a training: what survives a failed attempt. Snakemake does not know these files."""
+    """Files in `state/` of a training, which are kept after a failed attempt and are no outputs of Snakemake.
+
+    Attributes:
+        folder: the folder `state/`.
+    """
 
     folder: Path
 
@@ -56,23 +64,27 @@ class StatePaths:
 
     @property
     def rank_status(self) -> tuple[Path, Path, Path]:
-        """Folders of what the ranks of one attempt write for their launcher."""
+        """Folders of the files that the ranks of one attempt write for their launcher."""
         return self.ranks, self.failures, self.stopped
 
     @property
     def resumable(self) -> tuple[Path, ...]:
-        """What an unfinished training could be resumed from."""
+        """Files and folders from which an unfinished training can resume."""
         return self.history, self.nodes, self.ledger, self.validations, self.checkpoints
 
     @property
     def next_archive(self) -> Path:
-        """Folder for what an earlier, different training left; numbered from 1."""
+        """Next unused folder for the state of an earlier training with other settings; numbered from 1."""
         return self.folder / f"former-{1 + len(list(self.folder.glob('former-*')))}"
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The folder of one training, results/<experiment>/<run>/<job>/: its published outputs, and `state/`."""
+    """Files of one training: published outputs and `state/`.
+
+    Attributes:
+        folder: folder of the training, results/<experiment>/<run>/<job>/.
+    """
 
     folder: Path
 
@@ -93,7 +105,7 @@ class RunPaths:
 
     @property
     def state(self) -> StatePaths:
-        """What survives a failed attempt."""
+        """Files that are kept after a failed attempt."""
         return StatePaths(self.folder / "state")
 
     @property
@@ -103,14 +115,14 @@ class RunPaths:
 
     @property
     def outputs(self) -> tuple[Path, ...]:
-        """All outputs of fixed name whose checksums the summary records."""
+        """All outputs with a fixed name; the summary records their checksums."""
         fixed = self.model, self.partition, self.history
         return *fixed, *self.optional_outputs, self.trace, self.log, self.monitor
 
 
 @dataclass(frozen=True)
 class SearchStatePaths(StatePaths):
-    """`state/` of a search; the last five belong to its MPI pool."""
+    """Files in `state/` of a search; the attributes `pool_*` belong to its MPI rank pool."""
 
     pool_utilization = PathBelow("blocks.jsonl")
     pool_failures = PathBelow("deaths.jsonl")
@@ -121,7 +133,11 @@ class SearchStatePaths(StatePaths):
 
 @dataclass(frozen=True)
 class SearchPaths:
-    """The folder of a search, results/<experiment>/search/."""
+    """Files of a search.
+
+    Attributes:
+        folder: folder of the search, results/<experiment>/search/.
+    """
 
     folder: Path
 
@@ -136,55 +152,59 @@ class SearchPaths:
 
     @classmethod
     def around(cls, fold: Path) -> "SearchPaths | None":
-        """Return the search that trains in the folder of a trial's fold, or None if the folder is no search's."""
+        """Return the search to which the folder `fold` belongs; None if it does not belong to a search."""
         trials = next((above for above in fold.absolute().parents if above.name == cls.trials.name), None)
         return cls(trials.parent) if trials and trials.parent.name == SEARCH_FOLDER else None
 
     @property
     def state(self) -> SearchStatePaths:
-        """Lease of the search and files of its MPI pool."""
+        """Lease of the search and files of its MPI rank pool."""
         return SearchStatePaths(self.folder / "state")
 
     def trial(self, number: int) -> Path:
-        """Return the file of a trial: its point and the decisions on it."""
+        """Return the file of a trial, with its point of the search space and the decisions about it."""
         return self.trials / f"{number:04d}.json"
 
     def fold(self, trial: int, fold: int) -> RunPaths:
-        """Return the training of one fold of a trial."""
+        """Return the paths of the training of one fold of a trial."""
         return RunPaths(self.trials / f"{trial:04d}/fold-{fold}")
 
     def result(self, trial: int, fold: int, epochs: int) -> Path:
-        """Return the file of what training a fold up to an epoch came to."""
+        """Return the result file of a fold task: fold `fold` of trial `trial`, trained for `epochs` epochs."""
         return self.fold(trial, fold).folder / f"epochs-{epochs}.json"
 
     def results(self) -> list[Path]:
-        """Return all files of results that exist."""
+        """Return all existing result files."""
         return [path for fold in self.trials.glob("*/fold-*") for path in self.results_in(fold)]
 
     @staticmethod
     def results_in(fold: Path) -> list[Path]:
-        """Return the files of results of one fold that exist."""
+        """Return the existing result files of the fold in the folder `fold`."""
         return sorted(fold.glob("epochs-*.json"))
 
     def job_record(self, trial: int, fold: int, epochs: int) -> Path:
-        """Return the file that names the scheduler's job of a fold."""
+        """Return the file with the scheduler's job of a fold task (arguments as for `result`)."""
         return self.fold(trial, fold).folder / f"job-{epochs}.json"
 
 
 @dataclass(frozen=True)
 class ExperimentPaths:
-    """The folder of an experiment, results/<experiment>/."""
+    """Files of an experiment.
+
+    Attributes:
+        name: name of the experiment.
+    """
 
     name: str
 
     @property
     def folder(self) -> Path:
-        """The folder, below the working directory."""
+        """The folder results/<experiment>/, relative to the working directory."""
         return Path("results", self.name)
 
     @property
     def search(self) -> SearchPaths:
-        """The experiment's search."""
+        """Paths of the search of the experiment."""
         return SearchPaths(self.folder / SEARCH_FOLDER)
 
     def run_folder(self, run: str) -> Path:
@@ -192,23 +212,23 @@ class ExperimentPaths:
         return self.folder / run
 
     def run_folders(self) -> list[Path]:
-        """Return what is below the experiment's folder, apart from the search: the folders of runs."""
+        """Return the folders of runs: everything in the experiment's folder except the search."""
         return [path for path in sorted(self.folder.glob("*")) if path.name != SEARCH_FOLDER]
 
     def run_config(self, run: str) -> Path:
-        """Return the file of a run's resolved configuration."""
+        """Return the file with the resolved configuration of a run."""
         return self.run_folder(run) / SearchPaths.config.name
 
     def job(self, job: JobSpec) -> RunPaths:
-        """Return the training of a job."""
+        """Return the paths of the training of a job."""
         return RunPaths(self.folder / job.path)
 
 
 def manifest_of(run: Run) -> str:
-    """Return the manifest of a run's data."""
+    """Return the path of the manifest of a run's data."""
     return f"data/{store_name(run.data)}/manifest.json"
 
 
 def store_name(data: DataConfig) -> str:
-    """Return the folder of a data set's store below data/."""
+    """Return the folder of a data set's store, relative to data/."""
     return f"{data.dataset}/{data.format}"

@@ -1,4 +1,4 @@
-"""What is learned."""
+"""Settings of the learning problem."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -10,13 +10,11 @@ from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, us
 from nnlo_lib.core.lazy_import import load_implementation
 
 Outputs = Literal["scores", "probabilities"]
-OUTPUTS = (
-    "What the model's outputs are: scores of any size, or probabilities (it ends with softmax or sigmoid)."
-)
+OUTPUTS = "Kind of the model's outputs: unbounded scores, or probabilities (the model ends with softmax or sigmoid)."
 
 
 class ClassificationConfig(ImplementedConfig):
-    """Learn which class, or which classes, a sample belongs to."""
+    """Predict the class, or the classes, of a sample."""
 
     name: Literal["classification"] = "classification"
     implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
@@ -25,49 +23,52 @@ class ClassificationConfig(ImplementedConfig):
         0.0,
         ge=0,
         lt=1,
-        description="Share of a label given evenly to all classes (Szegedy et al. 2016), in cross_entropy.",
+        description="Fraction of the target probability that is distributed evenly over all classes (Szegedy et al. "
+        "2016); used by cross_entropy.",
     )
 
 
 class RegressionConfig(ImplementedConfig):
-    """Learn numbers: a sample's labels are what the model is to answer."""
+    """Predict numbers: the labels of a sample are the targets of the model's outputs."""
 
     name: Literal["regression"] = "regression"
     implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
-    outputs: Outputs = Field("scores", description=f"{OUTPUTS} Matters to binary_cross_entropy.")
+    outputs: Outputs = Field("scores", description=f"{OUTPUTS} Used by binary_cross_entropy.")
     huber_delta: float = Field(
-        1.0, gt=0, description="Error from which huber grows linearly, in units of the labels."
+        1.0, gt=0, description="Error above which huber is linear, in units of the labels."
     )
 
 
 class GanConfig(ImplementedConfig):
-    """Learn to make samples that a critic cannot tell from the data's (Goodfellow et al. 2014)."""
+    """Train a generator whose samples a critic cannot distinguish from the data (Goodfellow et al. 2014)."""
 
     name: Literal["gan"] = "gan"
     implementation = "nnlo_lib.problems.gan:GanProblem"
     critic_steps: int = Field(
-        1, ge=1, description="Steps of a worker for each one in which its generator learns, too."
+        1,
+        ge=1,
+        description="The generator is trained in every `critic_steps`-th step of a worker, the critic in all.",
     )
     weight_clip: float | None = Field(
-        None, gt=0, description="Bound on the critic's weights, 0.01 in the WGAN paper; null: none."
+        None, gt=0, description="Bound of the critic's weights, 0.01 in the WGAN paper; null: no bound."
     )
     gradient_penalty: float = Field(
         0.0, ge=0, description="Weight of (slope of the critic - 1)^2, 10 in the WGAN-GP paper."
     )
     generator_optimizer: OptimizerConfig | None = Field(
-        None, description="The generator's own update rule; null: that of the critic, train.optimizer."
+        None, description="Optimizer of the generator; null: `train.optimizer`, as for the critic."
     )
     energy_weight: float | None = Field(
         None,
         ge=0,
-        description="Weight of the relative errors of energy and sum that a critic of showers tells (calorimeter_gan; 5 "
-        "in NNLO): labels are energies and multiply the noise. null: labels are not used.",
+        description="Weight of the relative errors of energy and sum that the critic of calorimeter_gan predicts (5 "
+        "in NNLO); labels are energies and multiply the noise. null: labels are not used.",
     )
 
     @model_validator(mode="after")
-    def _bound_once(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.weight_clip and self.gradient_penalty:
-            raise_config_error("gradient_penalty replaces weight_clip; leave one out", "weight_clip")
+            raise_config_error("cannot be combined with gradient_penalty; remove one of them", "weight_clip")
         return self
 
 
@@ -99,6 +100,6 @@ ProblemConfig = Annotated[
 
 
 def allow_name_in_schema(schema: dict[str, Any]) -> None:
-    """Let the editor know that a block's name may stand for it."""
+    """Accept the name of the problem instead of its section in the JSON schema."""
     union = schema.pop("oneOf")
     schema["anyOf"] = [{"enum": list(union[0]["discriminator"]["mapping"])}, *union]

@@ -1,4 +1,4 @@
-"""How the user's own files are read; the data sets of the catalog know their reader."""
+"""Settings of the readers of source files; data sets of the catalog have a fixed reader."""
 
 import inspect
 from typing import Annotated, Any, ClassVar, Literal
@@ -6,39 +6,49 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from nnlo_lib.config.base import ConfigModel
-from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
+from nnlo_lib.config.user_class import (
+    BUILT_IN,
+    USER_CLASS,
+    USER_CLASS_PATTERN,
+    UserClassConfig,
+    user_class_tag,
+)
 
 Files = str | tuple[str, ...]
 OnCorrupt = Literal["error", "skip"]
 Resize = Literal["pydtnn", "standard", "none"]
 RESIZE = (
-    "standard: shorter side to size*256/224, centre crop; pydtnn: as its converter, central 87.5 % stretched to "
-    "the size; none: the images have the size."
+    "Method of resizing. standard: scale the shorter side to size*256/224, then crop the center; pydtnn: stretch the "
+    "central 87.5 % to the size, as PyDTNN's converter does; none: the images already have the size."
 )
-ON_CORRUPT = "A damaged record or image ends the conversion, or is left out and counted."
+ON_CORRUPT = "Damaged records or images: error ends the conversion; skip omits and counts them."
 
 
 class BaseReaderConfig(ConfigModel):
-    """Options of nnlo_lib/data/readers/<name>.py."""
+    """Options of the reader nnlo_lib/data/readers/<name>.py.
 
-    samples_per_shard: ClassVar[int] = 10_000  # unless data.shard_size says otherwise
+    Attributes:
+        samples_per_shard: default of `data.shard_size`.
+    """
+
+    samples_per_shard: ClassVar[int] = 10_000
 
 
 class IdxReaderConfig(BaseReaderConfig):
-    """The four files of MNIST and its kin, plain or gzipped."""
+    """The four files of MNIST and data sets of the same format, plain or gzipped."""
 
     name: Literal["idx"] = "idx"
 
 
 class CifarReaderConfig(BaseReaderConfig):
-    """CIFAR-10 or CIFAR-100 in the binary or the python layout."""
+    """CIFAR-10 or CIFAR-100 in the binary or the Python layout."""
 
     name: Literal["cifar"] = "cifar"
-    labels: Literal["fine", "coarse"] = Field("fine", description="Which labels of CIFAR-100.")
+    labels: Literal["fine", "coarse"] = Field("fine", description="Labels of CIFAR-100.")
 
 
 class TFRecordReaderConfig(BaseReaderConfig):
-    """ImageNet as TFRecords: files like train-00000-of-01024 and validation-00000-of-00128."""
+    """ImageNet as TFRecord files, such as train-00000-of-01024 and validation-00000-of-00128."""
 
     name: Literal["tfrecord"] = "tfrecord"
     resize: Resize = Field("pydtnn", description=RESIZE)
@@ -47,42 +57,51 @@ class TFRecordReaderConfig(BaseReaderConfig):
 
 
 class FolderReaderConfig(BaseReaderConfig):
-    """An image folder, class = folder: `<split>/<class>/*.jpg`, or `<class>/*.jpg` without splits."""
+    """Images in one folder per class: `<split>/<class>/*.jpg`, or `<class>/*.jpg` without splits."""
 
     name: Literal["folder"] = "folder"
     samples_per_shard = 1000
     resize: Resize = Field("standard", description=RESIZE)
     size: int = Field(224, ge=1, description="Side of the stored square images in pixels.")
-    colour: Literal["rgb", "grey"] = Field("rgb", description="Channels that are stored.")
+    # British spelling as in version 0.1: fingerprints of runs and stores contain the key.
+    colour: Literal["rgb", "grey"] = Field("rgb", description="Stored channels: rgb (3) or grey (1).")
     test_fraction: float = Field(
-        0.2, gt=0, lt=1, description="Images of each class for the test, where there are no split folders."
+        0.2,
+        gt=0,
+        lt=1,
+        description="Fraction of the images of each class in the test split, if there are no split folders.",
     )
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
 
 
 class ArraysReaderConfig(BaseReaderConfig):
-    """Lists of HDF5, NPZ or NPY files, as NNLO and mpi_learn read them."""
+    """Lists of HDF5, NPZ or NPY files, as in NNLO and mpi_learn."""
 
     name: Literal["arrays"] = "arrays"
     train: Files = Field(
-        description="Text file with a path a line, pattern like train_*.h5, or list of files; below `source`. Or one of "
-        "NNLO's modules, `path.py`: its get_train, get_val, get_features and get_labels then say these keys."
+        description="Training files in `source`: a text file with one path per line, a pattern such as train_*.h5, "
+        "or a list. Or a data module of NNLO, `path.py`: its get_train, get_val, get_features and get_labels set "
+        "these keys."
     )
-    test: Files | None = Field(None, description="Test files, likewise; null: none.")
+    test: Files | None = Field(None, description="Test files, in the same form; null: none.")
     validation: Files | None = Field(
-        None, description="Validation files; use them by `validation: validation`."
+        None,
+        description="Validation files, in the same form, used by `data.validation: validation`; null: none.",
     )
     features: Files = Field(
-        "features", description="Key of the features; a group or a list of keys is several inputs."
+        "features", description="Key of the features; a group or a list of keys gives several inputs."
     )
     labels: str = Field("labels", description="Key of the labels.")
-    one_hot: bool = Field(True, description="Labels in rows with a single 1 become class numbers.")
+    one_hot: bool = Field(True, description="Convert one-hot labels to class numbers.")
     channels: Literal["first", "last"] = Field(
         "first",
-        description="last: the last axis of images, after an adaptor, is moved to the front, where our networks have it.",
+        description="Axis of the channels in images, after the adaptor; last: it is moved to the front, as the "
+        "models require.",
     )
     adaptor: str | None = Field(
-        None, pattern=r"\.py:\w+$", description="`path.py:function` that is called on each block of features."
+        None,
+        pattern=r"\.py:\w+$",
+        description="`path.py:function` that is called with each block of features; null: none.",
     )
 
 
@@ -90,6 +109,11 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
     """A reader of your own: a function of (folder, shard_size, **args) that returns nnlo_lib.DatasetContents."""
 
     base = "nnlo_lib.data.readers:read"
+
+    name: str = Field(
+        description="`path.py:function`; the path is relative to the working directory of nnlo.",
+        json_schema_extra={"pattern": USER_CLASS_PATTERN},
+    )
 
     def _misfit(self, found: Any) -> str | None:
         return None if callable(found) else f"{self.name} is not a function"

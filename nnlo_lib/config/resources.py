@@ -1,4 +1,4 @@
-"""What one run asks of a machine or a scheduler."""
+"""Resources that one training needs."""
 
 from dataclasses import dataclass
 
@@ -7,28 +7,32 @@ from nnlo_lib.config.run import Run
 
 @dataclass(frozen=True)
 class RunResources:
-    """Processes, cores, GPUs, memory and time of one training, computed from its configuration."""
+    """Processes, cores, GPUs, memory and time of one training, computed from its configuration.
+
+    Attributes:
+        run: configuration of the training.
+    """
 
     run: Run
 
     @property
     def processes(self) -> int:
-        """Processes that the training starts; all simulated ranks are one process."""
+        """Number of processes; all simulated ranks share one process."""
         return self.run.parallel.ranks if self.run.parallel.transport == "mpi" else 1
 
     @property
     def threads_per_process(self) -> int:
-        """Cores that a process keeps busy."""
+        """Number of threads, and cores, of each process."""
         return self.run.parallel.threads_per_rank
 
     @property
     def cores(self) -> int:
-        """Cores that all processes together keep busy."""
+        """Number of cores of all processes together."""
         return self.processes * self.threads_per_process
 
     @property
     def nodes(self) -> int:
-        """Nodes that the processes are spread over."""
+        """Number of nodes for the processes."""
         return min(self.run.resources.nodes, self.processes)
 
     @property
@@ -38,12 +42,12 @@ class RunResources:
 
     @property
     def memory_mb(self) -> int:
-        """Memory of the first attempt, all processes together."""
+        """Memory in MB of all processes together in the first attempt."""
         return self.run.resources.mem_mb
 
     @property
     def gpus(self) -> int:
-        """GPUs: one for every `ranks_per_gpu` of the ranks that compute on a GPU."""
+        """Number of GPUs: one per `ranks_per_gpu` ranks that use a GPU."""
         parallel = self.run.parallel
         if not parallel.gpus_per_rank or parallel.transport == "simulated":
             return parallel.gpus_per_rank
@@ -52,21 +56,21 @@ class RunResources:
 
     @property
     def tasks_per_gpu(self) -> int:
-        """Ranks that Slurm ties to each GPU; 0 leaves the choice to the ranks, which share unequally.
+        """Ranks that Slurm binds to each GPU; 0 if the ranks are not divided evenly and choose a GPU themselves.
 
-        Snakemake's plugin needs one of the two numbers; without it the plugin starts ranks anew for each GPU.
+        Snakemake's Slurm plugin needs a number, even 0: otherwise it starts all ranks once for each GPU.
         """
         each = self.run.parallel.ranks_per_gpu
         return each if each * self.gpus == self.processes else 0
 
     @property
     def trainings_per_gpu(self) -> int:
-        """Trainings like this that may share a GPU."""
+        """Number of trainings with these settings that can share a GPU."""
         return max(1, self.run.parallel.ranks_per_gpu // self.processes) if self.gpus == 1 else 1
 
     @property
     def site(self) -> dict[str, int | str]:
-        """Resources that depend on the site, by Snakemake's names; empty or 0 leaves one to the profile."""
+        """Site-dependent resources by their Snakemake names; an empty string or 0 leaves the value to the profile."""
         partition, account = self.run.resources.partition or "", self.run.resources.account or ""
         return {
             "slurm_partition": partition, "slurm_account": account, "lsf_queue": partition, "lsf_project": account,

@@ -1,4 +1,4 @@
-"""One training, complete."""
+"""Settings of one run."""
 
 import hashlib
 import json
@@ -36,60 +36,68 @@ from nnlo_lib.config.rules.combinations import first_fault
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
 
-PROBLEM_DEFAULT: Any = None  # the problem's own, filled in when the run is checked
+# Placeholder of the problem's default, which validation fills in.
+PROBLEM_DEFAULT: Any = None
 PROBLEM_DEFAULT_KEYS = ("loss", "metrics")
 
 
 class Run(ConfigModel):
-    """One training, complete: what `runs` may change."""
+    """The complete settings of one run: the keys that an entry of `runs` can override."""
 
-    data: DataConfig = Field(DataConfig(), description="What is learned from.")
-    model: ModelConfig = Field(ModelConfig(), description="Which network is trained.")
-    train: TrainConfig = Field(TrainConfig(), description="How long and how fast.")
+    data: DataConfig = Field(DataConfig(), description="The data set.")
+    model: ModelConfig = Field(ModelConfig(), description="The trained network.")
+    train: TrainConfig = Field(
+        TrainConfig(), description="Length, optimizer, precision and stopping of a training."
+    )
     problem: ProblemConfig = Field(
         ClassificationConfig(),
-        description="What is learned: classification, regression or gan; its name is enough.",
+        description="Learning problem: classification, regression or gan; a section, or only its name.",
         json_schema_extra=allow_name_in_schema,
     )
     loss: Loss = Field(
         PROBLEM_DEFAULT,
-        description="What is minimised: a name, or `path.py:function` of (outputs, targets) that returns (samples,); of "
-        "a model with several outputs also a mapping by their names or places. null: the problem's own "
-        "(cross_entropy, mse, wasserstein).",
+        description="Loss that is minimized: a name, or `path.py:function` of (outputs, targets) that returns a tensor "
+        "(samples,). For a model with several outputs also a mapping from their names or indices to losses. null: the "
+        "default of the problem (cross_entropy, mse, wasserstein).",
         json_schema_extra={"anyOf": [names_schema(LOSSES), {"type": "object"}, {"type": "null"}]},
     )
     loss_weights: dict[str, float] = Field(
         {},
-        description="What the losses of several outputs are multiplied by before they are added; 1 where not given.",
+        description="Weights of the losses of several outputs in their sum; 1 if not given.",
     )
     metrics: tuple[str, ...] = Field(
         PROBLEM_DEFAULT,
-        description="What is measured besides the loss: names (any loss too, and topK_accuracy for any K), or "
-        "`path.py:function`; `name@output` measures another output than the first. null: [accuracy], [mae] or a gan's all.",
+        description="Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for "
+        "any K), or `path.py:function`; `name@output` selects an output other than the first. null: the default of "
+        "the problem ([accuracy], [mae], or all metrics of a gan).",
         json_schema_extra=metrics_schema,
     )
     algorithm: AlgorithmConfig = Field(
         AllReduceConfig(),
-        description="How the replicas agree; docs/reference/algorithms.md says what each is and needs.",
+        description="Distribution algorithm (docs/reference/algorithms.md).",
     )
     topology: TopologyConfig = Field(
         CompleteGraphConfig(),
-        description="Who talks to whom, for algorithms whose nodes agree with their neighbours.",
+        description="Graph between the nodes, for algorithms that exchange vectors with neighbors.",
     )
     compression: CompressionConfig = Field(
-        NoCompressionConfig(), description="How exchanged vectors are written in fewer bytes."
+        NoCompressionConfig(), description="Compression of exchanged vectors."
     )
-    parallel: ParallelConfig = Field(ParallelConfig(), description="How many processes and how they talk.")
+    parallel: ParallelConfig = Field(
+        ParallelConfig(), description="Number of processes, and their communication."
+    )
     checkpoint: CheckpointConfig = Field(
-        CheckpointConfig(), description="When the run is saved, and which checkpoints are kept."
+        CheckpointConfig(), description="Interval of checkpoints, and the checkpoints that are kept."
     )
-    observe: ObserveConfig = Field(ObserveConfig(), description="What is looked at while it goes on.")
-    resources: ResourcesConfig = Field(ResourcesConfig(), description="What the scheduler is asked for.")
+    observe: ObserveConfig = Field(ObserveConfig(), description="Tracing, monitoring and profiling.")
+    resources: ResourcesConfig = Field(
+        ResourcesConfig(), description="Resources that are requested from the scheduler."
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _problem_by_name(cls, values: Any) -> Any:
-        """Read `problem: regression`, and null for what the problem chooses."""
+        """Accept a name as `problem`, and null for keys with a default of the problem."""
         if not isinstance(values, dict):
             return values
         values = {
@@ -101,77 +109,78 @@ class Run(ConfigModel):
         return values | {"problem": {"name": named}} if isinstance(named, str) else values
 
     @model_validator(mode="after")
-    def _measures_of_the_problem(self, info: ValidationInfo) -> Self:
-        """Fill in the loss and the metrics that nobody wrote; they do not count as set."""
+    def _fill_problem_defaults(self, info: ValidationInfo) -> Self:
+        """Fill in a missing loss and missing metrics without marking them as set, then check both."""
         if isinstance(self.problem, UserProblemConfig):
-            return self._measures_of_a_user_problem(self.problem)
+            return self._fill_user_problem_defaults(self.problem)
         problem = self.problem.name
         self._fill_in({"loss": LOSSES[problem][0], "metrics": DEFAULT_METRICS[problem]})
         refuse_unknown_loss(problem, self.loss, self.loss_weights, info)
         refuse_unknown_metrics(problem, self.metrics, info)
         return self
 
-    def _measures_of_a_user_problem(self, problem: UserProblemConfig) -> Self:
-        if not problem.exists:  # of a past run, whose loss and metrics are recorded
+    def _fill_user_problem_defaults(self, problem: UserProblemConfig) -> Self:
+        """Fill in the loss and the metrics that the user's class defines, and refuse others."""
+        if not problem.exists:  # A past run has recorded its loss and metrics.
             return self
         own = {"loss": problem.class_name, "metrics": problem.metrics}
         self._fill_in(own)
         for key, value in own.items():
             if getattr(self, key) != value:
-                raise_config_error(f"{problem.name} defines it; leave it out", key)
+                raise_config_error(f"{problem.name} defines its loss and metrics; remove this key", key)
         return self
 
     def _fill_in(self, values: Mapping[str, Any]) -> None:
         self.__dict__.update({key: value for key, value in values.items() if self.__dict__[key] is None})
 
     @model_validator(mode="after")
-    def _combination_makes_sense(self) -> Self:
+    def _check_combinations(self) -> Self:
         ranks = self.parallel.ranks
         if found := first_fault(self):
             raise_config_error(found.reason, *found.at)
         if self.resources.nodes > ranks:
             raise_config_error(
-                f"{self.resources.nodes} nodes for {ranks} ranks leaves nodes idle", "resources", "nodes"
+                f"{self.resources.nodes} nodes exceed the {ranks} ranks; use at most {ranks}",
+                "resources",
+                "nodes",
             )
-        if unprofiled := self._profile_error():
-            raise_config_error(unprofiled, "observe", "profile")
+        if error := self._profile_error():
+            raise_config_error(error, "observe", "profile")
         if self.checkpoint.best not in (None, *self.measured):
             raise_config_error(
-                f"{self.checkpoint.best} is not measured; add it to metrics", "checkpoint", "best"
+                f"'{self.checkpoint.best}' is not measured; add it to `metrics`", "checkpoint", "best"
             )
         return self
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """What is measured, as tables call it."""
+        """Column names of the loss and the metrics."""
         return ("loss", *map(metric_column, self.metrics))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run with changes is made of: all its keys, without what its problem filled in."""
+        """All settings, without keys that have the default of the problem; the base for overrides."""
         return self.model_dump(include=set(Run.model_fields) - self.problem_default_keys)
 
     @property
     def problem_default_keys(self) -> set[str]:
-        """Keys whose values the problem chose."""
+        """Keys whose values are defaults of the problem."""
         return {key for key in PROBLEM_DEFAULT_KEYS if key not in self.model_fields_set}
 
     def _profile_error(self) -> str | None:
-        """Return why the rank that is to be profiled cannot be."""
+        """Return why the profile is not possible, or None."""
         profile, ranks = self.observe.profile, self.parallel.ranks
         if profile and profile.rank >= ranks:
-            return f"there is no rank {profile.rank}; there are ranks 0 to {ranks - 1}"
+            return f"rank {profile.rank} does not exist; use a rank from 0 to {ranks - 1}"
         if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
-            return (
-                "simulated ranks take turns in one process, where cprofile cannot tell them apart; use torch"
-            )
+            return "cprofile cannot distinguish simulated ranks, which share one process; set `observe.profile.tool: torch`"
         return None
 
     @property
     def hash(self) -> str:
-        """Fingerprint of everything that determines the result (resources, checkpoints and observers do not).
+        """Hash of the settings that determine the result: all except `resources`, `checkpoint` and `observe`.
 
-        Of that what is not the default, so that keys which a later nnlo adds change nothing.
+        Settings with their default value are left out, so that keys of later versions do not change the hash.
         """
         text = json.dumps(
             non_defaults(self.with_defaults_for("resources", "checkpoint", "observe")), sort_keys=True
@@ -180,7 +189,13 @@ class Run(ConfigModel):
 
 
 class JobSpec(ConfigModel):
-    """One training job of the DAG: a run with a seed and, in cross-validation, a fold."""
+    """One training of an experiment.
+
+    Attributes:
+        run: name of the run.
+        seed: seed of the training.
+        fold: number of the fold; None without cross-validation.
+    """
 
     run: str
     seed: int

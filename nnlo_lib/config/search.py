@@ -1,4 +1,4 @@
-"""A hyper-parameter search: what may change, who proposes, how long a candidate is tried, what is wanted."""
+"""Settings of a hyperparameter search: search space, sampler, fidelity, folds, objective and budget."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,58 +11,64 @@ from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, us
 
 
 class ForestSamplerConfig(ImplementedConfig):
-    """Extremely randomized trees predict what was not tried; expected improvement decides."""
+    """Expected improvement, predicted by extremely randomized trees from the known results."""
 
     name: Literal["forest"] = "forest"
     implementation = "nnlo_lib.search.samplers.forest:ForestSampler"
-    initial: int = Field(10, ge=1, description="First so many trials are a Sobol sequence.")
-    trees: int = Field(100, ge=1, description="Trees of the forest.")
+    initial: int = Field(
+        10, ge=1, description="Number of first trials, which are points of a Sobol sequence."
+    )
+    trees: int = Field(100, ge=1, description="Number of trees.")
 
 
 class GaussianProcessSamplerConfig(ImplementedConfig):
-    """A Gaussian process predicts what was not tried; expected improvement decides."""
+    """Expected improvement, predicted by a Gaussian process from the known results."""
 
     name: Literal["gp"] = "gp"
     implementation = "nnlo_lib.search.samplers.gp:GaussianProcessSampler"
-    initial: int = Field(10, ge=1, description="First so many trials are a Sobol sequence.")
+    initial: int = Field(
+        10, ge=1, description="Number of first trials, which are points of a Sobol sequence."
+    )
 
 
 class GeneticSamplerConfig(ImplementedConfig):
-    """Parents by tournament among the best, heuristic crossover, mutation that shrinks (NNLO's)."""
+    """NNLO's genetic search: tournament selection, heuristic crossover, and mutation that decreases over time."""
 
     name: Literal["genetic"] = "genetic"
     implementation = "nnlo_lib.search.samplers.genetic:GeneticSearch"
     population: int = Field(
-        10, ge=2, description="So many of the best are parents; the first so many, random."
+        10,
+        ge=2,
+        description="Number of best trials that can be parents; as many trials at the start are random.",
     )
 
 
 class RandomSamplerConfig(ImplementedConfig):
-    """Independent draws."""
+    """Independent random points."""
 
     name: Literal["random"] = "random"
     implementation = "nnlo_lib.search.samplers.model_free:RandomDraws"
 
 
 class SobolSamplerConfig(ImplementedConfig):
-    """A scrambled Sobol sequence, which leaves smaller gaps than random draws."""
+    """A scrambled Sobol sequence, which covers the search space more evenly than random points."""
 
     name: Literal["sobol"] = "sobol"
     implementation = "nnlo_lib.search.samplers.model_free:SobolSequence"
 
 
 class GridSamplerConfig(ImplementedConfig):
-    """Every combination; ranges are cut into levels."""
+    """Grid search: all combinations; ranges are divided into `levels` values."""
 
     name: Literal["grid"] = "grid"
     implementation = "nnlo_lib.search.samplers.model_free:GridPoints"
-    levels: int = Field(5, ge=2, description="Values of each range.")
+    levels: int = Field(5, ge=2, description="Number of values of each range.")
 
 
 class UserSamplerConfig(UserClassConfig):
     """A sampling method of your own: a subclass of nnlo_lib.Sampler."""
 
-    base = "nnlo_lib.search.samplers.base:SamplingMethod"
+    base = "nnlo_lib.search.samplers.base:Sampler"
 
 
 BuiltInSamplerConfig = Annotated[
@@ -81,7 +87,7 @@ SamplerConfig = Annotated[
 
 
 class FullFidelityConfig(ImplementedConfig):
-    """Every trial is trained for train.epochs."""
+    """Every trial is trained for `train.epochs` epochs."""
 
     name: Literal["full"] = "full"
     implementation = "nnlo_lib.search.pruners.base:NoPruner"
@@ -93,26 +99,36 @@ class AshaConfig(ImplementedConfig):
     name: Literal["asha"] = "asha"
     implementation = "nnlo_lib.search.pruners.asha:AshaPruner"
     first: int = Field(1, ge=1, description="Epochs of the first rung.")
-    factor: int = Field(3, ge=2, description="The best 1/factor of a rung go on, to factor times the epochs.")
+    factor: int = Field(
+        3,
+        ge=2,
+        description="The best 1/factor of the trials of a rung are promoted to factor times the epochs.",
+    )
 
 
 class HyperbandConfig(ImplementedConfig):
-    """Asynchronous Hyperband: trials take turns in brackets of ASHA that start on higher and higher rungs."""
+    """Asynchronous Hyperband: trials are distributed over brackets of ASHA that start at different rungs."""
 
     name: Literal["hyperband"] = "hyperband"
     implementation = "nnlo_lib.search.pruners.hyperband:HyperbandPruner"
     first: int = Field(1, ge=1, description="Epochs of the lowest rung.")
-    factor: int = Field(3, ge=2, description="The best 1/factor of a rung go on, to factor times the epochs.")
+    factor: int = Field(
+        3,
+        ge=2,
+        description="The best 1/factor of the trials of a rung are promoted to factor times the epochs.",
+    )
 
 
 class MedianStoppingConfig(ImplementedConfig):
-    """A trial pauses while its best value is worse than the median of the others' means (Golovin et al. 2017)."""
+    """A trial pauses while its best value is worse than the median of the other trials' means (Golovin et al. 2017)."""
 
     name: Literal["median"] = "median"
     implementation = "nnlo_lib.search.pruners.median:MedianPruner"
-    every: int = Field(1, ge=1, description="Epochs between two looks.")
-    grace: int = Field(1, ge=1, description="Epochs that every trial gets.")
-    trials: int = Field(5, ge=1, description="Others that must have come as far before one is ended.")
+    every: int = Field(1, ge=1, description="Epochs between two checks of a trial.")
+    grace: int = Field(1, ge=1, description="Epochs that every trial is trained before its first check.")
+    trials: int = Field(
+        5, ge=1, description="Number of other trials that must have as many epochs before a trial can pause."
+    )
 
 
 class UserPrunerConfig(UserClassConfig):
@@ -131,24 +147,34 @@ FidelityConfig = Annotated[
 
 
 class ObjectiveConfig(ConfigModel):
-    """What a trial is judged by: mean over its folds of one metric."""
+    """The objective of a search: one metric, averaged over the folds of a trial."""
 
     metric: str = Field(
         "val_loss", description="Column of the history: val_loss, val_accuracy, train_loss ..."
     )
     direction: Literal["minimize", "maximize"] | None = Field(
-        None, description="null: by the name, maximize accuracies and minimize errors and losses."
+        None,
+        description="Direction of the optimization; null: by the name of the metric (accuracies are maximized, "
+        "errors and losses minimized).",
     )
-    epoch: Literal["best", "last"] = Field("best", description="Which epoch of a fold counts.")
-    target: float | None = Field(None, description="A best trial this good ends the search.")
+    epoch: Literal["best", "last"] = Field("best", description="Epoch of a fold whose value counts.")
+    target: float | None = Field(
+        None, description="Value of the best trial that ends the search; null: none."
+    )
     max_seconds: float | None = Field(
-        None, gt=0, description="Trials that train longer than this, each fold, do not count."
+        None,
+        gt=0,
+        description="Maximum training time of a fold; trials that exceed it do not count; null: no limit.",
     )
-    max_parameters: int | None = Field(None, ge=1, description="Larger models are not trained at all.")
+    max_parameters: int | None = Field(
+        None,
+        ge=1,
+        description="Maximum number of model parameters; larger models are not trained; null: no limit.",
+    )
 
     @property
     def sign(self) -> int:
-        """+1 where smaller is better, -1 where larger is."""
+        """Sign of the objective: +1 if smaller values are better, -1 if larger values are better."""
         smaller = (
             self.direction == "minimize" if self.direction else better_direction(self.metric) == "smaller"
         )
@@ -158,76 +184,95 @@ class ObjectiveConfig(ConfigModel):
 class FoldsConfig(ConfigModel):
     """k-fold cross-validation of each trial."""
 
-    k: int = Field(1, ge=1, description="Folds of a trial; 1: one split by data.validation.")
-    in_turn: bool = Field(False, description="One fold after the other instead of all at a time.")
+    k: int = Field(1, ge=1, description="Number of folds of a trial; 1: one split by `data.validation`.")
+    in_turn: bool = Field(
+        False, description="Train the folds of a trial one after another; false: in parallel."
+    )
     prune: float | None = Field(
         None, gt=0, lt=1,
-        description="In turn: no more folds once a paired test says, at this level, that the best trial is better.",
+        description="Significance level of a paired test; if the best trial is significantly better, a trial gets no "
+        "more folds. Requires `in_turn: true` and k of at least 3. null: no test.",
     )  # fmt: skip
 
     @model_validator(mode="after")
     def _pruned_in_turn(self) -> Self:
         if self.prune is not None and not (self.in_turn and self.k > 2):
             raise_config_error(
-                "folds are pruned where there are 3 or more (k), in turn (in_turn: true)", "prune"
+                "requires three or more folds in turn; set `search.folds.k: 3` or more and `search.folds.in_turn: true`",
+                "prune",
             )
         return self
 
 
 class BudgetConfig(ConfigModel):
-    """When nothing more is begun; null: no limit."""
+    """Budget of a search; if a limit is reached, no further training starts."""
 
-    hours: float | None = Field(None, gt=0, description="Hours since the search began, pauses not counted.")
-    core_hours: float | None = Field(None, gt=0, description="Cores times hours of all trainings.")
-    gpu_hours: float | None = Field(None, gt=0, description="GPUs times hours of all trainings.")
+    hours: float | None = Field(
+        None, gt=0, description="Hours in which the search trains; pauses do not count; null: no limit."
+    )
+    core_hours: float | None = Field(
+        None, gt=0, description="Cores times hours of all trainings; null: no limit."
+    )
+    gpu_hours: float | None = Field(
+        None, gt=0, description="GPUs times hours of all trainings; null: no limit."
+    )
 
 
 class MpiPoolConfig(ConfigModel):
-    """How one MPI allocation is cut up by `nnlo search --executor mpi`: rank 0 coordinates, blocks of ranks train."""
+    """Division of one MPI allocation by `nnlo search --executor mpi`: rank 0 coordinates, rank groups train."""
 
     size: int | None = Field(
-        None, ge=1, description="Ranks of a block; null: parallel.ranks, which is this where it is not given."
+        None,
+        ge=1,
+        description="Ranks of a rank group, equal to `parallel.ranks`; null: `parallel.ranks`. If only this key is "
+        "set, `parallel.ranks` gets its value.",
     )
     ahead: int = Field(
-        1, ge=0, description="Trainings decided before a block is free, so that none waits for a proposal; each knows "
-        "so many results less. Not with order: fixed.",
+        1, ge=0, description="Number of trainings that are proposed before a rank group is free, so that no group waits for "
+        "a proposal; such a proposal uses up to as many results less. Not used with `order: fixed`.",
     )  # fmt: skip
     deaths: int = Field(
         2,
         ge=1,
-        description="A training that so many blocks died of, in all starts of the search, has failed.",
+        description="Number of lost rank groups, over all starts of the search, after which the training counts as "
+        "failed.",
     )
     silence: float = Field(
         60.0,
         gt=0,
-        description="Seconds without a sign of life after which a block on other hosts counts as dead.",
+        description="Seconds without a heartbeat after which a rank group on other hosts counts as lost.",
     )
 
 
 class SearchConfig(ConfigModel):
-    """A hyper-parameter search over the experiment around it."""
+    """A hyperparameter search over the settings of the experiment."""
 
     space: SpaceConfig = Field(
         {},
-        description="Keys of the experiment by their path, and what they may be: "
-        "`train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`; also what the function of the model has as its "
-        "`parameter_range`.",
+        description="Search space: paths of keys and their possible values, such as "
+        "`train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`. The `parameter_range` of the model's function is added.",
     )
     method: SamplerConfig = Field(
-        ForestSamplerConfig(), description="Who proposes: forest, gp, genetic, random, sobol or grid."
+        ForestSamplerConfig(),
+        description="Sampler that proposes trials: forest, gp, genetic, random, sobol or grid.",
     )
-    trials: int = Field(20, ge=1, description="Candidates; may be raised later, and all trials are kept.")
-    parallel: int = Field(4, ge=1, description="Trainings at a time.")
+    trials: int = Field(
+        20, ge=1, description="Number of trials; it can be raised later, and existing trials are kept."
+    )
+    parallel: int = Field(4, ge=1, description="Number of trainings in parallel.")
     order: Literal["as_finished", "fixed"] = Field(
         "as_finished",
-        description="as_finished: a proposal knows all that has ended, and writes down what it knew; fixed: it knows "
-        "the results of all but the last `parallel` - 1 trainings before it, so that two searches are equal.",
+        description="Results that a proposal uses. as_finished: all available results, whose list is recorded; "
+        "fixed: the results of all earlier trainings except the last `parallel` - 1, so that repeated searches are "
+        "equal.",
     )
-    seed: int = Field(0, ge=0, description="Of the proposals; trainings take the first of `seeds`.")
+    seed: int = Field(0, ge=0, description="Seed of the proposals; trainings use the first of `seeds`.")
     folds: FoldsConfig = Field(FoldsConfig(), description="Cross-validation of each trial.")
-    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="What a trial is judged by.")
+    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="Metric by which trials are compared.")
     fidelity: FidelityConfig = Field(
-        FullFidelityConfig(), description="How long a trial is trained: full, asha, hyperband or median."
+        FullFidelityConfig(), description="Number of epochs of a trial: full, asha, hyperband or median."
     )
-    budget: BudgetConfig = Field(BudgetConfig(), description="When nothing more is begun.")
-    blocks: MpiPoolConfig = Field(MpiPoolConfig(), description="How one MPI allocation is cut up.")
+    budget: BudgetConfig = Field(BudgetConfig(), description="Limits after which no further training starts.")
+    blocks: MpiPoolConfig = Field(
+        MpiPoolConfig(), description="Division of one MPI allocation into rank groups."
+    )

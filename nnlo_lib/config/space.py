@@ -1,4 +1,4 @@
-"""What a search may change: one dimension for each key of the experiment."""
+"""Settings of the search space: one dimension for each searched key."""
 
 from typing import Annotated, Any, Self
 
@@ -15,33 +15,36 @@ KINDS = ("uniform", "log_uniform", "integer", "log_integer", "choice", "constant
 
 
 class DimensionConfig(ConfigModel):
-    """The values that one key may take: exactly one of the kinds, and when it matters."""
+    """The values of one searched key: exactly one kind of values, and optional conditions."""
 
-    uniform: tuple[float, float] | None = Field(None, description="Real numbers, from and to.")
+    uniform: tuple[float, float] | None = Field(None, description="Real numbers between two bounds.")
     log_uniform: tuple[float, float] | None = Field(
-        None, description="Positive real numbers, even on a logarithmic scale."
+        None, description="Positive real numbers between two bounds, uniform on a logarithmic scale."
     )
-    integer: tuple[int, int] | None = Field(None, description="Whole numbers, both ends included.")
+    integer: tuple[int, int] | None = Field(None, description="Integers between two bounds, inclusive.")
     log_integer: tuple[int, int] | None = Field(
-        None, description="Positive whole numbers, even on a logarithmic scale."
+        None,
+        description="Positive integers between two bounds, inclusive, uniform on a logarithmic scale.",
     )
     choice: Choices | None = Field(
-        None, description="One of these, which may be lists or mappings; a plain list means the same."
+        None,
+        description="List of values, which can be lists or mappings; a list instead of the section is equivalent.",
     )
-    constant: Value = Field(None, description="Always this; a plain value means the same.")
+    constant: Value = Field(None, description="Fixed value; a value instead of the section is equivalent.")
     when: dict[str, Scalar | Wanted] = Field(
         {},
-        description="Matters only where these searched keys have these values: `{algorithm.name: [easgd]}`.",
+        description="Conditions: the key is used only if these searched keys have these values, such as "
+        "`{algorithm.name: [easgd]}`.",
     )
 
     @property
     def kind(self) -> str:
-        """Which of the kinds was given."""
+        """The kind of values that is set."""
         return next(kind for kind in KINDS if kind in self.model_fields_set)
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Lower and upper end of a range."""
+        """Lower and upper bound of a range."""
         ends: tuple[float, float] = getattr(self, self.kind)
         return ends
 
@@ -54,21 +57,26 @@ class DimensionConfig(ConfigModel):
         kinds = [kind for kind in KINDS if kind in self.model_fields_set]
         if len(kinds) != 1:
             raise_config_error(
-                f"give one of {', '.join(KINDS)}" + (f", not {' and '.join(kinds)}" if kinds else "")
+                f"set exactly one of {', '.join(KINDS)}" + (f", not {' and '.join(kinds)}" if kinds else "")
             )
         if self.choice and len({repr(value) for value in self.choice}) < len(self.choice):
-            raise_config_error("a value is listed twice", "choice")
+            raise_config_error("a value is listed twice; remove the duplicate", "choice")
         if self.kind not in ("choice", "constant"):
             low, high = self.bounds
             if not low < high:
-                raise_config_error(f"from {low:g} to {high:g} leaves nothing to search", self.kind)
+                raise_config_error(
+                    f"the lower bound {low:g} is not below the upper bound {high:g}; use [low, high] with low < high",
+                    self.kind,
+                )
             if self.kind.startswith("log") and low <= 0:
-                raise_config_error(f"a logarithmic scale starts above 0, not at {low:g}", self.kind)
+                raise_config_error(
+                    f"a logarithmic scale requires a lower bound above 0, not {low:g}", self.kind
+                )
         return self
 
 
 def _expand_shorthand(value: Any) -> Any:
-    """Read a plain list as a choice, a plain value as a constant."""
+    """Expand a list to a choice, and a value to a constant."""
     if isinstance(value, list | tuple):
         return {"choice": value}
     return value if isinstance(value, dict | DimensionConfig) else {"constant": value}

@@ -1,4 +1,4 @@
-"""Who talks with whom: the graph between nodes and the weights they mix with."""
+"""Settings of the graph between nodes and of the mixing weights."""
 
 from typing import Annotated, Literal, Self
 
@@ -12,61 +12,66 @@ MixingWeights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"
 
 
 class UndirectedGraphConfig(ConfigModel):
-    """What every graph has whose links carry both ways."""
+    """Settings of every undirected graph."""
 
     weights: MixingWeights = Field(
         "metropolis",
-        description="How received parameters are weighted: metropolis 1 / (1 + larger degree of the two), "
-        "lazy_metropolis half of that and half the node itself, max_degree 1 / (1 + largest degree of all), "
-        "uniform 1 / (1 + degree), for graphs whose nodes all have the same degree.",
+        description="Mixing weight of a neighbor's parameters. metropolis: 1 / (1 + the larger degree of the two "
+        "nodes); lazy_metropolis: half of it, so that a node's own weight is at least 1/2; max_degree: 1 / (1 + the "
+        "largest degree of the graph); uniform: 1 / (1 + degree), only for graphs whose nodes all have the same "
+        "degree.",
     )
     drop: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Probability that a link is lost in a round, both ways; its weight goes to the node itself.",
+        description="Probability that a link fails in a round, in both directions; its weight is added to the node's "
+        "own weight.",
     )
 
 
 class DrawnGraphConfig(UndirectedGraphConfig):
-    """What every random graph has."""
+    """Settings of every random graph."""
 
     redraw_every: int | None = Field(
         None,
         ge=1,
-        description="Rounds after which a fresh graph is drawn; null: one graph for the whole run.",
+        description="Rounds after which a new graph is drawn; null: one graph for the whole run.",
     )
     gen_attempts: int = Field(
-        100, ge=1, description="Graphs drawn in search of a connected one before giving up."
+        100,
+        ge=1,
+        description="Maximum number of draws until a graph is connected; then the run fails.",
     )
 
 
 class IrregularGraphConfig(DrawnGraphConfig):
-    """A random graph whose nodes differ in degree, so that uniform weights would not average."""
+    """A random graph whose nodes have unequal degrees, so that uniform weights are not doubly stochastic."""
 
     @model_validator(mode="after")
     def _weights_average(self) -> Self:
         if self.weights == "uniform":
             raise_config_error(
-                "uniform needs equal degrees, which this graph does not have; use metropolis", "weights"
+                "uniform requires nodes of equal degree, which this graph does not have; set `weights: metropolis`",
+                "weights",
             )
         return self
 
 
 class WheelGraphConfig(UndirectedGraphConfig):
-    """A cycle and a hub, node 0, linked with all."""
+    """A cycle of all nodes except node 0, which is linked with every node."""
 
     name: Literal["wheel"] = "wheel"
 
 
 class CycleGraphConfig(UndirectedGraphConfig):
-    """Every node is linked with the one before and the one after."""
+    """Every node is linked with the previous and the next node."""
 
     name: Literal["cycle"] = "cycle"
 
 
 class StarGraphConfig(UndirectedGraphConfig):
-    """Node 0 is linked with all others, and they with nobody else."""
+    """Node 0 is linked with every other node; there are no other links."""
 
     name: Literal["star"] = "star"
 
@@ -78,7 +83,7 @@ class PathGraphConfig(UndirectedGraphConfig):
 
 
 class CompleteGraphConfig(UndirectedGraphConfig):
-    """Every node is linked with every other."""
+    """Every node is linked with every other node."""
 
     name: Literal["complete"] = "complete"
 
@@ -86,24 +91,26 @@ class CompleteGraphConfig(UndirectedGraphConfig):
 class RectangularGraphConfig(UndirectedGraphConfig):
     """Nodes numbered row by row."""
 
-    rows: int | None = Field(None, ge=1, description="Rows; null: the most square rectangle of all nodes.")
-    columns: int | None = Field(None, ge=1, description="Columns; null: nodes / rows.")
+    rows: int | None = Field(
+        None, ge=1, description="Number of rows; null: the most square arrangement of all nodes."
+    )
+    columns: int | None = Field(None, ge=1, description="Number of columns; null: nodes / rows.")
 
 
 class GridGraphConfig(RectangularGraphConfig):
-    """Nodes in rows and columns, each linked with up to four neighbours."""
+    """Nodes in rows and columns, each linked with up to four neighbors."""
 
     name: Literal["grid"] = "grid"
 
 
 class TorusGraphConfig(RectangularGraphConfig):
-    """A grid whose opposite sides are linked."""
+    """A grid with links between opposite sides."""
 
     name: Literal["torus"] = "torus"
 
 
 class HypercubeGraphConfig(UndirectedGraphConfig):
-    """Nodes whose numbers differ in one bit are linked; needs a power of two."""
+    """Nodes are linked if their numbers differ in one bit; the number of nodes must be a power of two."""
 
     name: Literal["hypercube"] = "hypercube"
 
@@ -133,55 +140,55 @@ class GnpGraphConfig(IrregularGraphConfig):
 
 
 class ErdosRenyiGraphConfig(GnpGraphConfig):
-    """Every pair of nodes is linked with probability p, drawn until connected (Gilbert 1959)."""
+    """Every pair of nodes is linked with probability p; redrawn until connected (Gilbert 1959)."""
 
     name: Literal["erdos_renyi"] = "erdos_renyi"
 
 
 class RandomGraphConfig(GnpGraphConfig):
-    """Another name of erdos_renyi."""
+    """Another name of `erdos_renyi`."""
 
     name: Literal["random"] = "random"
 
 
 class WattsStrogatzGraphConfig(IrregularGraphConfig):
-    """A small world: a ring with k neighbours each, some links moved at random (Watts, Strogatz 1998)."""
+    """A small world: a ring of nodes with k neighbors each; some links are rewired at random (Watts, Strogatz 1998)."""
 
     name: Literal["watts_strogatz"] = "watts_strogatz"
-    k: int = Field(4, ge=2, multiple_of=2, description="Neighbours on the ring, half on either side.")
-    p: float = Field(0.1, ge=0, le=1, description="Probability that a link is moved.")
+    k: int = Field(4, ge=2, multiple_of=2, description="Number of neighbors on the ring, half on each side.")
+    p: float = Field(0.1, ge=0, le=1, description="Probability that a link is rewired.")
 
 
 class RandomRegularGraphConfig(DrawnGraphConfig):
-    """Every node has `degree` neighbours at random."""
+    """A random graph in which every node has `degree` neighbors."""
 
     name: Literal["random_regular"] = "random_regular"
-    degree: int = Field(3, ge=1, description="Neighbours of each node; degree * nodes must be even.")
+    degree: int = Field(3, ge=1, description="Number of neighbors of each node; degree * nodes must be even.")
 
 
 class DiskGraphConfig(IrregularGraphConfig):
-    """Random points in the unit square, linked where close: robots with radios."""
+    """Random points in the unit square; points within `radius` are linked, like robots with radios."""
 
     name: Literal["disk"] = "disk"
     radius: float | None = Field(
-        None, gt=0, description="Largest distance of a link; the square's side is 1."
+        None, gt=0, description="Maximum length of a link; the side of the square is 1."
     )
     connectivity: float | None = Field(
         None,
         gt=0,
         examples=[1.0],
-        description="Algebraic connectivity (Fiedler value) to reach within 0.01, by the radius.",
+        description="Algebraic connectivity (Fiedler value); the radius is chosen so that it is reached within 0.01.",
     )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.radius is None) == (self.connectivity is None):
-            raise_config_error("give either radius or connectivity", "radius")
+            raise_config_error("set either `radius` or `connectivity`, not both", "radius")
         return self
 
 
 class EdgeListConfig(ConfigModel):
-    """What a graph written link by link has."""
+    """Settings of a graph that is given as a list of links."""
 
     edges: tuple[Edge, ...] = Field(
         examples=[[[0, 1]]], description="Pairs of nodes, numbered from 0: [[0, 1], [1, 2]]."
@@ -191,18 +198,18 @@ class EdgeListConfig(ConfigModel):
     def _no_loops(self) -> Self:
         for one, other in self.edges:
             if one == other:
-                raise_config_error(f"[{one}, {other}] links a node with itself", "edges")
+                raise_config_error(f"[{one}, {other}] links a node with itself; remove it", "edges")
         return self
 
 
 class EdgesGraphConfig(EdgeListConfig, UndirectedGraphConfig):
-    """A graph of your own, link by link."""
+    """An undirected graph, given as a list of links."""
 
     name: Literal["edges"] = "edges"
 
 
 class DirectedEdgesGraphConfig(EdgeListConfig):
-    """A directed graph of your own: the first node of each pair sends to the second."""
+    """A directed graph, given as a list of links: the first node of each pair sends to the second."""
 
     name: Literal["directed_edges"] = "directed_edges"
 
@@ -215,15 +222,15 @@ GraphConfig = Annotated[
 
 
 class GraphSequenceConfig(ConfigModel):
-    """Several graphs in turn, over and over."""
+    """Several graphs in turn, repeated until the run ends."""
 
     name: Literal["sequence"] = "sequence"
     of: tuple[GraphConfig, ...] = Field(
         min_length=1,
         examples=[[{"name": "cycle"}, {"name": "star"}]],
-        description="The graphs, in the order they are used.",
+        description="The graphs, in the order of their use.",
     )
-    rounds: int = Field(1, ge=1, description="Rounds each graph is used before the next one's turn.")
+    rounds: int = Field(1, ge=1, description="Number of rounds for each graph before the next graph is used.")
 
 
 TopologyConfig = Annotated[GraphConfig | GraphSequenceConfig, Field(discriminator="name")]

@@ -1,4 +1,4 @@
-"""How long and how fast one replica learns."""
+"""Settings of the training of a replica."""
 
 from typing import Literal, Self
 
@@ -17,84 +17,87 @@ from nnlo_lib.config.stopping import EarlyStoppingConfig, Metric, TargetMetricCo
 
 
 class TrainConfig(ConfigModel):
-    """How long and how fast one replica learns."""
+    """Length, optimizer, precision and stopping of a training."""
 
     epochs: int = Field(10, ge=1, description="Passes over the training samples.")
     steps_per_epoch: int | None = Field(
-        None, ge=1, description="Ends an epoch after so many steps; null: when every sample was used once."
+        None, ge=1, description="Number of steps of an epoch; null: until every sample has been used once."
     )
     batch_size: int = Field(64, ge=1, description="Samples per step and worker.")
     dealing: Literal["static", "dynamic"] = Field(
         "static",
-        description="Which worker takes which batch: the same number each, known beforehand, or the epoch's next one "
-        "whenever a worker has time, so that none waits for a slower one (asynchronous algorithms).",
+        description="Assignment of batches to workers. static: in advance, the same number for each worker; dynamic: "
+        "an idle worker takes the next batch of the epoch, so that fast workers process more batches (only for "
+        "asynchronous algorithms).",
     )
     accumulate: int = Field(
         1,
         ge=1,
-        description="Parts in which a batch is computed, one after another; their gradients add up to that of the whole "
-        "batch (batch normalization sees the parts). Saves memory.",
+        description="Number of parts of a batch, computed one after another to save memory; their gradients are "
+        "added up. Batch normalization uses the samples of one part.",
     )
     clip_norm: float | None = Field(
         None,
         gt=0,
-        description="Scales what the optimizer is given down to this Euclidean norm over all parameters; null: never.",
+        description="Maximum Euclidean norm, over all parameters, of the gradient passed to the optimizer; null: no "
+        "limit.",
     )
     precision: Literal["float32", "float64", "bf16", "fp16"] = Field(
         "float32",
-        description="Numbers of the model and of all that is exchanged. bf16, fp16: float32, but forward passes and "
-        "losses in mixed precision (fp16 with dynamic loss scaling).",
+        description="Number format of the model and of exchanged vectors. bf16, fp16: float32, with forward passes "
+        "and losses in mixed precision (fp16 with dynamic loss scaling).",
     )
-    compile: bool = Field(
-        False, description="Compiles the model by torch.compile; the first steps take long."
-    )
+    compile: bool = Field(False, description="Compile the model by torch.compile; the first steps are slow.")
     channels_last: bool = Field(
-        True, description="Lays images out channels last, which convolutions like best."
+        True, description="Store images in memory format channels last, which makes convolutions faster."
     )
     optimizer: OptimizerConfig = Field(
         SGDConfig(momentum=0.9),
-        description="Update rule: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars or lamb.",
+        description="Optimizer: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars or lamb.",
     )
     schedule: ScheduleConfig = Field(
         ConstantScheduleConfig(),
-        description="Learning rate from round to round (a round is a step, or what the algorithm calls one): "
-        "constant, linear, log, diminishing, step, multi_step, exponential, cosine, polynomial, one_cycle or plateau.",
+        description="Learning-rate schedule over the rounds (a round is one step, or several local steps of some "
+        "algorithms): constant, linear, log, diminishing, step, multi_step, exponential, cosine, polynomial, "
+        "one_cycle or plateau.",
     )
     warm_up: WarmUpConfig | None = Field(
         None,
-        description="Lets the learning rate rise to the schedule's in the first steps.",
+        description="Increase the learning rate to the schedule's rate in the first steps; null: no warm-up.",
         examples=[{"epochs": 5}],
     )
     scale_lr: Literal["none", "linear", "sqrt"] = Field(
         "none",
-        description="Multiplies the optimizer's `lr` by the number of workers (Goyal et al. 2017) or by its root, as each "
-        "step learns from so many batches. What a schedule calls its `final` stays.",
+        description="Scaling of the optimizer's `lr`. linear: by the number of workers (Goyal et al. 2017); sqrt: by "
+        "its square root. The `final` rate of a schedule is not scaled.",
     )
     early_stopping: EarlyStoppingConfig | None = Field(
         None,
-        description='Ends the training when a metric gets no better; also "val_loss,~<,4"; null: never.',
+        description='End the training if a metric stops improving; "val_loss,~<,4" is also accepted; null: never.',
         examples=[{"metric": "val_loss", "patience": 10}],
     )
     target: TargetMetricConfig | None = Field(
         None,
-        description='Ends the training when a metric is good enough; also "val_acc,>,0.97"; null: never.',
+        description='End the training when a metric passes a value; "val_acc,>,0.97" is also accepted; null: never.',
         examples=[{"metric": "val_accuracy", "value": 0.97}],
     )
     restore_best: Metric | None = Field(
         None,
         examples=["val_loss"],
-        description="Publishes the weights that measured best by this; null: those of the last step.",
+        description="Metric by which the best weights are chosen for publication; null: publish the weights of the "
+        "last step.",
     )
     validate_every: int | None = Field(
         None,
         ge=1,
-        description="Validates after so many steps of a worker, too, not only at the end of epochs. Replicas meet for it.",
+        description="Steps of a worker between additional validations within an epoch, for which all replicas wait; "
+        "null: validate only at the end of epochs.",
     )
-    evaluate_before: bool = Field(False, description="Validates before the first step, too.")
+    evaluate_before: bool = Field(False, description="Also validate before the first step.")
 
     @property
     def watched(self) -> dict[str, str]:
-        """Metrics that decide how fast it learns, when it ends and what it publishes, by key."""
+        """Metrics that control learning rate, stopping and published weights, by key."""
         rules = {"early_stopping": self.early_stopping, "target": self.target}
         metrics = {key: rule.metric for key, rule in rules.items() if rule}
         metrics |= (
@@ -105,5 +108,8 @@ class TrainConfig(ConfigModel):
     @model_validator(mode="after")
     def _one_warm_up(self) -> Self:
         if self.warm_up and isinstance(self.schedule, OneCycleScheduleConfig):
-            raise_config_error("one_cycle warms up by itself (its rise); leave warm_up out", "warm_up")
+            raise_config_error(
+                "cannot be combined with one_cycle, which includes a warm-up (`rise`); remove `train.warm_up`",
+                "warm_up",
+            )
         return self

@@ -26,7 +26,7 @@ class UserClassConfig(ImplementedConfig):
     base: ClassVar[str]  # module:Class that the user's class extends
 
     name: str = Field(
-        description="`path.py:Class`; the path is relative to the folder where nnlo runs.",
+        description="`path.py:Class`; the path is relative to the working directory of nnlo.",
         json_schema_extra={"pattern": USER_CLASS_PATTERN},
     )
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments of the class.")
@@ -62,7 +62,9 @@ class UserClassConfig(ImplementedConfig):
         if info.context == RECORDED_RUN_CONTEXT:
             return self
         if is_missing_file(self.file, info):
-            raise_config_error(f"file '{self.file}' does not exist (paths start where you run nnlo)", "name")
+            raise_config_error(
+                f"file not found: '{self.file}'; paths are relative to the working directory of nnlo", "name"
+            )
         try:
             found = load_implementation(self.name)
         except Exception as error:  # whatever the user's file raises

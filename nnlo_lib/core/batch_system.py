@@ -1,4 +1,4 @@
-"""Queries to the batch system of this process. A query that fails counts as an empty answer."""
+"""Queries to the batch system of this process. A query that fails counts as one with empty output."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nnlo_lib.core.exit_reason import ExitReason
 
-QUERY_TIMEOUT_S = 15  # bounds the wait for a scheduler that does not answer
+QUERY_TIMEOUT_S = 15  # the scheduler may be overloaded or unreachable
 SLURM_EXIT_REASONS: dict[str, ExitReason] = {
     "NODE_FAIL": "node failure", "BOOT_FAIL": "node failure", "TIMEOUT": "time limit", "DEADLINE": "time limit",
     "PREEMPTED": "preempted", "REQUEUED": "preempted", "OUT_OF_MEMORY": "out of memory",
@@ -40,29 +40,33 @@ class BatchJob:
     def minutes_left(self) -> float | None:
         """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "slurm":
-            return _parse_slurm_minutes(_ask("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"))
-        return _parse_lsf_minutes(_ask("bjobs", "-noheader", "-o", "time_left", self.job_id))
+            return _parse_slurm_minutes(
+                _query("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L")
+            )
+        return _parse_lsf_minutes(_query("bjobs", "-noheader", "-o", "time_left", self.job_id))
 
     def exit_reason(self) -> ExitReason:
         """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
-        told = self._query_exit_states()
+        states = self._query_exit_states()
         if self.scheduler == "slurm":
-            ends = [SLURM_EXIT_REASONS[state] for state in told.split() if state in SLURM_EXIT_REASONS]
+            ends = [SLURM_EXIT_REASONS[state] for state in states.split() if state in SLURM_EXIT_REASONS]
             return ends[-1] if ends else "killed"
-        return next((reason for term, reason in LSF_EXIT_REASONS.items() if told.startswith(term)), "killed")
+        return next(
+            (reason for term, reason in LSF_EXIT_REASONS.items() if states.startswith(term)), "killed"
+        )
 
     def was_cancelled(self) -> bool:
-        """Return True if a person cancelled the job."""
+        """Return True if a person canceled the job."""
         last = self._query_exit_states().rpartition("\n")[2]
         return last.startswith("CANCELLED" if self.scheduler == "slurm" else "TERM_OWNER")
 
     def _query_exit_states(self) -> str:
         if self.scheduler == "slurm":
-            return _ask("sacct", f"--jobs={self.job_id}", "-D", "-X", "-n", "-P", "-o", "State")
-        return _ask("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
+            return _query("sacct", f"--jobs={self.job_id}", "-D", "-X", "-n", "-P", "-o", "State")
+        return _query("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
 
     def requeue(self) -> str:
-        """Requeue the running job; return the reason of a refusal, or an empty string on success."""
+        """Requeue the running job; return the error of the scheduler, or an empty string on success."""
         command = ["scontrol", "requeue"] if self.scheduler == "slurm" else ["brequeue"]
         try:
             done = _run(*command, self.job_id)
@@ -82,16 +86,16 @@ def _run(*command: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def _ask(*command: str) -> str:
+def _query(*command: str) -> str:
     try:
         return _run(*command).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
 
-def _parse_slurm_minutes(told: str) -> float | None:
+def _parse_slurm_minutes(text: str) -> float | None:
     """Return the minutes of a time [days-][[hours:]minutes:]seconds, or None for other text."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", told)
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text)
     if not found:
         return None
     days, first, second, seconds = (int(part or 0) for part in found.groups())
@@ -99,7 +103,7 @@ def _parse_slurm_minutes(told: str) -> float | None:
     return (days * 24 + hours) * 60 + minutes + seconds / 60
 
 
-def _parse_lsf_minutes(told: str) -> float | None:
+def _parse_lsf_minutes(text: str) -> float | None:
     """Return the minutes of a time hours:minutes, which LSF ends with a letter, or None for other text."""
-    found = re.match(r"(\d+):(\d+)", told)
+    found = re.match(r"(\d+):(\d+)", text)
     return int(found[1]) * 60.0 + int(found[2]) if found else None

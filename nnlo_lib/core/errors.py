@@ -12,7 +12,7 @@ EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class UserError(Exception):
-    """An error that the user can correct; the message gives the place, the fault and the remedy."""
+    """An error that the user can correct; the message gives its location, its cause and the fix."""
 
 
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:

@@ -1,4 +1,4 @@
-"""The reasons for the end of an attempt."""
+"""The reasons why an attempt ends."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Named places at which a test or `nnlo chaos` makes this process fail; without a handler they do nothing."""
+"""Named points in the code at which tests and `nnlo chaos` inject faults; they do nothing without a handler."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,13 @@ _handlers: list[Callable[[str], None]] = []
 
 def failpoint(name: str) -> None:
     """Call all handlers with the name of the failpoint that is reached."""
-    for tell in _handlers:
-        tell(name)
+    for handler in _handlers:
+        handler(name)
 
 
-def add_failpoint_handler(tell: Callable[[str], None]) -> None:
-    """Call `tell` with the name of every failpoint that is reached from now on."""
-    _handlers.append(tell)
+def add_failpoint_handler(handler: Callable[[str], None]) -> None:
+    """Call `handler` with the name of every failpoint that is reached from now on."""
+    _handlers.append(handler)
 
 
 def failpoints_are_armed() -> bool:

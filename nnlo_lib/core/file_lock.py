@@ -15,16 +15,18 @@ def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
     """Hold the lock of the file `path`, which is created if missing and removed afterwards if it is empty.
 
     Raises UserError if another process holds the lock or has just removed or renamed the file; the message
-    names the work with `doing`.
+    describes the work of that process by `doing`, such as "downloading train.gz".
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"another process is {doing}; wait for it") from error
+            raise UserError(
+                f"another process is {doing}; wait until it has finished, then run the command again"
+            ) from error
         if not _is_still(path, lock):
-            raise UserError(f"another process was {doing} just now; try again")
+            raise UserError(f"another process has just stopped {doing}; run the command again")
         try:
             yield
         finally:
@@ -33,5 +35,5 @@ def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
 
 
 def _is_still(path: Path, file: IO[bytes]) -> bool:
-    """Return True if the open file is still at `path`: it was not renamed or removed since."""
+    """Return True if the open file is still at `path`: it has not been renamed or removed."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())

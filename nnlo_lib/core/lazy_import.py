@@ -1,8 +1,8 @@
 """Import classes and functions by a reference when they are needed.
 
-The settings of an algorithm, compressor, sampler, ... give their implementation by a reference, and so does
-the list of models; reading an experiment therefore imports no implementation of NNLO. A reference is
-`module:name`, or `path.py:name` for an object in a file of the user.
+The settings of algorithms, compressors, samplers, ... and the list of models refer to their implementations
+in this way, so reading an experiment imports no implementation of NNLO. A reference is `module:name`, or
+`path.py:name` for an object in a file of the user.
 """
 
 from functools import cache

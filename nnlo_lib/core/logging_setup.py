@@ -1,7 +1,6 @@
 """Log messages through the standard `logging`: on the terminal `nnlo: [warning: |error: ]message`.
 
-Lines on the terminal have no time stamp, which neither a person nor a scheduler's log needs; state/log.txt
-has it.
+Lines on the terminal have no time stamp; lines of state/log.txt have one.
 """
 
 import logging
@@ -17,7 +16,7 @@ def get_logger(name: str) -> logging.Logger:
     if not package.handlers:
         package.addHandler(terminal_handler(TERMINAL_PREFIX))
         package.setLevel(logging.INFO)
-        # Otherwise messages are written twice if the program has a handler of its own.
+        # With propagation, messages would be written twice if the root logger also has a handler.
         package.propagate = False
     return logging.getLogger(name)
 
@@ -53,7 +52,7 @@ class TerminalHandler(logging.Handler):
 def write_stderr(text: str) -> None:
     """Write to stderr and ignore errors.
 
-    A scheduler may have ended the reader of stderr; this must not end the process.
+    The process must not fail if the reader of stderr has exited, for example when a scheduler ended it.
     """
     with suppress(OSError):
         sys.stderr.write(text)

@@ -34,7 +34,7 @@ class ProcessIdentity:
 
     @property
     def is_local(self) -> bool:
-        """Whether it has the host and the pid namespace of the calling process, which can then observe it."""
+        """Whether it is on the host and in the pid namespace of the calling process, which can then observe it."""
         return (self.host, self.room) == (socket.gethostname(), _pid_namespace())
 
     @property

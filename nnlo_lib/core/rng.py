@@ -1,4 +1,4 @@
-"""One random stream per (seed, purpose, rank, epoch, ...), never a global one."""
+"""Seeds of independent random streams: one stream per (seed, purpose, rank, epoch, ...), no global stream."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Functions of the user: an experiment names them by `path/to/file.py:function` or `path/to/file.py`."""
+"""Import of user functions, which an experiment gives as `path/to/file.py:function` or `path/to/file.py`."""
 
 import importlib.util
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from types import ModuleType
 from typing import Any
 
 GET_MODEL = "get_model"  # the function that NNLO calls in a module
-MAX_ERROR_CHARS = 1000  # Keras errors contain its whole configuration
+MAX_ERROR_CHARS = 1000  # errors of Keras contain the whole model configuration
 
 
 def load_user_function(name: str) -> Callable[..., Any]:
-    """Run the file and return its function; `path.py` without a function is an NNLO module: `get_model`.
+    """Run the file and return its function; for `path.py` without a function, return `get_model`.
 
     Raises AttributeError if the file does not define the function. Errors of the file itself are not caught.
     """
@@ -21,7 +21,7 @@ def load_user_function(name: str) -> Callable[..., Any]:
 
 
 def split_function_reference(name: str) -> tuple[str, str]:
-    """Return the path and the function of `path.py:function`; `get_model` is the function of `path.py`."""
+    """Return the path and the function of `path.py:function`; the function of `path.py` alone is `get_model`."""
     path, colon, function = name.rpartition(":")
     return (path, function) if colon and path.endswith(".py") else (name, GET_MODEL)
 

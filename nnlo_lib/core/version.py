@@ -10,8 +10,8 @@ __version__ = "0.2.0"
 @cache
 def code_version() -> str:
     """Return the installed version and, in a git checkout, its commit; `+` marks modified files."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    folder = Path(__file__).parent
+    git = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

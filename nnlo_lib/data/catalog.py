@@ -1,4 +1,4 @@
-"""Catalog of the data sets that NNLO knows: contents, original files and download addresses."""
+"""Catalog of the known data sets: contents, original files and download addresses."""
 
 from dataclasses import dataclass, replace
 
@@ -34,7 +34,7 @@ class DatasetSpec:
             data.source; the mirrors are not searched for it.
         mirrors: base URLs, tried in turn.
         embedded: folder inside an installed package that holds the files, used in place of mirrors.
-        hint: tells the user where to get files that no mirror may distribute.
+        hint: source of files that no mirror may distribute, shown in an error message.
     """
 
     name: str
@@ -159,19 +159,19 @@ IMAGENET = DatasetSpec(
     reader="tfrecord",
     homepage="https://image-net.org",
     license="non-commercial research, by agreement",
-    hint="the images come from image-net.org, the TFRecords from the script imagenet_to_gcs.py of tensorflow/tpu",
+    hint="get the images from image-net.org and make the TFRecords with the script imagenet_to_gcs.py of tensorflow/tpu",
 )
 
 CATALOG = {each.name: each for each in (DIGITS, DIABETES, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET)}
 
 
 def user_dataset(name: str, reader: str) -> DatasetSpec:
-    """Return the specification of the user's own data set, read by `reader`."""
+    """Return the specification of a data set of the user that `reader` reads."""
     return DatasetSpec(name=name, reader=reader)
 
 
 def find_dataset(name: str) -> DatasetSpec:
-    """Return the data set called `name`, or raise UserError with the nearest known name."""
+    """Return the data set `name` of the catalog. Raises UserError with the nearest known name if it is unknown."""
     if name in CATALOG:
         return CATALOG[name]
     from difflib import get_close_matches

@@ -24,7 +24,7 @@ LOCK_POLL_INTERVAL_S = 0.1  # between two attempts to lock a slot
 
 
 def warn_if_gpus_are_few(experiment: Experiment) -> None:
-    """Log a message if this machine has too few GPUs for `search.parallel` trainings at a time."""
+    """Log a message if this machine has too few GPUs for `search.parallel` simultaneous trainings."""
     resources, search = RunResources(experiment), experiment.search
     if not resources.gpus or search is None:
         return
@@ -34,21 +34,21 @@ def warn_if_gpus_are_few(experiment: Experiment) -> None:
     fit = shown // resources.gpus * resources.trainings_per_gpu
     if 0 < fit < search.parallel:
         logger.info(
-            f"{shown} GPUs are visible, enough for {fit} of {search.parallel} trainings at a time (search.parallel): "
-            "the others wait; parallel.ranks_per_gpu lets several share one"
+            f"{shown} GPUs are visible, enough for {fit} of {search.parallel} simultaneous trainings (search.parallel); "
+            "the other trainings wait for a free GPU. Raise parallel.ranks_per_gpu to let trainings share a GPU"
         )
 
 
-def choose_gpus(taken: Mapping[int, int], shown: Sequence[int], wanted: int, seats: int) -> list[int] | None:
+def choose_gpus(taken: Mapping[int, int], shown: Sequence[int], wanted: int, slots: int) -> list[int] | None:
     """Return `wanted` GPUs with a free slot, least used GPUs first; None if there are too few.
 
     Args:
         taken: number of used slots of each GPU.
         shown: visible GPUs.
         wanted: number of GPUs.
-        seats: number of slots of a GPU.
+        slots: number of slots per GPU.
     """
-    free = sorted((gpu for gpu in shown if taken[gpu] < seats), key=lambda gpu: taken[gpu])
+    free = sorted((gpu for gpu in shown if taken[gpu] < slots), key=lambda gpu: taken[gpu])
     return sorted(free[:wanted]) if len(free) >= wanted else None
 
 
@@ -79,38 +79,38 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
 
 
 def _wait(
-    stack: ExitStack, names: Mapping[int, str], wanted: int, seats: int, signals: SignalSource
+    stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int, signals: SignalSource
 ) -> list[int] | None:
     """Reserve all slots at once; return None after a stop signal.
 
-    Only one process at a time tries; the others wait for it, so that smaller trainings cannot overtake a
-    large one for ever.
+    Only the process that holds the queue lock tries to reserve slots; the other processes wait for this lock.
+    Otherwise, small trainings could overtake a large training for ever.
     """
-    line, told = hashlib.sha256("-".join(names.values()).encode()).hexdigest(), False
+    queue_lock, logged = hashlib.sha256("-".join(names.values()).encode()).hexdigest(), False
     with ExitStack() as turn:
         is_first = False
         while not signals.first:
-            is_first = is_first or _lock(turn, line)
-            if is_first and (taken := _take(stack, names, wanted, seats)) is not None:
+            is_first = is_first or _lock(turn, queue_lock)
+            if is_first and (taken := _take(stack, names, wanted, slots)) is not None:
                 return taken
-            told = told or _tell(wanted, len(names))
+            logged = logged or _log_wait(wanted, len(names))
             time.sleep(LOCK_POLL_INTERVAL_S)
     return None
 
 
-def _tell(wanted: int, shown: int) -> bool:
+def _log_wait(wanted: int, shown: int) -> bool:
     logger.info(
-        f"waiting for {wanted} of {shown} GPUs, on which others train; parallel.ranks_per_gpu lets more share one"
+        f"waiting for {wanted} of {shown} GPUs, which other trainings use; raise parallel.ranks_per_gpu to share GPUs"
     )
     return True
 
 
-def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, seats: int) -> list[int] | None:
-    """Lock one slot on each of `wanted` GPUs; return None, without any lock, if too few GPUs are free."""
+def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int) -> list[int] | None:
+    """Lock one slot on each of `wanted` GPUs; return None and hold no lock if too few GPUs are free."""
     with ExitStack() as tried:
-        free = {gpu: [seat for seat in range(seats) if _lock(tried, f"{names[gpu]}.{seat}")] for gpu in names}
-    taken = Counter({gpu: seats - len(left) for gpu, left in free.items()})
-    chosen = choose_gpus(taken, list(names), wanted, seats)
+        free = {gpu: [slot for slot in range(slots) if _lock(tried, f"{names[gpu]}.{slot}")] for gpu in names}
+    taken = Counter({gpu: slots - len(left) for gpu, left in free.items()})
+    chosen = choose_gpus(taken, list(names), wanted, slots)
     with ExitStack() as mine:
         if not all(_lock(mine, f"{names[gpu]}.{free[gpu][0]}") for gpu in chosen or ()):
             return None
@@ -131,7 +131,9 @@ def _lock(stack: ExitStack, name: str) -> bool:
         path.parent.mkdir(exist_ok=True)
         file = path.open("ab")
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; set TMPDIR to a folder of this machine") from error
+        raise UserError(
+            f"cannot create the lock file {path}: {error.strerror}; set TMPDIR to a writable folder of this machine"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -30,7 +30,7 @@ class LocalExecutor:
     def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
         self._folder, self._launcher, self._signals = folder, launcher, signals
         self._running: dict[FoldTask, subprocess.Popen[bytes]] = {}
-        self._tries = RestartPolicy(folder)
+        self._restarts = RestartPolicy(folder)
 
     def start(self, fold_task: FoldTask) -> None:
         """Start a process; append its output to `trial.log` in the run folder of the fold."""
@@ -51,15 +51,17 @@ class LocalExecutor:
             if ended := [
                 fold_task for fold_task, process in self._running.items() if process.poll() is not None
             ]:
-                goes_on = [self._handle_exit(fold_task) for fold_task in ended]
-                return all(goes_on) or self.stop()
+                may_continue = [self._handle_exit(fold_task) for fold_task in ended]
+                return all(may_continue) or self.stop()
             time.sleep(PROCESS_POLL_INTERVAL_S)
         return self.stop()
 
     def stop(self) -> bool:
         """Ask all processes to save and exit; kill processes that exceed the timeout. Return False."""
         if self._running:
-            logger.info(f"waiting until {len(self._running)} trainings are saved")
+            logger.info(
+                f"waiting up to {SAVE_TIMEOUT_S:.0f} s until {len(self._running)} running trainings have saved and exited"
+            )
         for process in self._running.values():
             process.terminate()
         end = time.monotonic() + SAVE_TIMEOUT_S
@@ -74,24 +76,23 @@ class LocalExecutor:
     def _command(self, fold_task: FoldTask) -> list[str]:
         numbers = [str(number) for number in (fold_task.trial, fold_task.fold, fold_task.epochs)]
         command = [sys.executable, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
-        attempt = self._tries.record_start(fold_task)  # the first start ignores earlier failures
+        attempt = self._restarts.record_start(fold_task)  # the first start ignores earlier failures
         return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
 
     def _handle_exit(self, fold_task: FoldTask) -> bool:
         """Restart a failed process; return False if it was asked to stop.
 
         Raises:
-            UserError: if it would fail again.
+            UserError: if the process would fail again.
         """
         status = self._running.pop(fold_task).returncode
         if status in (0, EXIT_PREEMPTED):
             return status == 0
+        log = self._log(fold_task)
         try:
             if status == EXIT_USER_ERROR:
-                raise UserError(
-                    f"trial {fold_task.trial} cannot be trained: {last_log_line(self._log(fold_task))}"
-                )
-            self._tries.record_exit(fold_task, self._log(fold_task))
+                raise UserError(f"trial {fold_task.trial} cannot be trained: {last_log_line(log)}; see {log}")
+            self._restarts.record_exit(fold_task, log)
         except UserError:
             self.stop()
             raise

@@ -14,13 +14,14 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
     """Return the number of trainable parameters of a run's model. Raises UserError if it cannot be built."""
     try:
-        model = _built("meta", run, manifest, seed)
-    except UserError:  # maybe because the model reads tensor values, which do not exist on "meta"
-        model = _built("cpu", run, manifest, seed)
+        model = _build_model("meta", run, manifest, seed)
+    except UserError:
+        # The model may read tensor values, which do not exist on "meta".
+        model = _build_model("cpu", run, manifest, seed)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _built(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
+def _build_model(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
     shape = Preprocessor(manifest, run.data, "cpu").shape
     with torch.device(device):
         return build_random_model(run, shape, model_output_size(run, manifest), seed)

@@ -23,13 +23,13 @@ class ProgressLogger:
     """Executor that wraps another executor and logs each trial that has ended.
 
     Args:
-        inner: executor that trains.
-        record: study, read again from the disk after each wait.
+        inner: executor that trains the fold tasks.
+        record: study; it is read again from disk after each wait.
     """
 
     def __init__(self, inner: Executor, record: StoredStudy) -> None:
         self._inner, self._record, self._begun = inner, record, time.monotonic()
-        self._told = set(finished_rungs(record.snapshot))
+        self._logged = set(finished_rungs(record.snapshot))
 
     def start(self, fold_task: FoldTask) -> None:
         """Start the fold task with the inner executor."""
@@ -37,13 +37,13 @@ class ProgressLogger:
 
     def wait(self) -> bool:
         """Wait as the inner executor does, and log the trials that have ended."""
-        goes_on = self._inner.wait()
+        continues = self._inner.wait()
         self._record = self._record.refreshed()
         for rung in finished_rungs(self._record.snapshot):
-            if rung not in self._told:
+            if rung not in self._logged:
                 logger.info(format_progress(self._record.snapshot, *rung, time.monotonic() - self._begun))
-                self._told.add(rung)
-        return goes_on
+                self._logged.add(rung)
+        return continues
 
 
 def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
@@ -58,21 +58,28 @@ def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
 
 
 def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: float) -> str:
-    """Return the result of a trial at a rung and the progress of the search after `seconds`, as text."""
+    """Return the result of a trial at a rung, and the progress of the search, as text.
+
+    Args:
+        known: snapshot of the study.
+        trial: number of the trial.
+        epochs: epochs of the rung.
+        seconds: seconds since the start of the search command.
+    """
     best = known.best_trial()
     leader = (
         f"best {summarize_trial(known, best).objective:.5g}, trial {best}" if best is not None else "none yet"
     )
     done = len({number for number, _ in finished_rungs(known)})
-    said = _outcome(known, trial, epochs)
-    return f"trial {trial}{said}  ({leader})  {done}/{known.search.trials}, {format_duration(seconds)}"
+    outcome = _outcome(known, trial, epochs)
+    return f"trial {trial}{outcome}  ({leader})  {done}/{known.search.trials}, {format_duration(seconds)}"
 
 
 def _outcome(known: StudySnapshot, trial: int, epochs: int) -> str:
-    worth, objective = known.mean_value(trial, epochs), known.search.objective
-    if worth is None or math.isinf(worth):
-        there = summarize_trial(known, trial)
-        return f" {there.state}: {textwrap.shorten(there.reason, MAX_REASON_LENGTH)}"
+    value, objective = known.mean_value(trial, epochs), known.search.objective
+    if value is None or math.isinf(value):
+        summary = summarize_trial(known, trial)
+        return f" {summary.state}: {textwrap.shorten(summary.reason, MAX_REASON_LENGTH)}"
     rung = f" after epoch {epochs}" if epochs < known.epochs else ""
     mean, error = mean_and_error(known.leading_fold_values(trial, epochs))
     return f"{rung}  {objective.metric} {with_error(objective.sign * mean, error)}"

@@ -1,7 +1,7 @@
 """Restart policy of fold tasks.
 
 A fold task is restarted as long as each start leads to an attempt, which applies the retry policy itself.
-After MAX_FAILED_STARTS consecutive starts without an attempt, the search fails.
+After MAX_FAILED_STARTS consecutive starts that led to no attempt, the search fails.
 """
 
 from collections import Counter
@@ -22,33 +22,37 @@ class RestartPolicy:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._starts: Counter[FoldTask] = Counter()
-        self._vain: Counter[FoldTask] = Counter()
-        self._before: dict[FoldTask, int] = {}
+        self._failed_starts: Counter[FoldTask] = Counter()
+        self._attempts_before: dict[FoldTask, int] = {}
 
-    def record_start(self, fold_task: FoldTask, lives: bool = False) -> int:
-        """Return the number of this start, from 1; `lives`: an earlier driver's attempt is still running."""
-        self._before[fold_task] = len(self.attempts(fold_task, ended=not lives))
+    def record_start(self, fold_task: FoldTask, is_running: bool = False) -> int:
+        """Return the number of this start, from 1.
+
+        `is_running`: a job of an earlier driver is still running.
+        """
+        self._attempts_before[fold_task] = len(self.attempts(fold_task, ended=not is_running))
         self._starts[fold_task] += 1
         return self._starts[fold_task]
 
     def attempts(self, fold_task: FoldTask, ended: bool = True) -> list[Attempt]:
         """Return the attempts at the fold of a task.
 
-        If `ended`, no attempt is running: an attempt that left a lease but no record is included.
+        `ended`: no attempt is running; an attempt that left a lease but no record is then included.
         """
         return all_attempts(RunPaths(fold_task.run_folder(self._folder)).state.folder, 0, ended)
 
     def record_exit(self, fold_task: FoldTask, log: Path) -> None:
         """Count a start that ended without a result. Raises UserError if a restart would be useless."""
-        began = len(self.attempts(fold_task)) > self._before[fold_task]
-        self._vain[fold_task] = 0 if began else self._vain[fold_task] + 1
-        if self._vain[fold_task] == MAX_FAILED_STARTS:
+        began = len(self.attempts(fold_task)) > self._attempts_before[fold_task]
+        self._failed_starts[fold_task] = 0 if began else self._failed_starts[fold_task] + 1
+        if self._failed_starts[fold_task] == MAX_FAILED_STARTS:
             raise UserError(
-                f"trial {fold_task.trial} did not begin to train, {MAX_FAILED_STARTS} times: {last_log_line(log)}; see {log}"
+                f"trial {fold_task.trial} did not start training in {MAX_FAILED_STARTS} consecutive starts: "
+                f"{last_log_line(log)}; see {log}"
             )
 
 
 def last_log_line(log: Path) -> str:
     """Return the last line of a log, without the prefix of an error message."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1].removeprefix("nnlo: error: ") if lines else "it said nothing"
+    return lines[-1].removeprefix("nnlo: error: ") if lines else "the log is empty or missing"

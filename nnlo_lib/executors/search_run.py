@@ -33,6 +33,7 @@ def run_search(
     With the executor `mpi`, return 1 if the coordinator failed.
 
     Args:
+        experiment: experiment with a `search:` section.
         launcher: command that starts MPI ranks.
         executor: local, submitit or mpi.
         ranks: number of ranks of the allocation, for the executor `mpi`.
@@ -41,7 +42,9 @@ def run_search(
         UserError: if the experiment has no search, or if the search cannot continue.
     """
     if experiment.search is None:
-        raise UserError("the experiment has no `search:`; docs/guides/search.md says what to write there")
+        raise UserError(
+            "the experiment has no `search:` section; add one as described in docs/guides/search.md"
+        )
     folder, signals = search_folder(experiment), SignalRecorder()
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))
@@ -61,16 +64,18 @@ def run_search(
 def replay_search(experiment: Experiment) -> int:
     """Recompute each decision of a search; print the decisions that differ, and return 1 if there are any."""
     if experiment.search is None:
-        raise UserError("the experiment has no `search:`; docs/guides/search.md says what to write there")
+        raise UserError(
+            "the experiment has no `search:` section; add one as described in docs/guides/search.md"
+        )
     folder = search_folder(experiment)
     if not SearchPaths(folder).settings.exists():
-        raise UserError(f"{folder}: no search has begun there")
+        raise UserError(f"{folder}: no search was started; start it with `nnlo search` without --replay")
     settings = freeze_or_verify_settings(folder, experiment).search
     assert settings is not None
-    found = replay(folder, settings, experiment.train.epochs, build_sampler(settings))
+    differences = replay(folder, settings, experiment.train.epochs, build_sampler(settings))
     count = len(decisions_in_order(read_trials(folder)))
-    print("\n".join(found) if found else f"{folder}: all {count} decisions come out as they were")
-    return int(bool(found))
+    print("\n".join(differences) if differences else f"{folder}: all {count} decisions are reproduced")
+    return int(bool(differences))
 
 
 def _search(experiment: Experiment, folder: Path, executor: Executor, lost: Event) -> int:
@@ -98,7 +103,7 @@ def _search_in_pool(
 
 def _report_outcome(folder: Path, status: int) -> int:
     if status == EXIT_PREEMPTED:
-        logger.info(f"{folder}: stopped; the same command goes on from there")
+        logger.info(f"{folder}: stopped; run the same command again to resume")
     elif not status:
         report_outcome(folder)
     return status

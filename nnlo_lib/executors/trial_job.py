@@ -1,4 +1,4 @@
-"""Train one fold task: its outcome becomes a result, unless it was stopped or can be tried again."""
+"""Train one fold task and write its result, unless the training was stopped or can be retried."""
 
 import json
 import time
@@ -20,8 +20,8 @@ from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.state.retry_policy import MAX_MEMORY_INCREASES
 from nnlo_lib.train.task import Task
 
-MAX_ATTEMPTS = 3  # at a fold task that fails for transient reasons
-Attempted = Callable[[Task, LaunchOptions], AttemptOutcome]
+MAX_ATTEMPTS = 3  # per start of a fold task, if attempts fail for transient reasons
+AttemptFunction = Callable[[Task, LaunchOptions], AttemptOutcome]
 
 
 def train_fold_task(
@@ -29,17 +29,19 @@ def train_fold_task(
     folder: Path,
     fold_task: FoldTask,
     launch_options: LaunchOptions,
-    attempted: Attempted = train_task,
+    make_attempt: AttemptFunction = train_task,
 ) -> int:
     """Train a fold task; return 0 if its result is on disk, otherwise the exit status of the attempt.
 
-    The status is 75 if the training was saved and stopped, 1 if it can be tried again, 2 if the disk is full.
-    A failure that would happen again is written as a result.
+    The status is 75 if the training saved and stopped, and 1 if it can be retried: after the disk was full, or
+    with more memory. A failure that would happen again is written as a result.
 
     Args:
+        experiment: experiment of the search.
         folder: folder of the search.
-        launch_options: launch options.
-        attempted: makes one attempt at a task.
+        fold_task: fold task.
+        launch_options: launch options of each attempt.
+        make_attempt: makes one attempt at a task.
 
     Raises:
         UserError: if another process trains the fold task.
@@ -47,7 +49,8 @@ def train_fold_task(
     if read_result(folder, fold_task):
         return 0
     point = read_trial(folder, fold_task.trial).point
-    manifest = DataManifest.load(Path(manifest_of(experiment)))  # its errors are not the point's
+    # Outside the `try`: an error of the data set is not a failure of the trial.
+    manifest = DataManifest.load(Path(manifest_of(experiment)))
     try:
         too_large = _too_large(experiment, trial_run(experiment, point), manifest)
     except UserError as error:
@@ -55,8 +58,9 @@ def train_fold_task(
     if too_large:
         return _publish(folder, Result(fold_task, "unwanted", error=too_large))
     task, started = task_of(experiment, folder, fold_task, point), time.time()
-    outcome = _tried(task, launch_options, attempted)
-    if read_result(folder, fold_task):  # written by another job, for which the attempt waited
+    outcome = _attempt_with_retries(task, launch_options, make_attempt)
+    # Another job, for whose lease the attempt waited, may have written the result.
+    if read_result(folder, fold_task):
         return 0
     if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(
         task, outcome, launch_options
@@ -67,20 +71,25 @@ def train_fold_task(
     return _publish(folder, result)
 
 
-def _tried(task: Task, launch_options: LaunchOptions, attempted: Attempted) -> AttemptOutcome:
-    """Attempt the task, again after transient failures."""
-    outcome = attempted(task, launch_options)
+def _attempt_with_retries(
+    task: Task, launch_options: LaunchOptions, make_attempt: AttemptFunction
+) -> AttemptOutcome:
+    """Attempt the task; retry after transient failures. Return the last outcome."""
+    outcome = make_attempt(task, launch_options)
     for _ in range(MAX_ATTEMPTS - 1):
         if outcome.reason not in TRANSIENT_REASONS:
             break
-        outcome = attempted(task, launch_options)
+        outcome = make_attempt(task, launch_options)
     return outcome
 
 
 def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: LaunchOptions) -> bool:
     """Return True if the scheduler can start the task again with more memory."""
-    asks = outcome.reason == "out of memory" and launch_options.attempt_number is not None
-    return asks and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
+    can_request = outcome.reason == "out of memory" and launch_options.attempt_number is not None
+    return (
+        can_request
+        and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
+    )
 
 
 def _result(task: Task, fold_task: FoldTask, outcome: AttemptOutcome) -> Result:
@@ -102,19 +111,19 @@ def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
 
 
 def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
-    """Return a message if the model has more parameters than the objective allows, or else an empty string.
+    """Return a message if the model has more parameters than the objective allows, otherwise an empty string.
 
     Raises:
         UserError: if the model cannot be built.
     """
     search = experiment.search
-    most = search.objective.max_parameters if search else None
-    if most is None:
+    limit = search.objective.max_parameters if search else None
+    if limit is None:
         return ""
     from nnlo_lib.executors.model_size import count_parameters
 
     count = count_parameters(run, manifest, experiment.seeds[0])
-    return f"{count:,} parameters, and search.objective.max_parameters is {most:,}" if count > most else ""
+    return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
 
 
 def _publish(folder: Path, result: Result) -> int:

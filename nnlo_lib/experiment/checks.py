@@ -69,7 +69,10 @@ def _data_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
         for key, *shared in (("source", store[0]), ("reader", store[0]), ("shard_size", *store)):
             other = first.setdefault((key, *shared), data[key])
             if other != data[key]:
-                what = f"another run has {shown(other)}, and all share one copy of the data"
+                what = (
+                    f"another run has {shown(other)}, but runs with the same data set share one store; "
+                    "use the same value"
+                )
                 yield ("runs", name, "data", key), what
 
 
@@ -78,14 +81,17 @@ def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterato
     for name, run in experiment.variants.items():
         for key, metric in unvalidated_metrics(run) if experiment.folds == 1 else ():
             at = ("runs", name) if experiment.runs else ()
-            yield (*at, "train", key), f"watches {metric}, but no sample validates; set data.validation"
+            yield (
+                (*at, "train", key),
+                f"'{metric}' requires validation samples; set `data.validation` above 0",
+            )
 
 
 def _missing_extras(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
     """Yield runs with `observe` settings that need a package that is not installed."""
     for name, run in experiment.variants.items():
-        if lacking := run.observe.missing_package:
-            yield ("runs", name, "observe", "tensorboard"), lacking
+        if missing := run.observe.missing_package:
+            yield ("runs", name, "observe", "tensorboard"), missing
 
 
 def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:

@@ -1,4 +1,4 @@
-"""Loading of an experiment file; the error lists every mistake with its file, line and remedy."""
+"""Loading of experiment files; the error lists every mistake with its file, line and remedy."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from nnlo_lib.experiment.yaml_source import KeyPath, read_settings, read_yaml
 def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
     """Return the checked experiment in `path`, with `key.subkey=value` changes applied.
 
-    Raises UserError that lists every mistake as `file:line: key: message`.
+    Raises UserError with a list of all mistakes as `file:line: key: message`.
     """
     settings, origins = read_yaml(Path(path))
     return _checked(settings, apply_overrides(settings, origins, changes))
@@ -50,7 +50,7 @@ def _refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> Use
 
 
 def _nearest_written_key(key: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
-    """Return the written key nearest to `key`: in the run's overrides, the base, or an enclosing block."""
+    """Return the written key nearest to `key`: in the run's overrides, the base, or an enclosing section."""
     written = next(key[:depth] for depth in range(len(key), -1, -1) if key[:depth] in origins)
     in_base = key[2:] if key[:1] == ("runs",) else ()
     if in_base and len(written) < 3 and in_base[:1] in origins:

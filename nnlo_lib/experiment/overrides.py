@@ -13,7 +13,13 @@ from nnlo_lib.experiment.yaml_source import KeyPath, parse_yaml
 def apply_overrides(
     settings: dict[str, Any], origins: dict[KeyPath, str], changes: Sequence[str]
 ) -> dict[KeyPath, str]:
-    """Apply each `key.subkey=value` to the settings; return the updated origin of every key."""
+    """Apply changes to the settings in place; return the updated origin of every key.
+
+    Args:
+        settings: settings of the experiment file.
+        origins: place of each key, such as `file:line`.
+        changes: changes of the form `key.subkey=value`, applied in order.
+    """
     for change in changes:
         key = _apply(settings, change)
         origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
@@ -23,14 +29,14 @@ def apply_overrides(
 
 
 def _apply(settings: dict[str, Any], change: str) -> KeyPath:
-    """Apply one `key.subkey=value` and return its key; a new `name` clears its block, as in `runs`."""
+    """Apply one `key.subkey=value` and return its key; a new `name` clears its section, as in `runs`."""
     key, given = parse_override(change)
     *path, last = key
     block = settings
     for part in path:
         inner = block.get(part)
         if not isinstance(inner, dict | None):
-            raise UserError(f"--set {change}: '{part}' is {shown(inner)}, not a block of keys")
+            raise UserError(f"--set {change}: '{part}' is {shown(inner)}, which has no keys")
         block[part] = block = dict(inner or {})
     if path and last == "name" and block.get("name", given) != given:
         block.clear()
@@ -43,7 +49,7 @@ def parse_override(change: str) -> tuple[KeyPath, Any]:
     name, equals, value = change.partition("=")
     key = _key(name)
     if not (equals and all(key)):
-        raise UserError(f"--set {change}: write it as key=value, like train.epochs=3")
+        raise UserError(f"--set {change}: not of the form key=value; write for example --set train.epochs=3")
     return key, parse_yaml(value, lambda line: f"--set {change}")[0]
 
 
@@ -56,18 +62,24 @@ def _key(name: str) -> KeyPath:
 def reject_ineffective_overrides(
     experiment: Experiment, names: Sequence[str], changes: Sequence[str]
 ) -> None:
-    """Raise UserError if a `--set` has no effect because each of these runs overrides its key."""
+    """Raise UserError if a change has no effect because each of the runs overrides its key.
+
+    Args:
+        experiment: experiment with the changes applied.
+        names: names of the runs.
+        changes: changes of the form `key.subkey=value`.
+    """
     base = experiment.settings
     merged = {name: merge_settings(base, experiment.runs.get(name, {})) for name in names}
     for change in changes:
         for key, value in _leaves(*parse_override(change)):
             kept = {name: _at(run, key) for name, run in merged.items() if _at(run, key) != _at(base, key)}
             if len(kept) == len(names):
-                said = ", ".join(
-                    f"runs.{name}.{'.'.join(key)} says {_value_text(there)}" for name, there in kept.items()
+                overriding = ", ".join(
+                    f"runs.{name}.{'.'.join(key)} is {_value_text(own)}" for name, own in kept.items()
                 )
                 instead = " ".join(f"--set runs.{name}.{'.'.join(key)}={_value_text(value)}" for name in kept)
-                raise UserError(f"--set {change} changes nothing here: {said}; use {instead}")
+                raise UserError(f"--set {change} has no effect: {overriding}; use {instead}")
 
 
 def _leaves(key: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:

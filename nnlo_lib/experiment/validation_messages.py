@@ -25,18 +25,18 @@ def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mis
 
 
 def describe_validation_error(model: type[ConfigModel], error: ValidationError) -> Iterator[Mistake]:
-    """Yield a message for each rejected key; errors inside a block replace the error of the block itself."""
+    """Yield a message for each rejected key; errors inside a section replace the error of the section itself."""
     sentences: dict[KeyPath, list[str]] = {}
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
         sentences.setdefault((*key, *_below(detail)), []).append(_sentence(detail, known))
-    for key, told in sentences.items():
+    for key, messages in sentences.items():
         if not any(other[: len(key)] == key != other for other in sentences):
-            yield key, "; or ".join(told)
+            yield key, "; or ".join(messages)
 
 
 def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[KeyPath, set[str]]:
-    """Return the key in the file for pydantic's location, and the known names of its block.
+    """Return the key in the file for pydantic's location, and the known names of its section.
 
     Pydantic's location also contains the name of a union's member, and `[key]`, which the file does not
     contain.
@@ -62,7 +62,7 @@ def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[Ke
 
 
 def _is_untagged(annotation: Any) -> bool:
-    """Return True for a union of several types of which at most one is a block."""
+    """Return True for a union of several types of which at most one is a ConfigModel."""
     members = [member for member in get_args(annotation) if member is not NoneType]
     return (
         get_origin(annotation) in (Union, UnionType)
@@ -90,17 +90,17 @@ def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
             names = context["expected_tags"].replace("'", "").split(", ")
             return f"unknown name '{context['tag']}'; {suggest_name(str(context['tag']), names)}"
         case "union_tag_not_found":
-            return "say which one by its `name`"
+            return "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)"
         case "too_short":
             return f"needs at least {context['min_length']} valid value, not {shown(given)}"
         case "missing":
-            return "must be given"
+            return "missing; set this key"
         case "none_required":
-            return "is not there yet; leave it out"
+            return "not supported; remove this key"
         case "string_pattern_mismatch":
-            return f"must be letters, digits, '_', '.' or '-', not {shown(given)}: it names a folder"
+            return f"must consist of letters, digits, '_', '.' or '-', not {shown(given)}, because it names a folder"
         case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must be a block of keys like {{key: value}}, not {shown(given)}"
+            return f"must be a section of keys, such as {{key: value}}, not {shown(given)}"
         case _:
             what = detail["msg"].replace("Input should", "should").replace("tuple", "list")
             return f"{what} (this is {shown(given)})"

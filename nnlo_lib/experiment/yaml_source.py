@@ -20,7 +20,9 @@ class ExperimentYamlLoader(yaml.SafeLoader):
         self.flatten_mapping(node)
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a scalar, not a list or a mapping", key.start_mark
+                )
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
 
@@ -48,11 +50,13 @@ def read_settings(
     """Return the settings in a YAML text and the place of each key, by its line. Raises UserError as `read_yaml`."""
     values, tree = parse_yaml(text, place)
     if not isinstance(values := {} if values is None else values, dict):
-        raise UserError(f"{place(1)}: an experiment is a mapping of keys to values, like `name: quickstart`")
+        raise UserError(
+            f"{place(1)}: an experiment must be a mapping of keys to values, such as `name: quickstart`"
+        )
     origins: dict[KeyPath, str] = {(): place(1)}
     for key, line in _lines(tree):
         if key in origins:
-            raise UserError(f"{place(line)}: the key '{key[-1]}' is there twice; keep one of them")
+            raise UserError(f"{place(line)}: duplicate key '{key[-1]}'; remove one of them")
         origins[key] = place(line)
     return values, origins
 
@@ -64,7 +68,7 @@ def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, yam
     except Exception as error:  # PyYAML does not catch KeyError, ValueError, RecursionError ... of odd values
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-        raise UserError(f"{place(mark.line + 1 if mark else 1)}: this is not YAML: {problem}") from error
+        raise UserError(f"{place(mark.line + 1 if mark else 1)}: invalid YAML: {problem}") from error
 
 
 def _lines(node: yaml.Node | None, above: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:

@@ -38,11 +38,11 @@ class LaunchOptions:
 
     Attributes:
         launcher: command that starts the ranks.
-        time_limit_minutes: time limit of the scheduler's job; None asks the scheduler.
-        attempt_number: number of Snakemake's attempt, from 1; None if Snakemake did not start this process.
+        time_limit_minutes: time limit of the batch job; None queries the scheduler.
+        attempt_number: number of the attempt of Snakemake or of a search driver, from 1; None without either.
         on_preemption: what the job does after its ranks have saved and stopped.
-        requeue: requeues a job; returns the reason if that was refused, else an empty string.
-        wait_for_lease: wait for another launcher in the folder, as processes started by Snakemake always do.
+        requeue: requeues a job; returns the reason of a refusal, or an empty string on success.
+        wait_for_lease: wait while another launcher holds the lease, as processes started by Snakemake always do.
     """
 
     launcher: str = "mpiexec"
@@ -85,8 +85,15 @@ def run_attempt(
     On return the lease is released. The attempt is recorded unless it was not started or the lease was lost.
     The outcome is `preempted` if a signal or the time limit ends the wait for the lease.
 
-    Raises UserError if another launcher holds the lease (unless this one waits for it), or the folder is not
-    writable.
+    Args:
+        task: the task.
+        options: options of the attempt.
+        context: batch job, time limit and signals.
+        launch: starts the ranks and returns the outcome.
+
+    Raises:
+        UserError: if another launcher holds the lease and this launcher does not wait for it, or if the folder
+            is not writable.
     """
     lease, signals = Lease(task.state), context.signals
     try:
@@ -117,9 +124,9 @@ def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
 def _predicted_outcome(
     task: Task, before: Sequence[Attempt], options: LaunchOptions, job: BatchJob | None
 ) -> AttemptOutcome | None:
-    """Return the outcome if another attempt is pointless, or None if it is to be made.
+    """Return the outcome if another attempt is useless, or None if the attempt must be made.
 
-    Only retries by Snakemake are checked: its attempts after the first, and its requeued jobs.
+    Only retries with an attempt number are checked: attempts after the first, and requeued jobs.
     """
     if not before or options.attempt_number is None:
         return None
@@ -127,17 +134,17 @@ def _predicted_outcome(
     if options.attempt_number == 1 and not requeued:
         return None
     return reason_not_to_retry(before, task.run.resources.runtime) or (
-        None if requeued else _outcome_if_cancelled(before[-1], job)
+        None if requeued else _outcome_if_canceled(before[-1], job)
     )
 
 
-def _outcome_if_cancelled(last: Attempt, job: BatchJob | None) -> AttemptOutcome | None:
-    """Return the outcome `killed` if a person canceled the job of the last attempt, else None."""
+def _outcome_if_canceled(last: Attempt, job: BatchJob | None) -> AttemptOutcome | None:
+    """Return the outcome `killed` if a user canceled the job of the last attempt, else None."""
     before = BatchJob.from_id(job.scheduler, last.job) if job else None
     if before is None or not before.was_cancelled():
         return None
     return AttemptOutcome(
-        "killed", f"job {before.job_id} was cancelled: not tried again until somebody starts this again"
+        "killed", f"job {before.job_id} was canceled and is not retried; run the same command again to resume"
     )
 
 
@@ -152,7 +159,10 @@ def _launch_and_record(
     started, clock = _now(), time.monotonic()
     outcome = launch(task, options.launcher, context.time_limit, context.signals, lease.lost)
     if lease.lost.is_set():
-        text = f"{task.folder} is gone, or another nnlo took it over while this one was away; ended all ranks"
+        text = (
+            f"{task.folder}: lost the lease of this folder (the folder is missing or not writable, or another nnlo process "
+            "took it over); killed all ranks"
+        )
         return AttemptOutcome("killed", text)
     start, reached, saved = read_progress(task.state)
     seconds = round(time.monotonic() - clock, 3)
@@ -170,7 +180,7 @@ def _record(log: AttemptLog, ended: Attempt) -> None:
     try:
         log.append(ended)
     except OSError as error:
-        logger.warning(f"attempt {ended.attempt} is not on record: {error}")
+        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
 
 
 def _now() -> str:

@@ -14,7 +14,7 @@ from nnlo_lib.state.step_marker import read_step_marker
 
 
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
-    """Return the recorded attempts and, if known to have `ended`, the one that left its lease behind."""
+    """Return the recorded attempts and, if no attempt runs (`ended`), the attempt that left its lease behind."""
     attempts = read_attempts(state)
     if ended:
         with suppress(OSError):
@@ -24,7 +24,7 @@ def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
 
 
 def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) -> Attempt:
-    """Return the record of a dead launcher's attempt; the scheduler is asked for the reason of its end.
+    """Return the record of a dead launcher's attempt, with the exit reason that the scheduler reports.
 
     Args:
         state: `state/` folder of the run.
@@ -44,7 +44,7 @@ def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) ->
         host=claim.host,
         job=claim.job,
         reason=reason,
-        error=f"{reason}: {claim} ended without a word",
+        error=f"{reason}: {claim} exited without recording a result",
         start=start,
         reached=reached,
         saved=saved,

@@ -11,13 +11,9 @@ from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.state.outcome import EXIT_PREEMPTED, AttemptOutcome
 from nnlo_lib.train.task import Task
 
-WARNING_SIGNALS = (
-    "SIGUSR1",
-    "SIGUSR2",
-    "SIGURG",
-)  # sent by schedulers shortly before the time limit, and by some at preemption
-
-TERMINATED_STATUSES = (15, 128 + 15)  # by SIGTERM, if it came before a rank had installed its handler
+# Schedulers send these shortly before the time limit, and some schedulers at preemption.
+WARNING_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGURG")
+TERMINATED_STATUSES = (15, 128 + 15)  # after a SIGTERM that arrived before a rank had installed its handler
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,8 @@ def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
         return AttemptOutcome("finished")
     if node := end.launcher_facts.get("failed"):
         return AttemptOutcome(
-            "node failure", f"node {node} failed; the same command goes on from the last checkpoint"
+            "node failure",
+            f"node {node} failed; run the same command again to resume from the last checkpoint",
         )
     failures = _read_rank_files(task.paths.state.failures)
     if failures:
@@ -74,18 +71,18 @@ def _failure_outcome(first: dict[str, Any], end: ExitFacts) -> AttemptOutcome:
 def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
     """Return the outcome of stopped ranks: `time limit` or `preempted`.
 
-    It is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
+    The reason is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
     """
-    heard = [note["signal"] for note in notes.values() if note["signal"]]
+    names = [note["signal"] for note in notes.values() if note["signal"]]
     signal = (
         end.forwarded_signal
-        or next((each for each in heard if each not in WARNING_SIGNALS), "")
-        or "".join(heard[:1])
+        or next((each for each in names if each not in WARNING_SIGNALS), "")
+        or "".join(names[:1])
     )
     saved = bool(notes) or end.launcher_status == EXIT_PREEMPTED
     late = saved and (not signal or (signal in WARNING_SIGNALS and end.time_limit.is_in_warning_window))
-    how = "stopped and saved" if saved else "stopped before there was anything to save"
-    text = f"{task.folder}: {how}; the same command goes on from there"
+    how = "stopped and saved" if saved else "stopped without saving"
+    text = f"{task.folder}: {how}; run the same command again to resume"
     return AttemptOutcome("time limit" if late else "preempted", text, signal)
 
 
@@ -94,22 +91,23 @@ def _kill_outcome(task: Task, end: ExitFacts) -> AttemptOutcome:
     suspects = _suspect_ranks(task, end)
     if not suspects:
         return AttemptOutcome(
-            reason, f"the launcher ended with status {end.launcher_status}, and no rank said why; see above"
+            reason,
+            f"the launcher exited with status {end.launcher_status}, and no rank recorded an error; see its output above",
         )
     how = f"signal {end.launcher_facts['code']}" if "code" in end.launcher_facts else "a signal"
-    why = "There was not enough memory" if reason == "out of memory" else "A scheduler or a person did it"
+    cause = "not enough memory" if reason == "out of memory" else "probably the scheduler or a user"
     verb = "was" if len(suspects) == 1 else "were"
     return AttemptOutcome(
         reason,
-        f"{', '.join(suspects)} {verb} killed by {how}; all other ranks were ended. {why}; the same command goes "
-        "on from the last checkpoint",
+        f"{', '.join(suspects)} {verb} killed by {how}, and the other ranks were stopped (cause: {cause}); run the same "
+        "command again to resume from the last checkpoint",
     )
 
 
 def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
-    ranks, told = _read_rank_files(task.paths.state.ranks), end.launcher_facts
+    ranks, facts = _read_rank_files(task.paths.state.ranks), end.launcher_facts
     named = (
-        [told["task"]] if "task" in told else [r for r in ranks if str(ranks[r]["pid"]) == told.get("pid")]
+        [facts["task"]] if "task" in facts else [r for r in ranks if str(ranks[r]["pid"]) == facts.get("pid")]
     )
     suspects = [rank for rank in named if rank in end.first_exits] or end.first_exits or named
     return [f"rank {rank}{_address(ranks.get(rank))}" for rank in suspects]

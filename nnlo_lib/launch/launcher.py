@@ -1,4 +1,4 @@
-"""Start the ranks of one task, relay their output, wait for their end, clean up and diagnose the end."""
+"""Start the ranks of one task, relay their output, wait until they exit, clean up and diagnose the exit."""
 
 import ctypes
 import io
@@ -28,7 +28,7 @@ from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
 
-MAX_START_ATTEMPTS = 3  # launches until a rank starts: MPI may fail to connect ranks on a busy machine
+MAX_START_ATTEMPTS = 3  # launches in which no rank starts: MPI may fail to connect ranks on a busy machine
 FABRIC_DEVICE_FOLDERS = Path("/sys/class/infiniband"), Path("/sys/class/cxi")
 # With UCX, MPICH passes Slurm 4 KiB of memory that start at its address; Slurm cannot always read the bytes
 # behind the address. With libfabric, MPICH does not do this.
@@ -52,12 +52,12 @@ def launch_ranks(
     """
     for start in range(MAX_START_ATTEMPTS):
         if start:
-            logger.info("no rank came up; starting them again")
+            logger.info("no rank started; restarting all ranks")
         outcome = _launch_once(task, launcher, limit, signals, lost)
         if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
             return outcome
     return AttemptOutcome(
-        "killed", f"no rank came up, {MAX_START_ATTEMPTS} times; what '{launcher}' said is above"
+        "killed", f"no rank started in {MAX_START_ATTEMPTS} launches; see the output of '{launcher}' above"
     )
 
 
@@ -74,13 +74,15 @@ def _launch_once(
 ) -> AttemptOutcome:
     clear_previous_attempt(task.state)
     if signals.first:
-        return AttemptOutcome("preempted", f"{task.folder}: stopped before it began", signals.first)
+        return AttemptOutcome("preempted", f"{task.folder}: stopped before the ranks started", signals.first)
     segments, oom_kills_before = SharedMemoryCleanup(), kernel_oom_kills()
     try:
         process = _start_launcher_process(task, launcher, limit)
     except OSError as error:
         return AttemptOutcome(
-            "bad input", f"cannot start the ranks by '{launcher}': {error}", is_user_error=True
+            "bad input",
+            f"cannot start the ranks with '{launcher}': {error}; check --launcher",
+            is_user_error=True,
         )
     ranks, timeout = RankProcesses(task.paths.state.ranks), task.run.parallel.peer_timeout
     watch = Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout)
@@ -90,7 +92,7 @@ def _launch_once(
     watch.join()
     segments.remove_unused()
     if watch.start_timed_out:
-        return AttemptOutcome("killed", f"no rank came up in time; what '{launcher}' said is above")
+        return AttemptOutcome("killed", f"no rank started in time; see the output of '{launcher}' above")
     out_of_memory = kernel_oom_kills() > oom_kills_before
     return diagnose_exit(
         task, ExitFacts(status, facts, watch.first_exits, signals.first, out_of_memory, limit)

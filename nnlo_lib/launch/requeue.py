@@ -18,18 +18,18 @@ def requeue_or_wait(
 ) -> None:
     """Wait up to REQUEUE_TIMEOUT_S to be requeued; with policy `requeue`, request it first.
 
-    The process waits because the scheduler counts a job that exits in its grace time as failed. It returns at
-    once with policy `exit`, or if the request is refused. After SIGTERM no request is made: either the
-    scheduler requeues the job by itself, or a person has canceled it.
+    The process waits because the scheduler counts a job that exits in its grace time as failed. The function
+    returns at once with policy `exit`, or if the request is refused. After SIGTERM no request is made: either
+    the scheduler requeues the job by itself, or a user has canceled it.
 
     Args:
         policy: preemption policy of the job.
-        requeue: requests the requeue; returns the reason if that was refused, else an empty string.
+        requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
         job: this process's batch job.
         outcome: outcome of the attempt, with the signal that stopped it.
     """
     if policy == "requeue" and outcome.signal != "SIGTERM" and (refused := requeue(job)):
         logger.warning(f"job {job.job_id} could not be requeued: {refused}")
     elif policy != "exit":
-        logger.info(f"waiting for job {job.job_id} to be requeued")
+        logger.info(f"waiting up to {REQUEUE_TIMEOUT_S} s for job {job.job_id} to be requeued")
         time.sleep(REQUEUE_TIMEOUT_S)

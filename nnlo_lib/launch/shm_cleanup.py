@@ -1,4 +1,4 @@
-"""Removal of the shared memory that killed MPI processes leave behind; only their launcher removes it."""
+"""Removal of the shared memory that killed MPI processes leave behind, by the launcher of these processes."""
 
 import os
 import time

@@ -12,13 +12,13 @@ class TimeLimit:
     """Time limit, counted from the construction of this object.
 
     Args:
-        minutes: the limit; None asks the scheduler.
-        job: the batch job; without one there is no limit.
+        minutes: the limit; None queries the scheduler.
+        job: the batch job; without a job there is no limit.
     """
 
     def __init__(self, minutes: float | None, job: BatchJob | None) -> None:
-        told = (minutes or job.minutes_left()) if job else None
-        self.total_seconds = 60 * told if told else float("inf")
+        limit_min = (minutes or job.minutes_left()) if job else None
+        self.total_seconds = 60 * limit_min if limit_min else float("inf")
         self._end = time.monotonic() + self.total_seconds
 
     @property

@@ -10,10 +10,9 @@ from nnlo_lib.launch.signals import SignalSource
 
 RANK_POLL_INTERVAL_S = 0.1  # seconds between two checks
 EXIT_GRACE_S = 10.0  # seconds for which ranks may outlive their launcher
-MIN_START_TIMEOUT_S = (
-    60.0  # seconds for all ranks to register; then a stop signal is forwarded even if some are missing
-)
-MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is given up, even with a slow file system
+# Seconds for all ranks to register; then a stop signal is forwarded even if some ranks are missing.
+MIN_START_TIMEOUT_S = 60.0
+MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is aborted, even on a slow file system
 
 
 class Watchdog(Thread):
@@ -48,7 +47,7 @@ class Watchdog(Thread):
         self.start_timed_out = False
 
     def run(self) -> None:
-        """Watch until launcher and ranks have exited, then kill ranks that are left."""
+        """Watch until the launcher and the ranks have exited, then kill the remaining ranks."""
         while not self._is_over():
             self._forward_signal()
             self._kill_if_lease_lost()
@@ -76,7 +75,7 @@ class Watchdog(Thread):
             self._signal_forwarded = True
 
     def _kill_if_lease_lost(self) -> None:
-        """Kill the launcher, then the ranks, if they have lost the right to write to the run folder.
+        """Kill the launcher, then the ranks, if the lease of the run folder is lost.
 
         The launcher is killed first: an srun that sees its ranks exit would end the Slurm step with its
         number. If the job was requeued, that step belongs to the next attempt.

@@ -1,4 +1,4 @@
-"""Activation functions by their names in experiments."""
+"""Activation functions by the names used in experiments."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh,
 
 
 def activation_named(name: str) -> type[nn.Module]:
-    """Return the activation class called `name`. Raises ValueError if there is no activation of that name."""
+    """Return the activation class called `name`. Raises ValueError if the name is unknown."""
     if name not in ACTIVATIONS:
-        raise ValueError(f"there is no activation '{name}'; there are {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"unknown activation '{name}'; use one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

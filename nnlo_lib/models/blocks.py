@@ -15,12 +15,21 @@ SMALL_IMAGE_SIDE_PX = (
 
 
 def image_shape(shape: tuple[int, ...], least: int, name: str) -> Shape:
-    """Return the shape of images with sides of at least `least` pixels. Raises ValueError otherwise."""
+    """Return `shape` if it is the shape of images with sides of at least `least` pixels.
+
+    Args:
+        shape: shape of a sample.
+        least: minimum height and width in pixels.
+        name: name of the model, for the error message.
+    Raises:
+        ValueError: if the samples are not images or too small.
+    """
     match shape:
         case (channels, height, width) if min(height, width) >= least:
             return channels, height, width
     raise ValueError(
-        f"{name} takes images (channels, height, width) of at least {least} x {least} pixels, these samples are {shape}"
+        f"{name} requires images (channels, height, width) of at least {least} x {least} pixels, but the samples are "
+        f"{shape}"
     )
 
 
@@ -34,7 +43,12 @@ def conv_bn(
 ) -> nn.Module:
     """Build a convolution, batch normalization and ReLU.
 
-    Without `padding`, odd kernels with stride 1 keep height and width.
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        kernel: side of the kernel, or its height and width.
+        stride: stride in both directions.
+        padding: zeros on each side; None keeps height and width for odd kernels with stride 1.
     """
     if padding is None:
         padding = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
@@ -49,7 +63,13 @@ def chain(inputs: int, *layers: tuple[int, Side]) -> nn.Sequential:
 
 
 def classifier(inputs: int, classes: int, dropout: float = 0.0) -> nn.Sequential:
-    """Build a classifier of (samples, inputs, height, width): global average, dropout, a dense layer."""
+    """Build a classifier of (samples, inputs, height, width): global average, dropout, a dense layer.
+
+    Args:
+        inputs: number of input channels.
+        classes: number of outputs.
+        dropout: probability of dropout.
+    """
     return nn.Sequential(
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(inputs, classes)
     )
@@ -75,6 +95,11 @@ class Auxiliary(nn.Module):
     """A classifier with auxiliary classifiers (Szegedy et al. 2015, arXiv 1409.4842, section 5).
 
     In training mode the result is a tuple: the final scores, then the scores of each auxiliary classifier.
+
+    Args:
+        parts: consecutive parts of the network.
+        heads: auxiliary classifier after each part.
+        last: rest of the network with the final classifier.
     """
 
     def __init__(self, parts: Sequence[nn.Module], heads: Sequence[nn.Module], last: nn.Module) -> None:
@@ -92,7 +117,7 @@ class Auxiliary(nn.Module):
 
 
 def he_normal(network: Network) -> Network:
-    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers are kept."""
+    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers are unchanged."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -37,13 +37,14 @@ def build_model(
         shape: shape of a sample; with several inputs, a tuple of shapes, and the model takes one tensor per
             input.
         classes: number of outputs.
+        seed: seed of the initial weights.
         undone: final activation to leave out of a Keras model, because the loss applies it.
 
     Raises:
-        UserError: if the model cannot be built, or is no torch Module.
+        UserError: if the model cannot be built or is not a torch Module.
     """
-    os.environ |= KERAS_ENVIRONMENT  # in case the user's file imports Keras
-    _draw_from(derive_seed(seed, "initial weights"))
+    os.environ |= KERAS_ENVIRONMENT  # for the case that the user's file imports Keras
+    _seed_initial_weights(derive_seed(seed, "initial weights"))
     try:
         if Path(name).suffix in NETWORK_FILE_LOADERS:
             return _finished(name, shape, classes, undone)
@@ -52,24 +53,32 @@ def build_model(
     except UserError:
         raise
     except Exception as error:
-        told = ", ".join(
+        arguments = ", ".join(
             [*([] if Path(name).suffix == ".py" else [f"shape={shape}, classes={classes}"]), f"{args}"]
         )
-        raise UserError(f"{error_with_source_line(error)}: so the model {name}({told}) failed") from error
+        raise UserError(
+            f"{error_with_source_line(error)}; raised by the model {name}({arguments})"
+        ) from error
     if not isinstance(model, nn.Module):
-        raise UserError(f"the model {name} returned {type(model).__name__}, not a torch.nn.Module")
+        raise UserError(f"the model {name} returned {type(model).__name__}; it must return a torch.nn.Module")
     return model
 
 
 def module_from_function(
     make: Callable[[], Any], shape: Shape, seed: int, undone: str | None = None
 ) -> nn.Module:
-    """Return the network that `make` builds for samples of `shape` as a torch Module; see `build_model`.
+    """Return the network that `make` builds for samples of `shape` as a torch Module.
 
-    `make` returns a torch Module or a Keras model. Raises UserError if it is neither, or if a Keras model
-    cannot be trained.
+    Args:
+        make: function that returns a torch Module or a Keras model.
+        shape: shape of a sample, or one shape per input.
+        seed: seed of the initial weights.
+        undone: final activation to leave out of a Keras model, because the loss applies it.
+    Raises:
+        UserError: if the result is neither a torch Module nor a Keras model, or if a Keras model cannot be
+            trained.
     """
-    _draw_from(derive_seed(seed, "initial weights"))
+    _seed_initial_weights(derive_seed(seed, "initial weights"))
     model = make()
     try:
         model = _from_keras(model, shape, undone) if _is_keras(model) else model
@@ -77,7 +86,7 @@ def module_from_function(
         raise UserError(f"the model {model.name} cannot be trained: {error}") from error
     if not isinstance(model, nn.Module):
         raise UserError(
-            f"build_model() returned {type(model).__name__}, neither a torch Module nor a Keras model"
+            f"build_model() returned {type(model).__name__}; it must return a torch Module or a Keras model"
         )
     return model
 
@@ -88,8 +97,8 @@ def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:
     return shape if several else (shape,)  # type: ignore[return-value]
 
 
-def _draw_from(seed: int) -> None:
-    """Seed the generators of the initial weights: torch's, and Python's, which Keras uses."""
+def _seed_initial_weights(seed: int) -> None:
+    """Seed the generators of the initial weights: the generator of torch, and Python's generator for Keras."""
     torch.manual_seed(seed)
     random.seed(seed)
     if "keras" in sys.modules:
@@ -110,14 +119,14 @@ def _from_file(name: str) -> Callable[..., Any]:
         return load_user_function(name)
     except Exception as error:
         path, _ = split_function_reference(name)
-        raise UserError(f"the model file {path} cannot be used: {error_with_source_line(error)}") from error
+        raise UserError(f"the model file {path} cannot be loaded: {error_with_source_line(error)}") from error
 
 
 def _from_json(path: str) -> Any:
     try:
         import keras  # noqa: F401
     except ImportError as error:
-        raise UserError(f"{path} is read by Keras, which is not there: pip install 'nnlo[keras]'") from error
+        raise UserError(f"{path}: Keras is required but not installed; pip install 'nnlo[keras]'") from error
     from nnlo_lib.models.keras.keras_json import load_keras_json
 
     return load_keras_json(path)
@@ -156,9 +165,10 @@ def _from_keras(model: Any, shape: Shape, undone: OmittedActivation) -> nn.Modul
 
 @torch.no_grad()
 def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) -> None:
-    """Call a network from a file with batches of 2 and 3 samples, which fails if it does not accept them.
+    """Call a network from a file with batches of 2 and 3 samples.
 
-    Raises ValueError if the network has too few outputs for the classes.
+    Raises ValueError if the network has too few outputs for the classes, and the error of the network if it
+    does not accept the batches.
     """
     was_training = model.training
     model.eval()
@@ -166,4 +176,4 @@ def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) ->
         scores = model(*(torch.zeros(samples, *shape) for shape in shapes))
     model.train(was_training)
     if isinstance(scores, torch.Tensor) and scores.dim() == 2 and 1 < scores.shape[1] < classes:
-        raise ValueError(f"it has {scores.shape[1]} outputs, but there are {classes} classes")
+        raise ValueError(f"the network has {scores.shape[1]} outputs, but the data set has {classes} classes")

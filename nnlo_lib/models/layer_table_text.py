@@ -1,4 +1,4 @@
-"""The table of a model's layers as text."""
+"""Text form of the layer table of a model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def _totals(rows: Sequence[LayerRecord], flops: Flops) -> list[str]:
     if forward is not None and backward is not None:
         macs = si_count(forward // 2)
         lines.append(
-            f"a sample: {si_count(forward)}FLOPs forward ({macs}MACs), {si_count(backward)}FLOPs backward"
+            f"per sample: {si_count(forward)}FLOPs forward ({macs}MACs), {si_count(backward)}FLOPs backward"
         )
     return lines
 

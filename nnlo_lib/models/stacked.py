@@ -1,4 +1,4 @@
-"""Many replicas of one network as a single network: n sets of parameters, n mini-batches, one pass.
+"""Stacked replicas: n replicas of a network as a single network with n mini-batches in one pass.
 
 The batch consists of n equal parts, one for each node. Layers without parameters process it as a single
 batch, dense layers as one batched product. Every other layer processes the parts one after another, with its
@@ -39,12 +39,12 @@ class StackContext:
 
 
 class StackedLayer(nn.Module):
-    """Base of the stacked layers: n nodes' copies of the layer at `path` in the original network."""
+    """Base of the stacked layers: n copies, one per node, of the layer at `path` in the original network."""
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__()
         self.prefix = f"{path}." if path else ""
-        self.original = (layer,)  # a tuple keeps its parameters out of this module's
+        self.original = (layer,)  # a tuple, so that its parameters are not registered in this module
         self.nodes = nodes
 
 
@@ -80,7 +80,7 @@ class StackedConvolution(StackedLayer):
 
 
 class PerNodeLayer(StackedLayer):
-    """n copies of any layer, applied one after another to each node's real samples and random numbers."""
+    """n copies of any layer, applied one after another, each to the real samples and with the generator of its node."""
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__(layer, path, nodes)
@@ -107,21 +107,27 @@ class PerNodeLayer(StackedLayer):
 
     def _apply_one(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
         stacked = {name: tensor[node] for name, tensor in self.nodes.tensors.items()}
-        mine = stacked | self.nodes.buffers[node]
-        own = {name.removeprefix(self.prefix): mine[name] for name in mine if name.startswith(self.prefix)}
-        return require_single_output(functional_call(self.original[0].train(self.training), own, part))
+        tensors = stacked | self.nodes.buffers[node]
+        of_layer = {
+            name.removeprefix(self.prefix): tensors[name] for name in tensors if name.startswith(self.prefix)
+        }
+        return require_single_output(functional_call(self.original[0].train(self.training), of_layer, part))
 
 
 def _as_in_a_replica(tensor: Tensor) -> Tensor:
-    """Lay images out channels last, as in a replica: random numbers are drawn in the order of the memory."""
+    """Return images in channels-last layout as in a replica, because random numbers follow the memory order."""
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 class StackedNetwork:
-    """A network for n nodes at once, built from one node's `module`.
+    """Network for n nodes at once, built from the `module` of one node.
 
-    With `whole`, the network is a single per-node layer. `draws_random_numbers` is True if it draws in
-    training.
+    With `whole`, the network is a single per-node layer.
+
+    Attributes:
+        nodes: parameters, buffers and sample counts of the nodes.
+        module: the stacked network.
+        draws_random_numbers: True if the network draws random numbers in training mode.
     """
 
     def __init__(self, module: nn.Module, whole: bool = False) -> None:
@@ -141,8 +147,8 @@ class StackedNetwork:
 def stack_network(module: nn.Module, example: tuple[Tensor, ...]) -> StackedNetwork:
     """Return the network for n nodes, checked with `example`: inputs of at least two samples.
 
-    If its outputs differ from the original's because parts of the network mix samples, the whole network
-    becomes a single per-node layer.
+    If the outputs differ from the outputs of `module`, because parts of the network mix samples, the whole
+    network becomes a single per-node layer.
     """
     twin = StackedNetwork(module)
     return twin if _agrees(twin, module, example) else StackedNetwork(module, whole=True)
@@ -177,13 +183,20 @@ def require_single_output(output: Any) -> Tensor:
     """Return the output of a model with one output. Raises UserError if the model has several."""
     if not isinstance(output, Tensor):
         raise UserError(
-            "the model has several outputs, and parallel.simulation.compute: batched is for models with one; use exact"
+            "parallel.simulation.compute: batched supports models with a single output only, but the model has several; set "
+            "parallel.simulation.compute: exact"
         )
     return output
 
 
 def _stacked_module(module: nn.Module, path: str, nodes: StackContext) -> nn.Module:
-    """Replace the layers that differ between nodes; a module that owns tensors becomes one stacked layer."""
+    """Replace the layers that differ between nodes; a module with its own tensors becomes one stacked layer.
+
+    Args:
+        module: module to replace.
+        path: path of the module in the network.
+        nodes: state that the stacked layers share.
+    """
     if type(module) is nn.Linear:
         return StackedLinear(module, path, nodes)
     if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):

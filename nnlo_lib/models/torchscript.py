@@ -1,4 +1,4 @@
-"""Networks that torch saved whole: TorchScript (`torch.jit.save`) exported programs (`torch.export.save`)."""
+"""Complete networks in a file: TorchScript (`torch.jit.save`), exported programs (`torch.export.save`)."""
 
 import zipfile
 from typing import Any
@@ -20,11 +20,6 @@ class Exported(nn.Module):
         super().__init__()
         _refuse_one_batch_size(program)
         self.network: Any = program.module()
-        self._counting = [
-            node
-            for node in self.network.graph.nodes
-            if node.target is torch.ops.aten.add_.Tensor and not node.users
-        ]
         self.train()
 
     def forward(self, *inputs: torch.Tensor) -> Any:
@@ -49,25 +44,25 @@ def _refuse_one_batch_size(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"].shape[0], int):
             raise ValueError(
-                "it was exported for batches of one size; say that the number of samples is free: "
+                "the program was exported for a fixed batch size; export it with a variable batch size: "
                 "torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))"
             )
 
 
 def load_torch_network(path: str) -> nn.Module:
-    """Return the network in a file, with its weights. Raises ValueError if no network can be read safely."""
+    """Return the network in a file, with its weights. Raises ValueError if it cannot be read safely."""
     if path.endswith(".pt2"):
         return Exported(torch.export.load(path))
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            "it is neither TorchScript (torch.jit.save) nor an exported program (torch.export.save)"
+            "the file is neither TorchScript (torch.jit.save) nor an exported program (torch.export.save)"
         )
     with zipfile.ZipFile(path) as archive:
         names = {name.partition("/")[2] for name in archive.namelist()}
     if "constants.pkl" not in names:
         raise ValueError(
-            "torch.save wrote it by pickling: reading a pickled network would run whatever code is in the file, and weights "
-            "alone are no network. Write the network as path.py:function and give its weights by model.weights "
-            "(torch.save(model.state_dict(), ...)), or save it by torch.jit.save(torch.jit.script(model), ...)"
+            "the file was written by torch.save: a pickled network can run arbitrary code when it is loaded, and a "
+            "state_dict does not contain the network. Save the network with torch.jit.save(torch.jit.script(model), ...), "
+            "or set model.name: path.py:function and model.weights to a file of torch.save(model.state_dict(), ...)"
         )
     return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]

@@ -17,8 +17,13 @@ SHOWN = 5  # maximum number of names in an error message
 def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> None:
     """Overwrite parameters and buffers with the tensors of a file.
 
-    Tensors with a name that begins with an entry of `without` keep their initial values. Raises UserError
-    with the names of the tensors that are missing in the file, unknown to the model, or of another shape.
+    Args:
+        module: model to initialize.
+        path: safetensors file, state_dict saved by torch.save, or Keras weight file.
+        without: prefixes of names; tensors with these names keep their initial values.
+    Raises:
+        UserError: with the names of the tensors that are missing in the file, unknown to the model, or of
+            another shape.
     """
     if Path(path).suffix in KERAS_SUFFIXES:
         _load_keras(module, path, without)
@@ -27,36 +32,42 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
     for prefix in without:
         if not any(name.startswith(prefix) for name in module.state_dict()):
             raise UserError(
-                f"model.weights_except: no weight of the model begins with '{prefix}'; {_some(wanted)}"
+                f"model.weights_except: no weight of the model begins with '{prefix}'; the weights are {_some(wanted)}"
             )
     found = {name: tensor for name, tensor in read_weights(path).items() if not _begins(name, without)}
     faults = [
-        *_told("lacks", wanted.keys() - found.keys()),
-        *_told("has besides", found.keys() - wanted.keys()),
-        *_told("has another shape for", _other_shapes(wanted, found)),
+        *_fault("missing tensors", wanted.keys() - found.keys()),
+        *_fault("unexpected tensors", found.keys() - wanted.keys()),
+        *_fault("tensors of another shape", _other_shapes(wanted, found)),
     ]
     if faults:
-        hint = "weights of another kind of output can be left to chance: model.weights_except: [name]"
-        raise UserError(f"model.weights: {path} does not fit the model: it {'; it '.join(faults)} ({hint})")
+        hint = "to keep the initial values of some tensors, set model.weights_except: [name]"
+        raise UserError(f"model.weights: {path} does not fit the model: {'; '.join(faults)} ({hint})")
     module.load_state_dict(found, strict=False)
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file or of a state_dict saved by torch.save. Raises UserError."""
+    """Return the tensors of a safetensors file or of a state_dict saved by torch.save.
+
+    Raises UserError if the file cannot be read or contains anything except tensors.
+    """
     try:
         if Path(path).suffix == ".safetensors":
             return dict(load_file(path))
         found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"model.weights: {path} is damaged or not only tensors: reading it would run the code in it. Save "
-            "the weights alone: torch.save(model.state_dict(), path)"
+            f"model.weights: {path} is damaged or contains code that would run on loading; save the weights only: "
+            "torch.save(model.state_dict(), path)"
         ) from error
     except Exception as error:  # torch raises exceptions of any type for other formats
-        raise UserError(f"model.weights: {path} cannot be read: {type(error).__name__} {error}") from error
+        raise UserError(f"model.weights: {path} cannot be read ({type(error).__name__}: {error})") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise UserError(f"model.weights: {path} holds no state_dict: names and their tensors")
+        raise UserError(
+            f"model.weights: {path} does not contain a state_dict (tensors by name); save it by "
+            "torch.save(model.state_dict(), path)"
+        )
     return found
 
 
@@ -64,7 +75,9 @@ def _load_keras(module: nn.Module, path: str, without: Sequence[str]) -> None:
     from nnlo_lib.models.keras.module import KerasNetwork
 
     if not isinstance(module, KerasNetwork) or without:
-        raise UserError(f"model.weights: {path} is Keras's, for all weights of a Keras model")
+        raise UserError(
+            f"model.weights: {path} is a Keras weight file, which requires a Keras model and no model.weights_except"
+        )
     try:
         module.load_keras_weights(path)
     except (OSError, ValueError, KeyError) as error:
@@ -77,7 +90,7 @@ def _begins(name: str, prefixes: Sequence[str]) -> bool:
 
 def _other_shapes(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
     return [
-        f"{name} ({_size(found[name])}, the model's is {_size(tensor)})"
+        f"{name} ({_size(found[name])} in the file, {_size(tensor)} in the model)"
         for name, tensor in wanted.items()
         if name in found and found[name].shape != tensor.shape
     ]
@@ -87,8 +100,8 @@ def _size(tensor: Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "one number"
 
 
-def _told(what: str, names: "set[str] | list[str]") -> list[str]:
-    return [f"{what} {_some(names)}"] if names else []
+def _fault(label: str, names: "set[str] | list[str]") -> list[str]:
+    return [f"{label}: {_some(names)}"] if names else []
 
 
 def _some(names: "set[str] | list[str] | dict[str, Tensor]") -> str:

@@ -1,6 +1,6 @@
-"""Names of the model zoo, without importing torch, so that experiments are checked quickly."""
+"""Names of the models in the zoo. The module does not import torch, so that experiments are checked quickly."""
 
-# file of nnlo_lib/models/zoo -> names of its functions, which are the models' names
+# file in nnlo_lib/models/zoo -> names of its functions, which are the names of the models
 FILES = {
     "simple": "simplemlp simplecnn",
     "alexnet": "alexnet alexnet_2012",

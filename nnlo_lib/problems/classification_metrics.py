@@ -46,11 +46,12 @@ def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int) -> Tensor:
     return (best == classes_only(labels, f"top{k}_accuracy")[:, None]).any(1)
 
 
-def classes_only(labels: Tensor, who: str) -> Tensor:
+def classes_only(labels: Tensor, metric: str) -> Tensor:
     """Return `labels` if they are classes, int64 (samples,). Raises UserError otherwise."""
     if labels.dtype != torch.int64 or labels.dim() != 1:
         raise UserError(
-            f"{who} needs one class for each sample, but the labels are {tuple(labels.shape[1:])} numbers; "
-            f"of several labels that are on or off use loss: binary_cross_entropy and metrics: [binary_accuracy]"
+            f"{metric} needs one class for each sample, but the labels are {labels.dtype} of shape "
+            f"{tuple(labels.shape[1:])}; for several binary labels per sample, set loss: binary_cross_entropy "
+            f"and metrics: [binary_accuracy]"
         )
     return labels

@@ -5,10 +5,7 @@ from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.problems.base import Problem
 
 
-def build_problem(run: Run, classes: int) -> Problem:
-    """Return the problem of a run. Raises UserError if a user's function cannot be loaded.
-
-    `classes`, the number of outputs of the run's model, is not used.
-    """
+def build_problem(run: Run) -> Problem:
+    """Return the problem of a run. Raises UserError if a user's function cannot be loaded."""
     kind: type[Problem] = load_implementation(run.problem.reference)
     return kind.from_config(run.problem, run)

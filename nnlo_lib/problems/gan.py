@@ -35,7 +35,7 @@ class GanProblem(Problem):
     @classmethod
     def from_config(cls, config: GanConfig, run: Run) -> "GanProblem":
         """Return the problem of a GAN run: a CalorimeterGanProblem if `energy_weight` is set."""
-        assert isinstance(run.loss, str), "config refuses others"
+        assert isinstance(run.loss, str), "the configuration accepts only one loss for a GAN"
         settings = gan_losses_by_name(run.loss), run.metrics, config.critic_steps, config.gradient_penalty
         if config.energy_weight is None:
             return GanProblem(*settings)
@@ -48,8 +48,8 @@ class GanProblem(Problem):
         with torch.set_grad_enabled(learns):
             fake = module.generator(self.conditioned(noise, targets))
         made = fake.detach()
-        says = module.critic(real), module.critic(made)
-        critic_loss, generator_loss = self.critic_and_generator_losses(*says, real, targets)
+        outputs = module.critic(real), module.critic(made)
+        critic_loss, generator_loss = self.critic_and_generator_losses(*outputs, real, targets)
         if self.penalty:
             critic_loss = critic_loss + self.penalty * gradient_penalty(module.critic, real, made)
         loss = critic_loss
@@ -57,18 +57,18 @@ class GanProblem(Problem):
             loss = (
                 loss
                 + self.critic_and_generator_losses(
-                    _detached(says[0]), apply_frozen(module.critic, fake), real, targets
+                    _detached(outputs[0]), apply_frozen(module.critic, fake), real, targets
                 )[1]
             )
-        return BatchLoss(loss, lambda: self._sums(*says, critic_loss, generator_loss))
+        return BatchLoss(loss, lambda: self._sums(*outputs, critic_loss, generator_loss))
 
     @torch.no_grad()
     def measure(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the sums, without gradient penalty, for samples generated from fixed noise."""
         real = inputs[0]
         noise = fixed_noise(len(real), module.latent).to(real)
-        says = module.critic(real), module.critic(module.generator(self.conditioned(noise, targets)))
-        return self._sums(*says, *self.critic_and_generator_losses(*says, real, targets))
+        outputs = module.critic(real), module.critic(module.generator(self.conditioned(noise, targets)))
+        return self._sums(*outputs, *self.critic_and_generator_losses(*outputs, real, targets))
 
     def conditioned(self, noise: Tensor, targets: Tensor) -> Tensor:
         """Return the input of the generator for this noise and these labels."""
@@ -137,10 +137,10 @@ class CalorimeterGanProblem(GanProblem):
         """Return the losses of critic and generator, with the errors of energy and sum."""
         critic, generator = super().critic_and_generator_losses(of_real, of_fake, real, targets)
         energies, sums = targets.reshape(-1, 1).to(real), real.flatten(1).sum(1, keepdim=True)
-        errors = [_relative(says[1], energies) + _relative(says[2], sums) for says in (of_real, of_fake)]
+        errors = [_relative(each[1], energies) + _relative(each[2], sums) for each in (of_real, of_fake)]
         return critic + self._weight * (errors[0] + errors[1]), generator + self._weight * errors[1]
 
 
-def _relative(told: Tensor, true: Tensor) -> Tensor:
+def _relative(estimate: Tensor, true: Tensor) -> Tensor:
     """Return the mean absolute relative error, as in Keras' MAPE / 100."""
-    return ((told - true) / true.abs().clamp(min=1e-7)).abs().mean()
+    return ((estimate - true) / true.abs().clamp(min=1e-7)).abs().mean()

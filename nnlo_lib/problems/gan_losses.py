@@ -51,7 +51,9 @@ def gan_losses_by_name(name: str) -> GanLosses:
 def _checked(name: str, function: Callable[..., Any], real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
     found = function(real, fake)
     if not (isinstance(found, tuple) and [getattr(each, "shape", None) for each in found] == [(), ()]):
-        raise UserError(f"{name} must return two numbers, the losses of critic and of generator")
+        raise UserError(
+            f"{name} must return a tuple of two scalar tensors: the losses of the critic and of the generator"
+        )
     critic, generator = found
     return critic, generator
 

@@ -57,7 +57,7 @@ def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
     numbers = labels.reshape(len(labels), -1).to(outputs.dtype)
     if numbers.shape != outputs.shape:
         raise UserError(
-            f"the model answers {outputs.shape[1]} numbers for a sample, but its labels are {numbers.shape[1]}"
+            f"the model returns {outputs.shape[1]} numbers per sample, but each sample has {numbers.shape[1]} labels"
         )
     return numbers
 
@@ -90,5 +90,7 @@ def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) ->
         raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
     if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
         what = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise UserError(f"{name} returned {what}; it must return a number for each of {len(labels)} samples")
+        raise UserError(
+            f"{name} returned {what}; it must return a tensor with one number for each of {len(labels)} samples"
+        )
     return values

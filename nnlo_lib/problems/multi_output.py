@@ -36,12 +36,12 @@ def metric_of_output(name: str, find: MetricLookup) -> Callable[[Outputs, Tensor
     return lambda outputs, labels: measure(_output(outputs, wanted, name), labels)
 
 
-def _output(outputs: Outputs, wanted: str, who: str) -> Tensor:
+def _output(outputs: Outputs, wanted: str, metric: str) -> Tensor:
     if not wanted:
         return primary_output(outputs)
     known = outputs_by_name(outputs)
     if wanted not in known:
-        raise UserError(f"{who}: the model has no output '{wanted}' here; {suggest_name(wanted, known)}")
+        raise UserError(f"{metric}: the model has no output '{wanted}'; {suggest_name(wanted, known)}")
     return known[wanted]
 
 
@@ -75,7 +75,7 @@ class MultiOutputLoss:
         ]
         if not terms:
             raise UserError(
-                f"loss names the outputs {', '.join(self._each)}, but the model's are {', '.join(parts)}"
+                f"loss: the model has none of the outputs {', '.join(self._each)}; it has {', '.join(parts)}"
             )
         return sum(terms[1:], terms[0])
 

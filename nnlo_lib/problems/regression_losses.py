@@ -12,43 +12,43 @@ from torch.nn import functional
 PROBABILITY_EPSILON = 1e-7  # bounds probabilities away from 0 and 1, as in Keras
 
 
-def mse(outputs: Tensor, wanted: Tensor) -> Tensor:
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean squared error of each sample."""
-    return functional.mse_loss(outputs, wanted, reduction="none").mean(1)
+    return functional.mse_loss(outputs, targets, reduction="none").mean(1)
 
 
-def mae(outputs: Tensor, wanted: Tensor) -> Tensor:
+def mae(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean absolute error of each sample."""
-    return functional.l1_loss(outputs, wanted, reduction="none").mean(1)
+    return functional.l1_loss(outputs, targets, reduction="none").mean(1)
 
 
-def huber(outputs: Tensor, wanted: Tensor, delta: float = 1.0) -> Tensor:
+def huber(outputs: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
     """Return error^2 / 2 for |error| up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964)."""
-    return functional.huber_loss(outputs, wanted, reduction="none", delta=delta).mean(1)
+    return functional.huber_loss(outputs, targets, reduction="none", delta=delta).mean(1)
 
 
-def binary_cross_entropy(outputs: Tensor, wanted: Tensor, probabilities: bool = False) -> Tensor:
-    """Return -w log p - (1 - w) log(1 - p): w is `wanted`, 0..1; p the outputs or their logistic function."""
+def binary_cross_entropy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
+    """Return -w log p - (1 - w) log(1 - p): w is the target, 0..1; p the output or its logistic function."""
     if not probabilities:
-        return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(1)
+        return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
     p = outputs.clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON)
-    return -torch.lerp(torch.log1p(-p), p.log(), wanted).mean(1)
+    return -torch.lerp(torch.log1p(-p), p.log(), targets).mean(1)
 
 
-def binary_accuracy(outputs: Tensor, wanted: Tensor, probabilities: bool = False) -> Tensor:
+def binary_accuracy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
     """Return the fraction of outputs on the right side of 0, or of 0.5 for probabilities."""
-    return ((outputs > (0.5 if probabilities else 0.0)) == (wanted > 0.5)).to(torch.float32).mean(1)
+    return ((outputs > (0.5 if probabilities else 0.0)) == (targets > 0.5)).to(torch.float32).mean(1)
 
 
-def hinge(outputs: Tensor, wanted: Tensor) -> Tensor:
+def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return max(0, 1 - right + max(0, others)) for one-hot classes, as Keras' categorical_hinge.
 
     A single output has the loss max(0, 1 - output) for class 1 and max(0, 1 + output) for class 0.
     """
     if outputs.shape[1] == 1:
-        return (1 - (2 * wanted - 1) * outputs).clamp(min=0)[:, 0]
-    right = (wanted * outputs).sum(1)
-    return (1 - right + ((1 - wanted) * outputs).amax(1)).clamp(min=0)
+        return (1 - (2 * targets - 1) * outputs).clamp(min=0)[:, 0]
+    right = (targets * outputs).sum(1)
+    return (1 - right + ((1 - targets) * outputs).amax(1)).clamp(min=0)
 
 
 def elementwise(probabilities: bool, delta: float = 1.0) -> dict[str, partial[Tensor]]:

@@ -12,10 +12,12 @@ def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:
     jobs: dict[tuple[str, int, int | None], FinishedRun] = {}
     for job in map(_load, folders):
         if job.key in jobs:
-            raise UserError(f"{job.folder} and {jobs[job.key].folder} hold the same run, seed and fold")
+            raise UserError(
+                f"{job.folder} and {jobs[job.key].folder} contain the same run, seed and fold; pass only one of them"
+            )
         jobs[job.key] = job
     if not jobs:
-        raise UserError("no job folder given; expected results/<experiment>/<run>/seed-<s>")
+        raise UserError("no job folder given; pass one or more folders results/<experiment>/<run>/seed-<s>")
     return list(jobs.values())
 
 

@@ -68,7 +68,7 @@ def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
 
 
 def bold(name: str) -> str:
-    """Return a name in bold as HTML, escaped because it comes from outside."""
+    """Return a name in bold as HTML, escaped because names come from the user."""
     return f"<b>{escape(name)}</b>"
 
 

@@ -30,7 +30,7 @@ from nnlo_lib.report.time_base import TimeBase, time_base_of
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_file import read_text
 
-HERE = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_page(
@@ -56,11 +56,11 @@ def write_page(
 
 def write_search_page(output: Path, search: Path) -> None:
     """Write the report of a search alone. Raises UserError, naming the input, if an input cannot be used."""
-    found = search_section(search)
+    section = search_section(search)
     text = (
         _environment()
         .get_template("search_page.html")
-        .render(css=_css(), search=found, drawing=learning_curves, words=formatting)
+        .render(css=_css(), search=section, drawing=learning_curves, formatting=formatting)
     )
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
@@ -69,9 +69,16 @@ def write_search_page(output: Path, search: Path) -> None:
 def render(
     jobs: Sequence[FinishedRun], summary: Path, experiment_file: Path, search: Path | None = None
 ) -> str:
-    """Return the page as HTML; equal inputs give equal bytes."""
-    timed_by = time_base_of(jobs)
-    panels = learning_curves.learning_curve_panels(jobs, timed_by)
+    """Return the page as HTML; equal inputs give equal bytes.
+
+    Args:
+        jobs: the finished jobs.
+        summary: CSV file with one row per job, in the order of `jobs`.
+        experiment_file: the experiment's YAML file.
+        search: folder of the experiment's search, if it has one.
+    """
+    time_base = time_base_of(jobs)
+    panels = learning_curves.learning_curve_panels(jobs, time_base)
     template = _environment().get_template("page.html")
     return template.render(
         css=_css(),
@@ -82,13 +89,13 @@ def render(
         job_count=len(jobs),
         title=jobs[0].summary.get("experiment") or experiment_file.stem,
         drawing=learning_curves,
-        words=formatting,
+        formatting=formatting,
         panels=panels,
         banded=any(curve.band for panel in panels for curve in panel.curves),
         confusions=confusion.confusion_matrices(jobs),
         pictures=gan_samples.sample_images(jobs),
-        clock=timed_by,
-        **_tables(jobs, summary, timed_by),
+        clock=time_base,
+        **_tables(jobs, summary, time_base),
         **_costs(jobs),
         **_resource_usage(jobs),
         **_attempts(jobs),
@@ -97,12 +104,12 @@ def render(
 
 
 def _css() -> Markup:
-    return Markup((HERE / "page.css").read_text(encoding="utf-8"))
+    return Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
 
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(HERE),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -114,19 +121,19 @@ def _environment() -> Environment:
     return environment
 
 
-def _tables(jobs: Sequence[FinishedRun], summary: Path, timed_by: TimeBase) -> dict[str, Any]:
+def _tables(jobs: Sequence[FinishedRun], summary: Path, time_base: TimeBase) -> dict[str, Any]:
     table = read_summary(summary, jobs)
     ranked_by, _ = ranking_metric(table)
     headings, rows = comparison.job_rows(table)
     samples = {job.evaluation["samples"] for job in jobs}
     return {
-        "headline": headline.headline(table, timed_by, attempts.interruptions_sentence(jobs)),
+        "headline": headline.headline(table, time_base, attempts.interruptions_sentence(jobs)),
         "repetitions": headline.repetitions(table),
         "weight": headline.sample_weight_sentence(samples.pop())
         if ranked_by == "accuracy" and len(samples) == 1
         else "",
         "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
-        "columns": comparison.comparison_columns(table, timed_by),
+        "columns": comparison.comparison_columns(table, time_base),
         "dots": comparison.job_positions(table, ranked_by),
         "headings": headings,
         "rows": rows,
@@ -149,19 +156,19 @@ def _costs(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
 
 
 def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    watched = resource_usage.monitor_tables(jobs)
+    tables = resource_usage.monitor_tables(jobs)
     return {
-        "used": resource_usage.usage_table(watched),
-        "use_panels": resource_usage.usage_panels(watched, list(group_by_run(jobs))),
+        "used": resource_usage.usage_table(tables),
+        "use_panels": resource_usage.usage_panels(tables, list(group_by_run(jobs))),
     }
 
 
 def _attempts(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    courses = attempts.attempt_timelines(jobs)
+    timelines = attempts.attempt_timelines(jobs)
     return {
-        "courses": courses,
-        "reasons": attempts.end_reasons(courses),
-        "course_headings": attempts.HEADINGS,
+        "timelines": timelines,
+        "reasons": attempts.end_reasons(timelines),
+        "attempt_headings": attempts.HEADINGS,
     }
 
 

@@ -21,16 +21,20 @@ NOT_METRICS = {"samples", "accuracy", "loss"}
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of a quantity over the jobs of a run."""
+    """Mean and sample standard deviation of a quantity over the jobs of a run; `std` of one job is NaN."""
 
     mean: float
     std: float
     count: int
 
     def beats(self, other: "Spread", highest: bool) -> bool:
-        """Return True if this mean is better by more than the standard deviation of the difference."""
+        """Return True if this mean is better than the other by more than sqrt(std^2 + other.std^2).
+
+        This is the standard deviation of the difference of two single jobs, not of the two means. Return
+        False if a standard deviation is unknown.
+        """
         gain = (self.mean - other.mean) * (1 if highest else -1)
-        return gain > math.hypot(self.std, other.std)  # False if a standard deviation is unknown (nan)
+        return gain > math.hypot(self.std, other.std)
 
 
 def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
@@ -51,7 +55,9 @@ def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     table = read_table(path, (*COLUMNS, "epochs", "ranks", "restarts")).astype({"fold": "Int64"})
     keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
     if keys != [job.key for job in jobs]:
-        raise UserError(f"{path} does not hold the jobs given; make it again with scripts/aggregate.py")
+        raise UserError(
+            f"{path}: the rows do not match the given jobs; recreate the file with scripts/aggregate.py"
+        )
     return table
 
 
@@ -81,13 +87,13 @@ def ranking_metric(table: pd.DataFrame) -> tuple[str, bool]:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Return the spread of at least one value."""
+    """Return the spread of one or more values."""
     known = pd.Series(values, dtype=float)
     return Spread(known.mean(), known.std(), len(values))
 
 
 def leaders(values: dict[str, Spread], highest: bool) -> list[str]:
-    """Return the run with the best mean, then the runs that it does not beat by more than the spread."""
+    """Return the run with the best mean, then each run whose mean is not worse by more than the spread."""
     ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
     return [run for run in ranked if run == ranked[0] or not values[ranked[0]].beats(values[run], highest)]
 

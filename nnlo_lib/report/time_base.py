@@ -1,4 +1,4 @@
-"""The clock of each run: measured on the machine, or virtual (simulator)."""
+"""The clock of each run: wall clock of the machine, or virtual clock of the simulator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from nnlo_lib.report.formatting import listing
 from nnlo_lib.state.finished_run import FinishedRun
 
-MAX_NAMED_RUNS = 3  # runs; above this number a sentence only counts them
+MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their number instead of their names
 
 
 @dataclass(frozen=True)
 class TimeBase:
-    """The runs of a report, by the clock that timed them."""
+    """The runs of a report, by the clock of their seconds."""
 
     virtual: tuple[str, ...]
     measured: tuple[str, ...]
@@ -31,10 +31,10 @@ class TimeBase:
         """Sentence that names the runs with virtual seconds and explains them, or an empty string."""
         if not self.virtual:
             return ""
-        who = self._virtual_runs_text if self.measured else "every run"
+        runs = self._virtual_runs_text if self.measured else "every run"
         return (
-            f"Simulated: the ranks of {who} took turns in one process. Their seconds and samples per second are "
-            "those of the virtual machine that parallel.simulation describes, not of the machine that ran them."
+            f"Simulated: the ranks of {runs} took turns in one process. Their seconds and samples per second are "
+            "virtual: they follow the machine model of parallel.simulation, not the speed of the host."
         )
 
     @property

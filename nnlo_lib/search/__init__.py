@@ -1,1 +1,1 @@
-"""Hyper-parameter search: space, samplers, pruners and the study. It only decides; the executors train."""
+"""Hyperparameter search: space, samplers, pruners and the study. The fold tasks run in nnlo_lib.executors."""

@@ -1,4 +1,4 @@
-"""Statistics over the attempts of a job: end reasons, lost steps and effective training time."""
+"""Statistics over the attempts of a task: end reasons, lost steps and effective training time."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ FINISHED = "finished"
 
 @dataclass(frozen=True)
 class AttemptStatistics:
-    """Statistics over the attempts of a job.
+    """Statistics over the attempts of a task.
 
     Attributes:
-        attempts: in their order, at least one.
+        attempts: attempts in their order, at least one.
         productive_seconds: seconds of training that the result consists of, or None if the clock is virtual.
     """
 
@@ -27,14 +27,14 @@ class AttemptStatistics:
 
     @classmethod
     def read(cls, state: Path, summary: Mapping[str, Any]) -> "AttemptStatistics | None":
-        """Read the attempts recorded in a finished job's `state/`; return None without a record."""
+        """Return the statistics from a finished task's `state/`, or None if no attempt is recorded."""
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
         found = read_attempts(state)
         return cls(found, None if virtual else summary["seconds"]["total"]) if found else None
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the job took more than one attempt, or its only attempt did not finish."""
+        """Whether the task took more than one attempt, or its only attempt did not finish."""
         return [each.reason for each in self.attempts] != [FINISHED]
 
     @property
@@ -49,11 +49,11 @@ class AttemptStatistics:
 
     @property
     def lost_steps(self) -> int:
-        """Number of steps that were repeated, or will be when the job is resumed."""
-        went_on = [after.start for _, after in pairwise(self.attempts)]
+        """Number of steps that were repeated, or will be when the task is resumed."""
+        resumed_at = [after.start for _, after in pairwise(self.attempts)]
         last = self.attempts[-1]
-        went_on.append(last.reached if last.reason == FINISHED else last.saved)
-        return sum(max(0, each.reached - at) for each, at in zip(self.attempts, went_on, strict=True))
+        resumed_at.append(last.reached if last.reason == FINISHED else last.saved)
+        return sum(max(0, each.reached - at) for each, at in zip(self.attempts, resumed_at, strict=True))
 
     @property
     def total_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""The record of a job's attempts: state/attempts.jsonl, one line per ended attempt."""
+"""The record of a task's attempts: state/attempts.jsonl, one line per ended attempt."""
 
 import json
 from collections.abc import Sequence

@@ -74,7 +74,11 @@ class TraceWriter:
             self._detail_spans_left -= 1
             self._write(_line(name, phase, start, end))
             if not self._detail_spans_left:
-                self._write(_line(f"details end here: {MAX_DETAIL_SPANS:,} were told", phase, end, end))
+                self._write(
+                    _line(
+                        f"no more detail spans: the limit of {MAX_DETAIL_SPANS:,} is reached", phase, end, end
+                    )
+                )
 
     def close(self) -> None:
         """Write buffered spans and close the file; later spans are dropped."""
@@ -118,11 +122,11 @@ def _read_headers(folder: Path) -> Iterator[tuple[TraceHeader, Path]]:
 
 def _metadata_events(parts: Sequence[TraceHeader]) -> Iterator[dict[str, Any]]:
     for part in parts:
-        place = {"ph": "M", "pid": part.rank, "tid": part.attempt}
-        whose = f"rank {part.rank}, {part.role} on {part.host}"
-        yield {**place, "name": "process_name", "args": {"name": whose}}
-        yield {**place, "name": "process_sort_index", "args": {"sort_index": part.rank}}
-        yield {**place, "name": "thread_name", "args": {"name": f"attempt {part.attempt}"}}
+        ids = {"ph": "M", "pid": part.rank, "tid": part.attempt}
+        label = f"rank {part.rank}, {part.role} on {part.host}"
+        yield {**ids, "name": "process_name", "args": {"name": label}}
+        yield {**ids, "name": "process_sort_index", "args": {"sort_index": part.rank}}
+        yield {**ids, "name": "thread_name", "args": {"name": f"attempt {part.attempt}"}}
 
 
 def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One finished job: the files in its folder, each read and checked at first access."""
+"""One finished task: the files in its folder, each read and checked at first access."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ HISTORY_COLUMNS = ("epoch", "seconds")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A job (run with a seed, and a fold if any) that has published its outputs.
+    """A task (run with a seed, and a fold if any) that has published its outputs.
 
     Properties raise UserError if their file is missing, cut short or incomplete; the message names the file.
     """
@@ -35,7 +35,7 @@ class FinishedRun:
 
     @property
     def paths(self) -> RunPaths:
-        """Paths of the job's files."""
+        """Paths of the task's files."""
         return RunPaths(self.folder)
 
     @cached_property
@@ -50,15 +50,15 @@ class FinishedRun:
 
     @cached_property
     def config(self) -> Run:
-        """Configuration of the job, as recorded in the summary; UserError if it is not valid."""
+        """Configuration of the task, as recorded in the summary; UserError if it is not valid."""
         try:
             return Run.model_validate(self.summary["config"], context=RECORDED_RUN_CONTEXT)
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
             raise UserError(
-                f"{self.paths.summary}: config: {where}: {fault['msg']}; verify it from the folder it was trained in, "
-                f"with the nnlo that wrote it, {self.summary.get('code_version')}"
+                f"{self.paths.summary}: config: {where}: {fault['msg']}; run the command in the folder in which the task "
+                f"was trained, with the nnlo version that wrote the file: {self.summary.get('code_version')}"
             ) from error
 
     @cached_property
@@ -66,7 +66,7 @@ class FinishedRun:
         """One row per epoch; raises UserError also if epochs are missing at the end."""
         frame = read_table(self.paths.history, HISTORY_COLUMNS)
         if frame.empty or frame["epoch"].iloc[-1] < self.epochs:
-            raise UserError(f"{self.paths.history} ends before epoch {self.epochs}; train this job again")
+            raise UserError(f"{self.paths.history} ends before epoch {self.epochs}; train the task again")
         return frame
 
     @cached_property
@@ -77,7 +77,7 @@ class FinishedRun:
 
     @cached_property
     def attempt_statistics(self) -> AttemptStatistics | None:
-        """Statistics over the attempts of the job, or None if no attempt was recorded."""
+        """Statistics over the attempts of the task, or None if no attempt was recorded."""
         return AttemptStatistics.read(self.paths.state.folder, self.summary)
 
     @property
@@ -87,7 +87,7 @@ class FinishedRun:
 
     @property
     def key(self) -> tuple[str, int, int | None]:
-        """Run, seed and fold, which distinguish one job from another."""
+        """Run, seed and fold, which distinguish one task from another."""
         return self.run, self.summary["seed"], self.summary.get("fold")
 
     @property
@@ -124,7 +124,7 @@ class FinishedRun:
             if self.attempt_statistics and not self.run_segments
             else set()
         )
-        return len({leg["ranks"] for leg in self.run_segments} | older) > 1
+        return len({segment["ranks"] for segment in self.run_segments} | older) > 1
 
     def config_section(self, section: str) -> dict[str, Any]:
         """Return a section of the recorded configuration as it was written; empty if it is missing."""
@@ -132,14 +132,14 @@ class FinishedRun:
 
 
 def finished_runs(folder: Path) -> Iterator[FinishedRun]:
-    """Yield the finished jobs in the folder of a run, by seed and by fold."""
+    """Yield the finished tasks in the folder of a run, by seed and by fold."""
     for pattern in ("seed-*", "seed-*/fold-*"):
         runs = map(FinishedRun, sorted(folder.glob(pattern)))
         yield from (run for run in runs if run.paths.summary.exists())
 
 
 def mean_seconds_per_epoch(runs: Iterable[FinishedRun]) -> float | None:
-    """Return the mean seconds per epoch over finished jobs, or None if they have no epochs."""
+    """Return the mean seconds per epoch over finished tasks, or None if they have no epochs."""
     done = list(runs)
     epochs = sum(run.epochs for run in done)
     return sum(float(run.summary["seconds"]["total"]) for run in done) / epochs if epochs else None

@@ -20,7 +20,7 @@ LEASE_POLL_INTERVAL_S = 0.5  # seconds between two checks of another owner
 
 
 class LeaseHeldError(Exception):
-    """The lease is still held by another owner, and the caller gave up waiting."""
+    """Another owner still holds the lease, and the caller stopped waiting."""
 
 
 class Lease:
@@ -61,7 +61,7 @@ class Lease:
             evicted = self._acquire_loop(patient, give_up)
         except OSError as error:
             raise UserError(
-                f"cannot write {self._path}, which keeps others away from this run: {error}"
+                f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {error}"
             ) from error
         # The evicted owner may still run on a node that the scheduler lost; it notices the loss and exits.
         if evicted and not evicted.is_dead:
@@ -87,38 +87,45 @@ class Lease:
         return evicted
 
     def _wait_for_owner(
-        self, rival: OwnerMonitor, patient: bool, give_up: Callable[[], bool]
+        self, other: OwnerMonitor, patient: bool, give_up: Callable[[], bool]
     ) -> OwnerMonitor | None:
-        """Wait until the rival no longer holds the lease; return the rival if its lease was taken over."""
-        requeued, told = patient and rival.lease_owner.is_of_same_job(self._this_owner), False
-        while rival.poll():
-            if rival.is_dead or requeued:
-                return rival if self._take_over(rival) else None
-            if rival.has_shown_heartbeat and not patient:
-                raise UserError(_held_message(self._path, rival.lease_owner))
+        """Wait until the other owner no longer holds the lease; return it if its lease was taken over."""
+        requeued, logged = patient and other.lease_owner.is_of_same_job(self._this_owner), False
+        while other.poll():
+            if other.is_dead or requeued:
+                return other if self._take_over(other) else None
+            if other.has_shown_heartbeat and not patient:
+                raise UserError(_held_message(self._path, other.lease_owner))
             if give_up():
-                raise LeaseHeldError(f"{self._path.parents[1]} still belongs to {rival.lease_owner}")
-            if not told:
-                logger.info(
-                    f"{self._path.parents[1]} belongs to {rival.lease_owner}: waiting for its end, or its silence"
+                raise LeaseHeldError(
+                    f"{self._path.parents[1]}: the lease is still held by {other.lease_owner}"
                 )
-                told = True
+            if not logged:
+                logger.info(
+                    f"{self._path.parents[1]}: the lease is held by {other.lease_owner}; waiting until it is released, or "
+                    f"has no heartbeat for {self._owner_timeout_s:.0f} s"
+                )
+                logged = True
             time.sleep(LEASE_POLL_INTERVAL_S)
         return None
 
-    def _take_over(self, rival: OwnerMonitor) -> bool:
-        """Remove the rival's lease; return False, and restore the file, if another owner was faster."""
+    def _take_over(self, other: OwnerMonitor) -> bool:
+        """Remove the other owner's lease; if a third owner was faster, restore the file and return False."""
         aside = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}.evicted")
         self._path.rename(aside)
         try:
-            if aside.read_bytes() != rival.content:
+            if aside.read_bytes() != other.content:
                 with suppress(FileExistsError):
                     os.link(aside, self._path)
                 return False
         finally:
             aside.unlink()
-        what = "has ended without a word" if rival.is_dead else "is an earlier run of this job"
-        logger.warning(f"took {self._path.parents[1]} over from {rival.lease_owner}, which {what}")
+        what = (
+            "exited or stopped its heartbeat without releasing it"
+            if other.is_dead
+            else "is an earlier run of this batch job"
+        )
+        logger.warning(f"{self._path.parents[1]}: took over the lease of {other.lease_owner}, which {what}")
         return True
 
     def _try_create(self) -> bool:
@@ -140,22 +147,25 @@ class Lease:
 
     def _run_heartbeat(self) -> None:
         """Renew the lease until it is released or lost; set `lost` in the latter case."""
-        beaten = time.monotonic()
+        renewed_at = time.monotonic()
         while not self._released.wait(self._heartbeat_interval_s) and not self.lost.is_set():
             try:
                 if not self._is_held():
                     self.lost.set()
                 os.utime(self._path)
-                beaten = time.monotonic()
+                renewed_at = time.monotonic()
             except FileNotFoundError:
                 self.lost.set()
-            except OSError:  # short outages are tolerated; later, others count this owner as dead
-                if time.monotonic() - beaten > self._owner_timeout_s:
+            except OSError:
+                # Short outages are tolerated; after the timeout, other launchers count this owner as dead.
+                if time.monotonic() - renewed_at > self._owner_timeout_s:
                     self.lost.set()
 
 
 def _held_message(path: Path, claim: LeaseOwner) -> str:
     return (
-        f"{path.parents[1]} is being written by {claim}, which lives: wait for it, or end it there "
-        f"(kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "") + ") and run this again"
+        f"{path.parents[1]} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: "
+        f"kill {claim.pid}"
+        + (f", or cancel job {claim.job}" if claim.job else "")
+        + ") and run the same command again"
     )

@@ -60,13 +60,12 @@ class LeaseOwner(ProcessIdentity):
         return self.job is not None and (self.scheduler, self.job) == (other.scheduler, other.job)
 
     def __str__(self) -> str:
-        job = f" ({self.scheduler} job {self.job})" if self.job else ""
-        return f"process {self.pid} on {self.host}{job}, since {self.since}"
+        job = f"{self.scheduler} job {self.job}, " if self.job else ""
+        return f"process {self.pid} on {self.host} ({job}since {self.since})"
 
 
-MAX_CREDITED_LEASE_GAP_S = (
-    2.0  # at most this time between two polls counts as silence: this process may have been suspended
-)
+# Upper limit of the time that one poll adds to the silence, because this process may have been suspended.
+MAX_CREDITED_LEASE_GAP_S = 2.0
 
 
 class OwnerMonitor:
@@ -114,6 +113,6 @@ class OwnerMonitor:
 
 
 def _read_lease(path: Path) -> tuple[bytes, int]:
-    """Return content and modification time (ns); opening the file makes NFS ask the server."""
+    """Return content and modification time (ns); opening the file makes NFS query the server."""
     with path.open("rb") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns

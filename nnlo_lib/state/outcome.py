@@ -16,7 +16,7 @@ class AttemptOutcome:
         reason: reason of the end.
         error: message for the user.
         signal: name of the signal that stopped the attempt, or an empty string.
-        is_user_error: whether the error is the user's mistake.
+        is_user_error: whether the user must correct the cause.
     """
 
     reason: ExitReason
@@ -26,7 +26,7 @@ class AttemptOutcome:
 
     @property
     def exit_status(self) -> int:
-        """Exit status: 0 if finished, 75 if saved and stopped, 2 for a user's mistake, else 1."""
+        """Exit status: 0 if finished, 75 if saved and stopped, 2 for a user error, else 1."""
         if self.reason in RESUMABLE_REASONS:
             return EXIT_PREEMPTED
         return EXIT_USER_ERROR if self.is_user_error else int(self.reason != "finished")

@@ -29,18 +29,18 @@ def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path} is cut short or damaged: {error}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} is cut short or damaged: it holds no JSON object")
+        raise UserError(f"{path} is cut short or damaged: it contains no JSON object")
     require(path, keys, content)
     return content
 
 
 def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     """Read a CSV file. Raises UserError if the file is missing, cut short or lacks one of `columns`."""
-    import pandas as pd  # imported here because `nnlo verify` and `nnlo plan` start faster without it
+    import pandas as pd  # imported here, because `nnlo verify` and `nnlo plan` start faster without it
 
     text = read_text(path)
     if not text.endswith("\n"):
-        raise UserError(f"{path} is cut short: its last line does not end")
+        raise UserError(f"{path} is cut short: its last line has no newline")
     try:
         frame = pd.read_csv(
             StringIO(text), na_values=_missing_values(text), keep_default_na=False, dtype={"run": str}

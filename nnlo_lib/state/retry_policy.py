@@ -11,7 +11,7 @@ MEMORY_FACTOR = 1.5
 
 
 def reason_not_to_retry(attempts: Sequence[Attempt], runtime: int) -> AttemptOutcome | None:
-    """Return the outcome of the next attempt if it is predictable, so that no retry is made; else None.
+    """Return the outcome of the next attempt if it is predictable (then no retry is made), else None.
 
     Args:
         attempts: recorded attempts in their order.
@@ -21,16 +21,16 @@ def reason_not_to_retry(attempts: Sequence[Attempt], runtime: int) -> AttemptOut
     if last is None:
         return None
     if last.reason in PERMANENT_REASONS:
-        why = f"not tried again, for it would end like attempt {last.attempt} ({last.reason}): {last.error}"
+        why = f"not retried, because it would fail like attempt {last.attempt} ({last.reason}): {last.error}"
         return AttemptOutcome(last.reason, why, is_user_error=last.reason != "code error")
     if _last_two_ended_by(attempts, TRANSIENT_REASONS) and _stopped_at_same_step(*attempts[-2:]):
         return AttemptOutcome(
-            last.reason, f"failed twice at step {last.reached}, so not tried again: {last.error}"
+            last.reason, f"failed twice at step {last.reached}, therefore not retried: {last.error}"
         )
     if _last_two_ended_by(attempts, ("time limit",)) and all(
         each.saved <= each.start for each in attempts[-2:]
     ):
-        why = f"resources.runtime: {runtime} minutes are too short to do and save a single step; raise it"
+        why = f"resources.runtime: {runtime} minutes are too short to train and save one step; raise resources.runtime"
         return AttemptOutcome("bad input", why, is_user_error=True)
     if last.reason == "out of memory" and count_out_of_memory(attempts) > MAX_MEMORY_INCREASES:
         why = (

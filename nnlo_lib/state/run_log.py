@@ -37,7 +37,7 @@ class RunLog:
 
 
 class _FileHandler(logging.Handler):
-    """Appends messages with time stamps; opens the file for each message, as it may be removed meanwhile."""
+    """Appends messages with time stamps; opens the file for each message, because the file may be removed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ import numpy as np
 from nnlo_lib.data.readers import Array, Indices
 
 MAX_COUNT = 255  # counts saturate at the largest uint8
-MAX_EXAMPLES = 10  # samples that a row names
+MAX_EXAMPLES = 10  # samples that a row lists
 
 
 class SampleLedger:

@@ -36,7 +36,7 @@ class StepMarker:
 
 
 def read_step_marker(folder: Path) -> tuple[int, int]:
-    """Return the first step of the last attempt and the last one it completed; zeros without a file."""
+    """Return the first step of the last attempt and its last completed step; zeros if there is no file."""
     try:
         begun, reached = STEP_MARKER_FORMAT.unpack(StatePaths(folder).step.read_bytes())
     except (OSError, struct.error):

@@ -100,8 +100,8 @@ def hypercube(nodes: int) -> nx.Graph:
     """Return the graph that links numbers which differ in one bit; raise UserError unless nodes = 2^k."""
     if nodes & (nodes - 1):
         raise UserError(
-            f"topology.name: a hypercube needs a power of two nodes, these are {nodes}; "
-            f"take {2 ** ceil_log2(nodes)} or another graph"
+            f"topology.name: hypercube needs a power of two as the number of nodes ({nodes}); "
+            f"use {2 ** ceil_log2(nodes)} nodes or another graph"
         )
     pairs = itertools.product(range(nodes), range(ceil_log2(nodes)))
     return add_links(nx.Graph(), nodes, ((i, i ^ 2**k) for i, k in pairs))
@@ -127,7 +127,8 @@ def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
             f"{key} {value}" for key, value in settings if key in ("rows", "columns") and value
         )
         raise UserError(
-            f"topology.rows: {given} do not make a rectangle of {nodes} nodes; leave them out or change them"
+            f"topology.rows: no grid with {given} has {nodes} nodes; change or remove topology.rows and "
+            f"topology.columns"
         )
     return rows, columns
 
@@ -137,7 +138,7 @@ def checked_edges(edges: tuple[Edge, ...], nodes: int) -> tuple[Edge, ...]:
     for one, other in edges:
         if max(one, other) >= nodes:
             raise UserError(
-                f"topology.edges: [{one}, {other}] names a node beyond {nodes - 1}, the last of {nodes}; "
-                "remove it or use more nodes"
+                f"topology.edges: [{one}, {other}] contains a node that does not exist (nodes: 0 to {nodes - 1}); "
+                "remove the edge or use more nodes"
             )
     return edges

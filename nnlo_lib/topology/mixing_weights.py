@@ -68,6 +68,6 @@ def with_self_weights(links: Matrix) -> Matrix:
 def _same(degree: Matrix) -> None:
     if np.ptp(degree):
         raise UserError(
-            f"topology.weights: uniform needs nodes of one degree, these have {degree.min():.0f} to "
-            f"{degree.max():.0f} neighbours; use metropolis"
+            f"topology.weights: uniform needs the same number of neighbors for all nodes, but the nodes have "
+            f"{degree.min():.0f} to {degree.max():.0f} neighbors; use metropolis"
         )

@@ -87,7 +87,7 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
 
 
 def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) -> float:
-    """Return the smallest radius that gives this algebraic connectivity, less the tolerance.
+    """Return the smallest radius that gives this algebraic connectivity minus the tolerance.
 
     Bisection is valid because the connectivity never falls when links are added. If no radius is large
     enough, return the largest distance.
@@ -110,41 +110,46 @@ def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
     """Raise UserError if no draw can give the required graph."""
     match settings:
         case WattsStrogatzGraphConfig(k=k) if k >= nodes:
-            raise UserError(f"topology.k: {k} neighbours need more than {nodes} nodes; take a smaller k")
+            raise UserError(f"topology.k: {k} neighbors need more than {nodes} nodes; use a smaller k")
         case RandomRegularGraphConfig(degree=degree) if degree >= nodes:
-            raise UserError(f"topology.degree: {degree} neighbours need more than {nodes} nodes; take fewer")
+            raise UserError(
+                f"topology.degree: {degree} neighbors need more than {nodes} nodes; use a smaller degree"
+            )
         case RandomRegularGraphConfig(degree=degree) if degree * nodes % 2:
             raise UserError(
-                f"topology.degree: no graph of {nodes} nodes has degree {degree}, the product must be even; "
-                f"take {degree - 1} or {degree + 1}"
+                f"topology.degree: no graph of {nodes} nodes has degree {degree}, because degree x nodes must be "
+                f"even; use {degree - 1} or {degree + 1}"
             )
         case DiskGraphConfig(connectivity=float(target)) if (
             nodes < 2 or target > nodes + CONNECTIVITY_TOLERANCE
         ):
             raise UserError(
-                f"topology.connectivity: {target:g} is out of reach, {nodes} nodes have at most {nodes}, "
-                "all linked with all; take less"
+                f"topology.connectivity: {target:g} is impossible with {nodes} nodes; the largest value, of the "
+                f"complete graph, is {nodes}; use a smaller value"
             )
 
 
 def draw_failure_message(settings: RandomGraph, nodes: int, round: int) -> str:
     """Return the error message: the graph that was not found, and the key to change."""
     key, searched = draw_target(settings)
-    drawn = f" drawn for its round {round}" if round else ""
+    drawn = f" drawn for round {round} of this graph" if round else ""
     return (
-        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} has {searched}; "
+        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} {searched}; "
         f"change {key} or raise topology.gen_attempts"
     )
 
 
 def draw_target(settings: RandomGraph) -> tuple[str, str]:
-    """Return the key that specifies the required graph, and a description of the requirement."""
+    """Return the key that specifies the required graph, and the requirement as a predicate for messages."""
     match settings:
         case DiskGraphConfig(connectivity=float(target)):
-            return "connectivity", f"an algebraic connectivity within {CONNECTIVITY_TOLERANCE} of {target:g}"
+            return (
+                "connectivity",
+                f"has an algebraic connectivity within {CONNECTIVITY_TOLERANCE} of {target:g}",
+            )
         case DiskGraphConfig():
-            return "radius", f"all nodes connected at radius {settings.radius:g}"
+            return "radius", f"is connected at radius {settings.radius:g}"
         case RandomRegularGraphConfig():
-            return "degree", f"all nodes connected at degree {settings.degree}"
+            return "degree", f"is connected at degree {settings.degree}"
         case _:
-            return "p", f"all nodes connected at p {settings.p:g}"
+            return "p", f"is connected at p {settings.p:g}"

@@ -1,4 +1,4 @@
-"""Check, by drawing them in advance, that the graphs which a run redraws can be found."""
+"""Draw the graphs of a run in advance, to check that its redraws will succeed."""
 
 from collections.abc import Iterator
 from itertools import count, islice, takewhile
@@ -9,7 +9,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.topology.random_graphs import RandomGraph, draw_connected, draw_target
 from nnlo_lib.topology.time_varying import graph_at_round, member_graphs, round_of
 
-MAX_PROBED_GRAPHS = 200  # redraws that are tried, of each graph that is redrawn
+MAX_PROBED_GRAPHS = 200  # redraws to try in advance, per redrawn graph
 
 
 class Redraw(NamedTuple):
@@ -27,7 +27,7 @@ class Redraw(NamedTuple):
 
 
 def redraw_error(settings: TopologyConfig, nodes: int, seed: int, rounds: int | None) -> str | None:
-    """Return why a redraw will fail, or will probably fail, in some round of the run; None if all is well.
+    """Return why a redraw will fail, or will probably fail, in some round of the run; None if all succeed.
 
     Args:
         settings: topology of the run.
@@ -63,6 +63,7 @@ def _fault(redraws: Iterator[Redraw], nodes: int) -> str | None:
         return None
     key, searched = draw_target(each.settings)
     return (
-        f"topology.{key}: one of the first {MAX_PROBED_GRAPHS} graphs took {most} of {each.settings.gen_attempts} draws until it had "
-        f"{searched}, so that a later one may not be found; change {key} or raise topology.gen_attempts"
+        f"topology.{key}: one of the first {MAX_PROBED_GRAPHS} graphs took {most} of "
+        f"{each.settings.gen_attempts} draws until a drawn graph {searched}; a later redraw may fail; "
+        f"change {key} or raise topology.gen_attempts"
     )

@@ -19,13 +19,15 @@ GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
     "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
 }
 ADVICE: dict[GraphProperty, str] = {
-    "connected": "word of a node would never reach some others; add links",
-    "symmetric": "its links must carry both ways with equal weights; use an undirected graph",
-    "doubly stochastic": "else some nodes weigh more than others; use weights: metropolis",
-    "static": "what it keeps belongs to the links of earlier rounds; take one graph, without drop and redraw_every",
-    "bipartite": "active nodes ask passive ones only; use complete_bipartite, path, star, grid, hypercube, or a "
-    "cycle of an even number of nodes",
-    "eigenvalues above -1/3": "use weights: lazy_metropolis",
+    "connected": "a connected graph, so that every node reaches all others; add links",
+    "symmetric": "a symmetric mixing matrix; use an undirected graph",
+    "doubly stochastic": "a doubly stochastic mixing matrix, so that all nodes have equal weight; set "
+    "topology.weights: metropolis",
+    "static": "a static graph, because nodes keep state for each link between rounds; use a single graph without "
+    "drop and redraw_every",
+    "bipartite": "a bipartite graph, because active nodes send requests to passive nodes only; use "
+    "complete_bipartite, path, star, grid, hypercube, or cycle with an even number of nodes",
+    "eigenvalues above -1/3": "a mixing matrix with eigenvalues above -1/3; set topology.weights: lazy_metropolis",
 }
 
 
@@ -52,4 +54,7 @@ def topology_error(run: Run, seed: int) -> str | None:
     lacking = next((need for need in wanted if not GRAPH_PROPERTIES[need](graph)), None)
     if lacking is None:
         return None
-    return f"{run.algorithm.name} needs a graph that is {lacking}, {run.topology.name} of {workers} nodes is not: {ADVICE[lacking]}"
+    return (
+        f"{run.topology.name} with {workers} nodes does not suit {run.algorithm.name}, "
+        f"which needs {ADVICE[lacking]}"
+    )

@@ -112,7 +112,7 @@ class Topology:
 def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
     """Return the topology of a run; the same arguments give the same object.
 
-    Raises UserError, which names the key and a remedy, if the graph does not exist for this number of nodes.
+    Raises UserError, with the key and the fix, if the graph does not exist for this number of nodes.
     """
     made = Topology(settings, nodes, seed)
     for round in range(made.period):

@@ -61,5 +61,5 @@ class DynamicBatches:
         return False  # The shared counter has passed this batch: no other worker would train on it.
 
     def synced_index(self, index: int) -> int:
-        asked = self._comm.next_index() if self._comm.rank == 0 else 0
-        return min(int(self._comm.gather(asked)[0]), self._loader.steps_per_epoch)
+        next_index = self._comm.next_index() if self._comm.rank == 0 else 0
+        return min(int(self._comm.gather(next_index)[0]), self._loader.steps_per_epoch)

@@ -70,8 +70,8 @@ class TrainingData:
         processes = self._task.run.parallel.processes_per_worker
         scheme, seed = self._task.run.data.partition, self._task.seed
         parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
-        lots = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
-        return [np.sort(piece) for lot in lots for piece in np.array_split(lot, processes)]
+        shuffled_parts = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
+        return [np.sort(piece) for part in shuffled_parts for piece in np.array_split(part, processes)]
 
     @property
     def _sampling(self) -> SamplingPlan:
@@ -110,9 +110,10 @@ class TrainingData:
         data, splits = self._task.run.data, self.manifest.splits
         if isinstance(data.validation, str) and data.validation not in splits:
             raise UserError(
-                f"data.validation: {data.validation}, but {data.dataset} has no such split; it has {', '.join(splits)}"
+                f"data.validation: {data.dataset} has no split {data.validation}; it has {', '.join(splits)}"
             )
         if "test" not in splits and not data.validation and self._task.fold is None:
             raise UserError(
-                f"{data.dataset} has no test samples and data.validation is 0: nothing would measure the model"
+                f"data.validation: {data.dataset} has no test split, and data.validation is 0, so that no "
+                "samples are left to evaluate the model; set data.validation, for example 0.1"
             )

@@ -28,7 +28,7 @@ def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algori
         return saved.read_rank_state(comm.rank)
     if reason := reason_not_elastic(run):
         raise UserError(
-            f"{saved.folder} was written by {saved.ranks} ranks and cannot go on with {comm.size}: {reason}; "
+            f"{saved.folder} was written by {saved.ranks} ranks and cannot resume with {comm.size}: {reason}; "
             f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
         )
     return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)

@@ -28,7 +28,7 @@ class InjectedFault:
     Attributes:
         number: number of the fault, also the seed of its random choices.
         place: name of the failpoint.
-        rank: rank that the fault hits.
+        rank: rank that the fault affects.
         count: number of times that the rank must reach the failpoint in an attempt.
         action: `kill` and `term` send SIGKILL and SIGTERM to the rank, `kill_launcher` and `term_all` to the
             launcher. `truncate` shortens and `bitflip` flips one bit of the rank's newest checkpoint file
@@ -71,8 +71,8 @@ def arm_fault_injection(rank: int, state: Path) -> None:
     if text := os.environ.pop(FAULTS_ENV_VAR, None):
         fields = json.loads(text)
         faults = [InjectedFault(**fault) for fault in fields["faults"] if fault["rank"] == rank]
-        saboteur = FaultInjector(FaultPlan(Path(fields["folder"]), fields["launcher"], faults), rank, state)
-        add_failpoint_handler(saboteur.on_failpoint)
+        injector = FaultInjector(FaultPlan(Path(fields["folder"]), fields["launcher"], faults), rank, state)
+        add_failpoint_handler(injector.on_failpoint)
 
 
 def injected_faults(folder: Path) -> list[int]:
@@ -89,12 +89,12 @@ def reached_failpoints(folder: Path, rank: int) -> Counter[str]:
 class FaultInjector:
     """Counts the failpoints that this process reaches and injects the faults that are due."""
 
-    def __init__(self, orders: FaultPlan, rank: int, state: Path) -> None:
-        self._orders, self._rank, self._state = orders, rank, state
-        self._waiting = list(orders.faults)
+    def __init__(self, plan: FaultPlan, rank: int, state: Path) -> None:
+        self._plan, self._rank, self._state = plan, rank, state
+        self._waiting = list(plan.faults)
         self._count: Counter[str] = Counter()
         self._begun: int | None = None  # number of failpoints reached before the attempt resumed
-        self._lots = Random()  # generator of the injected fault, seeded with its number
+        self._random = Random()  # generator of the injected fault, seeded with its number
         self._lock = Lock()  # A thread that writes a checkpoint reaches failpoints, too.
 
     def on_failpoint(self, place: str) -> None:
@@ -120,12 +120,12 @@ class FaultInjector:
         return self._count.total() - self._begun >= fault.within
 
     def _write_failpoint_counts(self) -> None:
-        (self._orders.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
+        (self._plan.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
 
     def _inject(self, fault: InjectedFault) -> None:
-        with (self._orders.folder / "struck").open("a") as file:
+        with (self._plan.folder / "struck").open("a") as file:
             file.write(f"{fault.number}\n")
-        self._lots = Random(fault.number)
+        self._random = Random(fault.number)
         getattr(self, f"_{fault.action}")()
 
     def _kill(self) -> None:
@@ -135,23 +135,23 @@ class FaultInjector:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _term_all(self) -> None:
-        os.kill(self._orders.launcher, signal.SIGTERM)
+        os.kill(self._plan.launcher, signal.SIGTERM)
 
     def _kill_launcher(self) -> None:
-        os.kill(self._orders.launcher, signal.SIGKILL)
+        os.kill(self._plan.launcher, signal.SIGKILL)
 
     def _truncate(self) -> None:
         path = self._newest()
-        os.truncate(path, self._lots.randrange(path.stat().st_size))
+        os.truncate(path, self._random.randrange(path.stat().st_size))
         self._kill()
 
     def _bitflip(self) -> None:
         path = self._newest()
         with path.open("r+b") as file:
-            file.seek(self._lots.randrange(path.stat().st_size))
+            file.seek(self._random.randrange(path.stat().st_size))
             byte = file.read(1)[0]
             file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 1 << self._lots.randrange(8)]))
+            file.write(bytes([byte ^ 1 << self._random.randrange(8)]))
         self._kill()
 
     def _enospc(self) -> None:

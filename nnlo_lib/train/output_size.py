@@ -24,8 +24,8 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
             return 0
         if not manifest.labels.shape and isinstance(run.problem, ClassificationConfig):
             raise UserError(
-                f"the labels of {manifest.dataset} are {manifest.labels.dtype} numbers, not classes, "
-                f"but problem: classification needs classes; numbers are learned by problem: regression"
+                f"problem: classification needs classes, but the labels of {manifest.dataset} are "
+                f"{manifest.labels.dtype} numbers; set problem: regression"
             )
         return numbers
     return 1 if _is_binary(run) and manifest.classes == 2 else manifest.classes

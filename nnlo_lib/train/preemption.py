@@ -1,4 +1,4 @@
-"""Stop flag, set by signals or a time limit; the ranks agree on it at a step, save together and exit."""
+"""Stop flag, set by signals or a time limit; the ranks agree to stop at a step, save together and exit."""
 
 import signal
 import time
@@ -6,12 +6,12 @@ from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 SAVE_TIME_FACTOR = 3  # margin over the duration of the last save, because an overloaded file system is slower
-# A rank asks to save this long before the time limit, or half of the limit if that is shorter.
+# Seconds before the time limit at which a rank requests a stop, or half of the limit if that is shorter.
 MIN_SAVE_LEAD_S = 90
 
 
 class StopFlag:
-    """Asks this rank to stop after the first stop signal, or shortly before the time limit."""
+    """Requests a stop of this rank after the first stop signal, or shortly before the time limit."""
 
     def __init__(self, limit: float = float("inf")) -> None:
         """Start the clock; `limit`: seconds from now until the scheduler ends the job."""

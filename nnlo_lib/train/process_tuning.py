@@ -34,5 +34,5 @@ def exit_process(status: int) -> NoReturn:
         MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.PyDLL(None).exit(status)  # PyDLL keeps the GIL, so that no other Python thread runs meanwhile
+    ctypes.PyDLL(None).exit(status)  # PyDLL keeps the GIL: no other Python thread runs.
     raise AssertionError("exit returned")

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.problems.base import Problem
 
-# Set by a launcher at a terminal: its ranks write to a pipe, so isatty() is False for them.
+# A launcher at a terminal sets this variable: its ranks write to a pipe, so isatty() is False for them.
 TERMINAL = "NNLO_TERMINAL"
 
 

@@ -51,7 +51,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     with atomic_write(paths.partition) as part:
         shutil.copyfile(paths.state.partition, part)
     trainer.recorder.history.publish(paths.history)
-    for path in paths.optional_outputs:  # An earlier experiment may have left some in this folder.
+    for path in paths.optional_outputs:  # An earlier experiment may have written some of them.
         path.unlink(missing_ok=True)
     if trainer.recorder.nodes.rows:
         trainer.recorder.nodes.publish(paths.nodes)
@@ -59,12 +59,12 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
         trainer.recorder.validations.publish(paths.validations)
     if isinstance(context.problem, GanProblem):
         samples.draw_gan_samples(context.replica.module, paths.samples)
-    seen = publish_observations(context.task)
+    observations = publish_observations(context.task)
     trainer.journal.publish(paths.log)
     summary = _summary(trainer, reports, started, finished)
     _write(
         paths.summary,
-        summary | seen | {"outputs": _checksums(paths), "data": _data(context.task)},
+        summary | observations | {"outputs": _checksums(paths), "data": _data(context.task)},
     )
 
 

@@ -67,8 +67,8 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
     try:
         if world.Get_size() != task.run.parallel.ranks:
             raise UserError(
-                f"started with {world.Get_size()} ranks, the experiment says {task.run.parallel.ranks}; "
-                "does the launcher belong to the MPI that mpi4py uses?"
+                f"parallel.ranks: {task.run.parallel.ranks} ranks are configured, but MPI started {world.Get_size()}; "
+                "use the launcher (for example mpiexec) of the MPI library that mpi4py uses"
             )
         comm = MPICommunicator(world, reduction_mode(task.run), task.run.parallel.peer_timeout)
         done = train_rank(task, comm, stop)
@@ -89,11 +89,11 @@ def _headline(context: RankContext) -> str:
     run, task = context.task.run, context.task
     table = summarize_model(context.replica.module, context.preprocessor.dummy_batch()).text
     numbers = "" if run.train.precision == "float32" else f", {run.train.precision}"
-    sums = f", GPUs' vectors summed {context.gpu_transport}" if context.gpu_transport else ""
+    sums = f", GPU vectors summed {context.gpu_transport}" if context.gpu_transport else ""
     return (
         f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {context.comm.size} ranks "
         f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "
-        f"{context.loader.samples:,} samples, {context.loader.steps_per_epoch} steps an epoch{numbers}{sums}\n{table}"
+        f"{context.loader.samples:,} samples, {context.loader.steps_per_epoch} steps per epoch{numbers}{sums}\n{table}"
     )
 
 
@@ -111,7 +111,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("task", type=Task.parse)
     parser.add_argument(
-        "--minutes", type=float, default=float("inf"), help="until the scheduler ends the job"
+        "--minutes", type=float, default=float("inf"), help="minutes until the scheduler ends the job"
     )
     options = parser.parse_args()
     task: Task = options.task

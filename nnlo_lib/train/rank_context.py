@@ -52,7 +52,7 @@ class RankContext:
         self.roles = roles(task.run, comm.size)
         self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank]))
         self._open_data(task)
-        self.problem: Problem = build_problem(task.run, self.data.outputs)
+        self.problem: Problem = build_problem(task.run)
         self._build_replica(task, module)
 
     @property
@@ -79,6 +79,8 @@ class RankContext:
 
     def _build_replica(self, task: Task, module: nn.Module | None) -> None:
         run = task.run
+        # Also for a given module: raises UserError if the labels do not fit the problem.
+        outputs = self.data.outputs
         self.device = select_device(self.comm, run.parallel, self.is_worker)
         self.gpu_transport = select_gpu_transport(self.comm, run, self.device)
         self.precision, channels_last = Precision(run.train.precision, self.device), run.train.channels_last
@@ -86,7 +88,7 @@ class RankContext:
             self.data.manifest, run.data, self.device, self.precision.dtype, channels_last
         )
         if module is None:
-            module = build_initial_model(run, self.preprocessor.shape, self.data.outputs, task.seed)
+            module = build_initial_model(run, self.preprocessor.shape, outputs, task.seed)
         module = self.precision.prepare(module)
         self.gradients: GradientFunction
         if self.stack is None:
@@ -107,7 +109,7 @@ class RankContext:
                 self.replica.network = compile_module(module, self.device)
         else:
             assert isinstance(self.problem, SupervisedProblem), (
-                "config refuses batched gradients of other problems"
+                "the configuration accepts batched gradients only for supervised problems"
             )
             self.replica = self.stack.add(
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last

@@ -77,8 +77,9 @@ class TrainingSaver:
     def _archive_unfinished(self) -> None:
         if former := archive_unfinished(self._context.task.state):
             self._recorder.journal.warn(
-                f"it begins at step 0; what was trained before is in {former}: to go on with that, undo the "
-                f"change and put its content in the place of what is in {former.parent}; else delete it"
+                f"the training starts at step 0; the earlier training state was moved to {former}. To resume the "
+                f"earlier training, undo the change of the experiment and replace the files in {former.parent} by "
+                f"the files in {former}; otherwise delete {former}"
             )
 
     def begin_segment(self) -> None:

@@ -87,13 +87,13 @@ class Task:
         """
         run = self.run.with_defaults_for(*BLOCKS_OUTSIDE_FINGERPRINT)
         free = () if run.train.schedule.depends_on_epochs else ("epochs",)
-        blocks = {
+        sections = {
             "train": run.train.with_defaults_for(*free),
             "parallel": run.parallel.with_defaults_for(
                 "peer_timeout", "transport", "ranks", *PLACEMENT_SETTINGS
             ),
         }
-        settings = non_defaults(run.model_copy(update=blocks))
+        settings = non_defaults(run.model_copy(update=sections))
         read = [file_sha256(Path(path)) for path in self.run.model.input_files]
         text = json.dumps(
             [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True

@@ -106,7 +106,7 @@ class Trainer:
             self._finish()
         elif not saved:
             raise CheckpointNotSavedError(
-                f"paused before {position.where} and could not save: the warning above says why"
+                f"paused before {position.where}, but the checkpoint could not be written; see the warning above"
             )
         failpoint("training.finish")
         return True
@@ -165,9 +165,9 @@ class Trainer:
         position = self.position
         if not self.checkpointer.wait_until_saved():
             raise CheckpointNotSavedError(
-                f"stopped in {position.where} and could not save: the warning above says why"
+                f"stopped in {position.where}, but the checkpoint could not be written; see the warning above"
             )
-        self.journal.write(f"stopped at epoch {position.epoch}, step {position.index}: saved")
+        self.journal.write(f"stopped at epoch {position.epoch}, step {position.index}: checkpoint saved")
         return False
 
     def _serve(self) -> None:

@@ -69,7 +69,7 @@ class TrainingState:
         context, resized = self._context, saved.ranks != self._context.comm.size
         if resized:
             self._recorder.journal.write(
-                f"going on with {context.comm.size} ranks where {saved.ranks} were before"
+                f"resuming with {context.comm.size} ranks; the checkpoint was written by {saved.ranks} ranks"
             )
         tensors, progress = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
         self._restore_tensors(tensors)

@@ -1,4 +1,4 @@
-"""Cost of an experiment before anything is submitted: jobs, ranks, cores and hours."""
+"""Estimated cost of an experiment before its jobs are submitted: jobs, ranks, cores and hours."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,37 +14,37 @@ HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "m
 
 
 def cost_table(experiment: Experiment) -> str:
-    """Return jobs, ranks and hours as text.
+    """Return a table of jobs, ranks, cores and hours as text.
 
     The column "at most" assumes one attempt per job that uses all of resources.runtime.
     """
-    todo = Plan.of(experiment)
+    plan = Plan.of(experiment)
     lines = [f"{experiment.name}: results/{experiment.name}/"]
-    if todo.jobs:
-        rows = [_row(todo, name) for name in todo.runs]
+    if plan.jobs:
+        rows = [_row(plan, name) for name in plan.runs]
         lines += ["", *_columns([HEADINGS, *rows])]
     if experiment.search:
         lines += ["", *search_lines(experiment, experiment.search, _slowest_pace(experiment))]
     lines += [
         "",
-        "Hours at most are resources.runtime times jobs: what the scheduler may be asked for, if no job is tried again.",
+        "`at most` is resources.runtime times the number of jobs: the hours requested from the scheduler if no job is retried.",
     ]
     return "\n".join(lines)
 
 
-def _row(todo: Plan, name: str) -> tuple[str, ...]:
-    run, jobs = todo.runs[name], sum(job.run == name for job in todo.jobs)
+def _row(plan: Plan, name: str) -> tuple[str, ...]:
+    run, jobs = plan.runs[name], sum(job.run == name for job in plan.jobs)
     resources = RunResources(run)
     hours = jobs * resources.runtime_min / 60
     return (
         name, str(jobs), str(run.parallel.ranks), str(resources.cores), str(resources.gpus), f"{hours:.4g} h",
-        f"{hours * resources.cores:.4g}", _measured(todo, name, jobs),
+        f"{hours * resources.cores:.4g}", _measured(plan, name, jobs),
     )  # fmt: skip
 
 
-def _measured(todo: Plan, name: str, jobs: int) -> str:
-    pace = mean_seconds_per_epoch(finished_runs(ExperimentPaths(todo.experiment.name).run_folder(name)))
-    return format_duration(jobs * pace * todo.runs[name].train.epochs) if pace else "-"
+def _measured(plan: Plan, name: str, jobs: int) -> str:
+    pace = mean_seconds_per_epoch(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
+    return format_duration(jobs * pace * plan.runs[name].train.epochs) if pace else "-"
 
 
 def _slowest_pace(experiment: Experiment) -> float | None:

@@ -1,4 +1,4 @@
-"""Overview of an experiment's data before the training: a description and a contact sheet."""
+"""Overview of an experiment's converted data before the training: a description and a contact sheet."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> 
     for path, runs in _runs_by_manifest(plan, names).items():
         if not path.exists():
             raise UserError(
-                f"{path} is not there yet; make it: snakemake {path} --profile profiles/local --configfile FILE"
+                f"file not found: {path}; create it with `snakemake {path} --profile profiles/local --configfile FILE`"
             )
         manifest = DataManifest.load(path)
         parts = {name: _worker_partition(experiment, name, run, seed, path) for name, run in runs.items()}
@@ -43,16 +43,16 @@ def _runs_by_manifest(plan: Plan, names: list[str]) -> dict[Path, dict[str, Run]
 def _worker_partition(
     experiment: Experiment, name: str, run: Run, seed: int, manifest: Path
 ) -> list[Indices]:
-    """Return the samples of each worker, divided as in the training, but without staging the store."""
-    here = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
+    """Return the samples of each worker as in the training, without staging the store."""
+    unstaged = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
     fold = None if experiment.folds == 1 else 0
-    task = Task(experiment.name, name, here, seed, fold, experiment.folds, manifest, Path())
+    task = Task(experiment.name, name, unstaged, seed, fold, experiment.folds, manifest, Path())
     return TrainingData(task, roles(run, run.parallel.ranks).count("worker")).worker_samples
 
 
 def _write_contact_sheet(manifest: DataManifest, folder: Path) -> str:
     if image_input(manifest) is None:
-        return f"no contact sheet: the samples of {manifest.dataset} are no images"
+        return f"no contact sheet: the samples of {manifest.dataset} are not images"
     path = folder / f"data-{manifest.dataset}.png"
     contact_sheet(manifest, "train", path)
     return f"contact sheet: {path}"

@@ -19,13 +19,14 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int) ->
     """Print the layers of the models that the runs `names` train, each model once.
 
     The shapes of the samples come from the converted data or, before the conversion, from the catalog. Raises
-    UserError, with the command that converts the data, if both lack them.
+    UserError with the command that converts the data if neither has the shapes.
     """
     plan = Plan.of(experiment)
-    told: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for name in names:
-        told.setdefault(describe_model(plan.run(name), Path(plan.manifest(name)), seed), []).append(name)
-    for text, runs in told.items():
+        text = describe_model(plan.run(name), Path(plan.manifest(name)), seed)
+        names_by_text.setdefault(text, []).append(name)
+    for text, runs in names_by_text.items():
         print(f"{', '.join(runs)}: {text}\n")
 
 
@@ -46,8 +47,8 @@ def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest:
     shape = (known.shape if known else None) or ((3, side, side) if side else None)
     if known is None or shape is None:
         raise UserError(
-            f"the shape of {data.dataset}'s samples is known once they are converted: "
-            f"snakemake {path} --profile profiles/local --configfile FILE"
+            f"data.dataset: the sample shape of {data.dataset} is unknown before the conversion; convert the data set "
+            f"with `snakemake {path} --profile profiles/local --configfile FILE`"
         )
     channels, numbers = shape[0], known.classes is None
     column = ArraySpec(

@@ -1,4 +1,4 @@
-"""Facts about an experiment for the workflow: its jobs, its data sets and the resources of each job."""
+"""Plan of an experiment for the workflow: its jobs, its data sets and the resources of each job."""
 
 import json
 import re
@@ -28,15 +28,15 @@ class Plan:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Plan":
-        """Plan an experiment."""
-        alone = experiment.search is not None and not experiment.runs  # then only the search trains
-        runs = {} if alone else experiment.variants
+        """Return the plan of an experiment."""
+        only_search = experiment.search is not None and not experiment.runs
+        runs = {} if only_search else experiment.variants
         trained = [experiment, *runs.values()] if experiment.search else runs.values()
         return cls(experiment, runs, {store_name(run.data): run.data for run in trained})
 
     @cached_property
     def jobs(self) -> list[JobSpec]:
-        """Jobs that are known before the search."""
+        """Jobs of the runs, without the jobs of a search."""
         return [job for job in self.experiment.jobs() if job.run in self.runs]
 
     @property
@@ -61,9 +61,11 @@ class Plan:
         return [name for name, run in self.runs.items() if RunResources(run).processes == 1]
 
     def run(self, name: str) -> Run:
-        """Return the run called `name`. Raises UserError if a search has no run of that name."""
+        """Return the run `name`. Raises UserError if the experiment has a search and no run `name`."""
         if self.experiment.search and name not in self.runs:
-            raise UserError("this experiment is a search, without `runs:`: nnlo search FILE")
+            raise UserError(
+                "the experiment has a `search:` section and no `runs:`; run it with `nnlo search FILE`"
+            )
         return self.runs[name]
 
     @property
@@ -101,7 +103,7 @@ class Plan:
 
     @cached_property
     def shards(self) -> dict[str, list[str]]:
-        """Shards of each data set that separate jobs convert: files of TFRecords, empty for other data.
+        """Shards of each data set that separate jobs convert: TFRecord files; empty for other readers.
 
         Raises UserError if a folder of TFRecords is missing or incomplete.
         """
@@ -141,7 +143,7 @@ def _shards(data: DataConfig) -> list[str]:
     folder = Path(data.source or "").expanduser()
     if data.source is None or not folder.is_dir():
         raise UserError(
-            f"data.source: must be the folder of the TFRecords of {data.dataset}, not {data.source}"
+            f"data.source: must be the folder with the TFRecord files of {data.dataset}, not {data.source}"
         )
     from nnlo_lib.data.readers.tfrecord import list_shards
 
@@ -149,5 +151,5 @@ def _shards(data: DataConfig) -> list[str]:
 
 
 def _reader_option(data: DataConfig) -> list[str]:
-    told = reader_json(data)
-    return ["--reader", shlex.quote(told)] if told else []
+    settings = reader_json(data)
+    return ["--reader", shlex.quote(settings)] if settings else []

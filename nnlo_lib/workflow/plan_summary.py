@@ -15,7 +15,7 @@ def summarize_plan(experiment: Experiment) -> str:
         )
         parts.append(f"{len(plan.jobs)} trainings of {', '.join(runs)}")
     shards = sum(map(len, plan.shards.values()))
-    conversions = f", after {shards:,} conversions" if shards else ""
+    conversions = f", after the conversion of {shards:,} shards" if shards else ""
     return f"{'; '.join(parts)}{conversions}"
 
 
@@ -23,4 +23,4 @@ def _describe_search(search: SearchConfig) -> str:
     folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
-    return f"a search by {search.method.name}{rungs} of {search.trials} trials{folds} over {keys}"
+    return f"a search ({search.method.name}{rungs}) of {search.trials} trials{folds} over {keys}"

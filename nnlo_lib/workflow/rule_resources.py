@@ -16,9 +16,9 @@ SITE_RESOURCES = tuple(RunResources(Run()).site)
 
 
 def site_resources_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the names of the site resources that some run requests; the profile decides on the others."""
-    asked = [RunResources(run).site for run in runs]
-    return tuple(name for name in SITE_RESOURCES if any(site[name] for site in asked))
+    """Return the names of the site resources that at least one run sets; the profile sets the others."""
+    requested = [RunResources(run).site for run in runs]
+    return tuple(name for name in SITE_RESOURCES if any(site[name] for site in requested))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,10 @@ class RuleResources:
         return lambda wildcards: value(RunResources(self.run(wildcards)))
 
     def _memory(self, wildcards: Wildcards, attempt: int) -> int:
-        """Return the memory in MB, more if earlier attempts ran out of it; `attempt`: Snakemake's number."""
+        """Return the memory in MB, increased if earlier attempts ran out of memory.
+
+        `attempt` is the number of Snakemake's attempt, from 1.
+        """
         run = self.run(wildcards)
         before = all_attempts(self.state(wildcards), run.parallel.ranks, ended=attempt > 1)
         return memory_for_next_attempt(RunResources(run).memory_mb, before)

@@ -1,4 +1,4 @@
-"""Facts about a search for its rules: whether it has ended, its trainings and their resources."""
+"""Plan of a search for the rules of the workflow: whether it has ended, its trainings and their resources."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class SearchPlan:
 
     @classmethod
     def of(cls, experiment: Experiment, leads: bool) -> "SearchPlan":
-        """Plan a search; `leads` is True in Snakemake's main process and False in its jobs.
+        """Return the plan of a search; `leads` is True in Snakemake's main process and False in its jobs.
 
         Only the main process checks whether the search has ended. Raises UserError if a file of the search is
         damaged, or if the search was started with other settings.
@@ -51,7 +51,7 @@ class SearchPlan:
 
     @property
     def end_conditions(self) -> str:
-        """Settings that decide when the search ends, as JSON; they may be changed later."""
+        """Settings that determine when the search ends, as JSON; the user may change them later."""
         assert self.experiment.search is not None
         return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
 
@@ -67,7 +67,7 @@ class SearchPlan:
 
     @property
     def _site_resources(self) -> tuple[str, ...]:
-        """Names of the site resources that the base run or a trial may set; the profile sets the others."""
+        """Names of the site resources that the experiment or a trial may set; the profile sets the others."""
         space = self.experiment.search.space if self.experiment.search else {}
         searched = any(key in space for key in SEARCHED_SITE_KEYS)
         return SITE_RESOURCES if searched else site_resources_of([self.experiment])
@@ -113,7 +113,8 @@ class SearchPlan:
 
     def _best_run(self, _: Wildcards) -> Run:
         path = ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
-        with open(str(path)) as file:  # a str: Snakemake compares the name in the error with its own
+        # A str, because Snakemake compares the file name in the error with its own.
+        with open(str(path)) as file:
             return Run.model_validate(json.load(file)["run"])
 
     def _best_state(self, wildcards: Wildcards) -> Path:

@@ -1,4 +1,4 @@
-"""Snakemake's queue of a search's fold tasks, each decided on when Snakemake asks for files."""
+"""Snakemake's queue of a search's fold tasks; the search decides on them when Snakemake requests files."""
 
 import atexit
 from collections.abc import Callable
@@ -16,40 +16,42 @@ from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_result, read_trials
 from nnlo_lib.state.lease import Lease
 
-Asked = Callable[[], bool]
-Answer = TypeVar("Answer")
+Predicate = Callable[[], bool]
+Returned = TypeVar("Returned")
 
 
-def _exit_on_user_error(answer: Callable[..., Answer]) -> Callable[..., Answer]:
-    """On a UserError, log its message and end Snakemake and its local jobs without a traceback."""
+def _exit_on_user_error(method: Callable[..., Returned]) -> Callable[..., Returned]:
+    """Wrap a method: a UserError is logged and ends Snakemake and its local jobs without a traceback."""
 
-    @wraps(answer)
-    def answered(*asked: Any) -> Answer:
+    @wraps(method)
+    def wrapper(*arguments: Any) -> Returned:
         try:
-            return answer(*asked)
+            return method(*arguments)
         except UserError as error:
             get_logger(__name__).error(error)
             raise SystemExit(EXIT_USER_ERROR) from error
 
-    return answered
+    return wrapper
 
 
 class TrialQueue:
-    """Queue of a `from_queue` input, in the process that runs the DAG.
+    """Queue of a `from_queue` input, in the main process of Snakemake.
 
-    It uses neither a thread nor polling: Snakemake asks again when a job has ended, because `finished` is
-    then False.
+    It needs no thread and no polling: after the end of a job `finished` is False, so Snakemake calls `consume`
+    again.
 
     Args:
         experiment: the experiment with the search.
         folder: the search's folder.
-        executing: returns True as soon as jobs are run.
-        pretending: returns True if no job will be run (dry run, touch).
+        executing: returns True once Snakemake runs jobs.
+        pretending: returns True if Snakemake will run no jobs (dry run or touch).
     """
 
     last_checked: float | None = None  # attribute of Snakemake's QueueInfo
 
-    def __init__(self, experiment: Experiment, folder: Path, executing: Asked, pretending: Asked) -> None:
+    def __init__(
+        self, experiment: Experiment, folder: Path, executing: Predicate, pretending: Predicate
+    ) -> None:
         self._experiment, self._folder = experiment, folder
         self._executing, self._pretending = executing, pretending
         self._lease = Lease(SearchPaths(folder).state.folder)
@@ -60,7 +62,7 @@ class TrialQueue:
     @property
     @_exit_on_user_error
     def finished(self) -> bool:
-        """True if asking now is useless: there is no new result, or nothing is left to decide."""
+        """True if `consume` cannot return new files: no new result, the search has ended, or no jobs will run."""
         if self._pretending() or not self._executing():
             return self._pretending()
         self._study.refresh()
@@ -68,20 +70,22 @@ class TrialQueue:
 
     @_exit_on_user_error
     def consume(self, wildcards: Any) -> list[str]:
-        """Return the result files of the fold tasks begun so far, and a last file if the search has ended."""
+        """Return the result files of the fold tasks decided so far, and a last file after the end of the search."""
         decides = self._executing() and not self._pretending()
         for fold_task in self._next() if decides else self._begun_before():
             self._fold_tasks.setdefault(fold_task, str(fold_task.result_path(self._folder)))
-        last = (
-            [str(SearchPaths(self._folder).config)] if self._ended else []
-        )  # Snakemake continues only if there is a new file
+        # After the end of the search, Snakemake continues only if it receives a new file.
+        last = [str(SearchPaths(self._folder).config)] if self._ended else []
         return [*self._fold_tasks.values(), *last]
 
     def _next(self) -> list[FoldTask]:
         """Make all decisions that are possible now; return the fold tasks to train."""
         study = self._study
         if self._lease.lost.is_set():
-            raise UserError(f"{self._folder}: another nnlo took the search over while this one was away")
+            raise UserError(
+                f"{self._folder}: the lease of the search was lost to another nnlo process or could not be renewed; "
+                "run the command again when no other process runs this search"
+            )
         study.refresh()
         while study.decide():
             pass

@@ -1,4 +1,4 @@
-"""Train on the virtual machine, and tabulate the virtual time and bytes until a metric reaches a target."""
+"""Train on the virtual machine and print the virtual time and the bytes until a metric reaches a target."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,11 +33,21 @@ def simulated(experiment: Experiment) -> Experiment:
 
 
 def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
-    """Train the runs `names`; print virtual time and bytes until the first validation metric is `target`.
+    """Train the runs `names`; print the virtual time and bytes until a validation metric reaches `target`.
 
-    Without a target, it is the best value that all runs reach. With folds, only the first is trained. Return
-    the exit status of the first training that fails, otherwise 0. Raises UserError if a run does not measure
-    the metric.
+    The metric is the first of `metrics`, or the loss. With folds, only the first fold is trained.
+
+    Args:
+        experiment: the experiment.
+        names: names of the runs.
+        seed: random seed of the trainings.
+        target: value of the metric; None for the best value that all runs reach.
+
+    Returns:
+        The exit status of the first training that fails, otherwise 0.
+
+    Raises:
+        UserError: if a run does not measure the metric.
     """
     metric = f"val_{metric_column(next(iter(experiment.metrics), 'loss'))}"
     _refuse_unmeasured(experiment, names, metric)
@@ -51,7 +61,7 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
         )
     bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
     goal = _best(metric, bests, worst=True) if target is None else target
-    print(f"\nvirtual time until {metric} is {goal:.4f}; bytes and messages of all ranks together\n")
+    print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
     print("\n".join(_table([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)])))
     return 0
 
@@ -61,20 +71,22 @@ def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str
     for name in names:
         run = experiment.variants[name]
         if run.data.validation == 0 and experiment.folds == 1:
-            raise UserError(f"nothing is validated in {name}: set data.validation")
+            raise UserError(
+                f"run {name}: data.validation is 0, so {metric} is not measured; set it, such as to 0.1"
+            )
         if metric.removeprefix("val_") not in run.measured:
             raise UserError(
-                f"{name} does not measure {metric}, by which runs are compared: add it to metrics"
+                f"run {name}: {metric}, the metric that compares the runs, is not measured; add it to `metrics`"
             )
 
 
 def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
-    """Return the best of some values of a metric, or the worst."""
+    """Return the best of the values of a metric; the worst if `worst`."""
     return max(values) if (better_direction(metric) == "larger") != worst else min(values)
 
 
 def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
-    """Return the first row of the history in which a metric reaches the target, or None."""
+    """Return the first row of the history in which the metric reaches the target; None if there is none."""
     values = [(row, float(row[metric])) for row in run.history_text]
     return next((row for row, value in values if _best(metric, [value, target]) == value), None)
 

@@ -1,4 +1,4 @@
-"""One job of an experiment without Snakemake: fetch, convert, train, evaluate."""
+"""Run one job of an experiment without Snakemake: fetch, convert, train, evaluate."""
 
 import json
 import sys

@@ -66,7 +66,7 @@ def test_a_tracker_that_lost_something_is_told(name):
         method._tracker.add_(0.01 * method._largest)
         check_invariant_and_consensus(method, replica, "step 501")
 
-    with pytest.raises(InvariantError, match="its invariant is off"):
+    with pytest.raises(InvariantError, match="the invariant is violated"):
         SimulatedWorld(NODES).run(program)
 
 

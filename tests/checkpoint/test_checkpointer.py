@@ -136,8 +136,8 @@ def test_a_rank_whose_disk_is_full_costs_the_new_checkpoint_only(tmp_path, monke
     assert together(tmp_path, save([2])) == [False] * RANKS
     said = capsys.readouterr().err
     assert "the checkpoint at step 2 could not be written" in said
-    assert "rank 2: [Errno 28] No space left on device; training goes on" in said
-    assert "the last good one is 00000001" in said
+    assert "rank 2: [Errno 28] No space left on device; the training continues" in said
+    assert "the last good checkpoint is 00000001" in said
     assert names(tmp_path) == ["00000001"]
     monkeypatch.undo()
     assert all(together(tmp_path, save([3])))
@@ -154,7 +154,7 @@ def test_whoever_lost_the_lease_names_no_checkpoint(tmp_path, capsys):
         return checkpoints.wait_until_saved()
 
     assert together(tmp_path, work, ranks=1) == [False]
-    assert "another nnlo has taken this run over" in capsys.readouterr().err
+    assert "another nnlo process has taken over the lease of this run" in capsys.readouterr().err
     assert names(tmp_path) == []
 
 
@@ -162,9 +162,9 @@ def test_another_version_is_not_thrown_away(tmp_path):
     together(tmp_path, save([1]))
     folder = tmp_path / "checkpoints/00000001"
     replace(CheckpointManifest.read(folder), version=CHECKPOINT_VERSION + 1).write(folder)
-    told = f"written by nnlo {CODE}: it has format {CHECKPOINT_VERSION + 1}, and this nnlo reads and writes format {CHECKPOINT_VERSION};"
+    told = f"written by nnlo {CODE}: it has format {CHECKPOINT_VERSION + 1}, but this nnlo reads and writes only format {CHECKPOINT_VERSION};"
     for work in (load, save([2])):
-        with pytest.raises(UserError, match=f"{re.escape(told)} .* Go on with nnlo {re.escape(CODE)}, or"):
+        with pytest.raises(UserError, match=f"{re.escape(told)} .* Resume with nnlo {re.escape(CODE)}, or"):
             together(tmp_path, work)
     assert names(tmp_path) == ["00000001"]
 
@@ -225,7 +225,9 @@ def test_a_writer_that_fails_for_any_reason_costs_the_new_checkpoint_only(
 
     monkeypatch.setattr(parts, "write_rank_file", fail)
     assert together(tmp_path, save([1])) == [False] * RANKS
-    assert f"rank {rank}: MemoryError: no room for the copy; training goes on" in capsys.readouterr().err
+    assert (
+        f"rank {rank}: MemoryError: no room for the copy; the training continues" in capsys.readouterr().err
+    )
     assert names(tmp_path) == []
 
 
@@ -239,7 +241,7 @@ def test_a_publisher_that_fails_for_any_reason_is_no_success(tmp_path, monkeypat
 
     monkeypatch.setattr(commit, "read_receipt", fail)
     assert together(tmp_path, save([1])) == [False] * RANKS
-    assert "ValueError: no receipt; training goes on" in capsys.readouterr().err
+    assert "ValueError: no receipt; the training continues" in capsys.readouterr().err
     assert names(tmp_path) == []
 
 
@@ -312,13 +314,14 @@ def test_when_one_is_due(monkeypatch):
 @pytest.mark.parametrize("every", ["5", "0 min", "5 minutes", "1.5 h", "min", "5min", "0 steps", 300])
 def test_what_is_no_interval(every):
     with pytest.raises(
-        ValueError, match=f"every\n.* s, min, h, steps or epochs, such as 5 min.*; not {every}"
+        ValueError,
+        match=f"every\n.*'{every}' is not an interval; .* s, min, h, steps or epochs, such as 5 min",
     ):
         CheckpointConfig(every=every)
 
 
 def test_best_needs_a_metric_that_is_measured():
-    with pytest.raises(ValueError, match="top5_accuracy is not measured; add it to metrics"):
+    with pytest.raises(ValueError, match="'top5_accuracy' is not measured; add it to `metrics`"):
         Run(checkpoint=CheckpointConfig(best="top5_accuracy"))
 
 

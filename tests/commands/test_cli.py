@@ -56,7 +56,7 @@ def test_check_of_the_default_experiment():
     done = nnlo("check", "config/config.yaml")
     assert done.returncode == 0
     assert done.stdout == (
-        "config/config.yaml is fine: 6 trainings of allreduce (allreduce, 2 ranks), downpour (downpour, 3 ranks)\n"
+        "config/config.yaml is valid: 6 trainings of allreduce (allreduce, 2 ranks), downpour (downpour, 3 ranks)\n"
     )
 
 
@@ -70,9 +70,9 @@ def test_check_does_not_need_torch(tmp_path):
 BAD = {
     "unknown key": (b"name: x\ntrian: {}\n", "the experiment cannot run\n  mine.yaml:2: trian: unknown key"),
     "impossible combination": (b"parallel:\n  ranks: 1\nalgorithm: {name: downpour}\n", "mine.yaml:2: parallel.ranks: "),
-    "not YAML": (b"name: [", "mine.yaml:1: this is not YAML: "),
-    "binary": (bytes(range(128, 256)), "mine.yaml:1: this is not YAML: "),
-    "no mapping": (b"- 1", "mine.yaml:1: an experiment is a mapping"),
+    "not YAML": (b"name: [", "mine.yaml:1: invalid YAML: "),
+    "binary": (bytes(range(128, 256)), "mine.yaml:1: invalid YAML: "),
+    "no mapping": (b"- 1", "mine.yaml:1: an experiment must be a mapping"),
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_bad_change():
 
 def test_run_that_is_not_there():
     told = refused(nnlo("run", "config/config.yaml", "--run", "downpor"))
-    assert told == "config/config.yaml has no run 'downpor'; it has allreduce, downpour\n"
+    assert told == "--run: config/config.yaml has no run 'downpor'; choose from allreduce, downpour\n"
 
 
 @pytest.mark.processes
@@ -123,14 +123,14 @@ def test_a_test_split_that_chooses_is_told(tmp_path, command, more, warned):
     )
     done = nnlo(command, "mine.yaml", folder=tmp_path)
     assert done.returncode == 0
-    assert ("nnlo: warning: data.validation: the test split chooses" in done.stderr) == warned
+    assert ("nnlo: warning: data.validation: the test split selects" in done.stderr) == warned
 
 
 @pytest.mark.parametrize("command", ["run", "simulate", "chaos"])
 def test_a_search_is_not_run(tmp_path, command):
     (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
     told = refused(nnlo(command, "mine.yaml", folder=tmp_path))
-    assert told == "this experiment is a search, without `runs:`: nnlo search FILE\n"
+    assert told == "the experiment has a `search:` section and no `runs:`; run it with `nnlo search FILE`\n"
 
 
 @pytest.mark.processes
@@ -139,7 +139,7 @@ def test_of_folds_the_first_is_simulated(tmp_path):
     (tmp_path / "mine.yaml").write_text(f"name: mine\n{small}")
     done = nnlo_process("simulate", "mine.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "virtual time until val_accuracy is" in done.stdout
+    assert "virtual time until val_accuracy reaches" in done.stdout
     assert (tmp_path / "results/mine-simulated/allreduce/seed-0/fold-0/summary.json").exists()
 
 
@@ -147,9 +147,11 @@ def test_runs_that_could_not_be_compared_are_not_simulated(tmp_path):
     runs = "runs: {one: {}, other: {data: {validation: 0}}, third: {metrics: [cross_entropy]}}\n"
     (tmp_path / "mine.yaml").write_text(f"name: mine\nparallel: {{ranks: 2}}\n{runs}")
     told = refused(nnlo("simulate", "mine.yaml", folder=tmp_path))
-    assert told == "nothing is validated in other: set data.validation\n"
+    assert (
+        told == "run other: data.validation is 0, so val_accuracy is not measured; set it, such as to 0.1\n"
+    )
     told = refused(nnlo("simulate", "mine.yaml", "--set", "runs.other.data.validation=0.2", folder=tmp_path))
-    assert told.startswith("third does not measure val_accuracy, by which runs are compared")
+    assert told.startswith("run third: val_accuracy, the metric that compares the runs, is not measured")
     assert not (tmp_path / "results").exists()
 
 
@@ -178,5 +180,5 @@ def test_a_change_that_the_run_overrides_is_refused(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("runs: {one: {parallel: {ranks: 1}}, two: {}}\n")
     told = refused(nnlo("run", str(path), "--run", "one", "--set", "parallel.ranks=8", folder=tmp_path))
-    assert "runs.one.parallel.ranks says 1; use --set runs.one.parallel.ranks=8" in told
+    assert "runs.one.parallel.ranks is 1; use --set runs.one.parallel.ranks=8" in told
     assert nnlo("check", str(path), "--set", "parallel.ranks=8", folder=tmp_path).returncode == 0

@@ -43,9 +43,9 @@ def test_shows_store_workers_and_picture(here, capsys):
     print_data_overview(experiment(), ["shared", "own", "served"], 0)
     text = capsys.readouterr().out
     assert "samples   train 200" in text
-    assert "run shared: 180 training samples, 20 held back for validation; the workers share them" in text
-    assert "run own: 180 training samples, 20 held back for validation; 5 workers have their own" in text
-    assert "run served: 180 training samples, 20 held back for validation; 4 workers have their own" in text
+    assert "run shared: 180 training samples, 20 validation samples; all workers share" in text
+    assert "run own: 180 training samples, 20 validation samples; each of 5 workers has its own" in text
+    assert "run served: 180 training samples, 20 validation samples; each of 4 workers has its own" in text
     assert text.endswith("\ncontact sheet: results/study/data-digits.png\n")
     with Image.open(here / "results/study/data-digits.png") as picture:
         assert picture.width > 10 * 96
@@ -55,7 +55,7 @@ def test_only_the_named_run_and_with_folds_the_first(here, capsys):
     handmade(here / "data/digits/npz", {"train": (images(), LABELS)}, dataset="digits")
     print_data_overview(experiment(folds=4), ["own"], 7)
     text = capsys.readouterr().out
-    assert "run own: 150 training samples, 50 held back" in text
+    assert "run own: 150 training samples, 50 validation samples" in text
     assert "shared" not in text
     assert text.count("data set  digits") == 1
 
@@ -81,12 +81,12 @@ def test_each_store_is_told_once(here, capsys):
 def test_samples_that_are_no_images(here, capsys):
     handmade(here / "data/digits/npz", {"train": (np.zeros((200, 54), np.float32), LABELS)}, dataset="digits")
     print_data_overview(experiment(), ["shared"], 0)
-    assert capsys.readouterr().out.endswith("no contact sheet: the samples of digits are no images\n")
+    assert capsys.readouterr().out.endswith("no contact sheet: the samples of digits are not images\n")
     assert not (here / "results").exists()
 
 
 def test_store_that_is_not_there_yet(here):
     with pytest.raises(
-        UserError, match=r"data/digits/npz/manifest\.json is not there yet; make it: snakemake "
+        UserError, match=r"file not found: data/digits/npz/manifest\.json; create it with `snakemake "
     ):
         print_data_overview(experiment(), ["shared"], 0)

@@ -41,9 +41,9 @@ def test_a_search_of_whole_trainings():
         experiment({"trials": 10, "parallel": 5, "folds": {"k": 3}}, train={"epochs": 8}, seeds=[1, 2])
     )
     assert told(text, "jobs") == "30; each 2 ranks, 2 cores"
-    assert told(text, "epochs").startswith("240: 8 of each")
-    assert told(text, "at most") == "most 30 h of jobs, 6 h at 5 a time, 60 core hours"
-    assert told(text, "then").endswith("2 seeds: 2 h at most")
+    assert told(text, "epochs").startswith("240: 8 per fold task")
+    assert told(text, "at most") == "most 30 job hours, 6 h with 5 in parallel, 60 core hours"
+    assert told(text, "then").endswith("2 seeds: at most 2 h")
     assert "allreduce" not in text
     assert "budget" not in text
 
@@ -52,7 +52,7 @@ def test_what_is_searched_may_ask_for_more_ranks():
     space = {"parallel.ranks": {"choice": [2, 8]}, "resources.runtime": {"choice": [10, 60]}}
     text = cost_table(experiment({"space": space, "trials": 3, "parallel": 3}))
     assert told(text, "jobs") == "3; each 2 to 8 ranks, 2 to 8 cores"
-    assert told(text, "at most") == "most 3 h of jobs, 1 h at 3 a time, 24 core hours"
+    assert told(text, "at most") == "most 3 job hours, 1 h with 3 in parallel, 24 core hours"
 
 
 def test_halving_by_hand():
@@ -82,14 +82,14 @@ def test_earlier_trials_tell_the_pace(tmp_path):
     for _ in range(5):
         made.trial(rungs=[3, 9])  # some 12 s for 9 epochs
     line = told(cost_table(made.experiment), "measured")
-    assert "by the 5 trials so far" in line
-    pace = float(re.search(r"([\d.]+) s an epoch", line)[1])
+    assert "from the 5 trials so far" in line
+    pace = float(re.search(r"([\d.]+) s per epoch", line)[1])
     assert 0.8 * 12 / 9 < pace < 1.2 * 12 / 9
 
 
 def test_a_budget_is_told():
     text = cost_table(experiment({"budget": {"core_hours": 7}, "objective": {"target": 0.01}}))
-    assert told(text, "budget") == "no new trial after 7 core hours or a trial of val_loss 0.01"
+    assert told(text, "budget") == "no new fold task after 7 core hours or a trial with val_loss 0.01"
 
 
 def test_a_finite_space_has_no_more_trials_than_points():
@@ -97,7 +97,7 @@ def test_a_finite_space_has_no_more_trials_than_points():
     momentum = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
     finite = {"train.batch_size": [8, 16], "train.optimizer.momentum": momentum}
     text = cost_table(experiment({"space": finite, "trials": 20}))
-    assert told(text, "search").startswith("4 trials, all that the space has, by forest")
+    assert told(text, "search").startswith("4 trials (all points of the space) by forest")
     assert told(text, "jobs").startswith("4; ")
     text = cost_table(experiment({"space": SPACE, "method": {"name": "grid", "levels": 3}, "trials": 20}))
     assert told(text, "jobs").startswith("3; ")

@@ -28,14 +28,14 @@ from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.search.pruners.base import Pruner
 from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.samplers.base import SamplingMethod
+from nnlo_lib.search.samplers.base import Sampler
 from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
 
 KINDS = {
     AlgorithmConfig: Algorithm,
     CompressionConfig: Compressor,
-    SamplerConfig: SamplingMethod,
+    SamplerConfig: Sampler,
     FidelityConfig: Pruner,
     ProblemConfig: Problem,
     OptimizerConfig: torch.optim.Optimizer,
@@ -136,7 +136,7 @@ class FirstConfig(ImplementedConfig):
 
 
 @dataclass(frozen=True)
-class First(SamplingMethod):
+class First(Sampler):
     """Propose the first points of the space."""
 
     space: object

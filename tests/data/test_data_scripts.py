@@ -36,7 +36,10 @@ def test_digits_from_nothing_to_a_store(tmp_path):
     [
         (("fetch.py", "--dataset", "digit", "--target", "raw"), "did you mean 'digits'"),
         (("fetch.py", "--dataset", "mnist", "--target", "raw", "--source", "nowhere"), "in nowhere"),
-        (("convert.py", "--dataset", "mnist", "--raw", "nowhere", "--target", "store"), "in nowhere"),
+        (
+            ("convert.py", "--dataset", "mnist", "--raw", "nowhere", "--target", "store"),
+            "nowhere/train-images-idx3-ubyte.gz: file not found",
+        ),
     ],
 )
 def test_mistakes_are_sentences(tmp_path, monkeypatch, arguments, message):

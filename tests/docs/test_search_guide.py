@@ -40,5 +40,5 @@ def _written(folder, settings):
 def test_every_link_leads_somewhere():
     for link in re.findall(r"\]\((.*?)\)", PAGE):
         file, _, anchor = link.partition("#")
-        assert (REPOSITORY / "docs" / file).exists()
-        assert not anchor or f"## `{anchor}`" in (REPOSITORY / "docs" / file).read_text()
+        assert (REPOSITORY / "docs/guides" / file).exists()
+        assert not anchor or f"## `{anchor}`" in (REPOSITORY / "docs/guides" / file).read_text()

@@ -124,7 +124,7 @@ def test_who_wants_more_than_are_here_is_told_so_by_its_ranks(machine):
     machine(2)
     with (
         reserve_gpus(experiment(parallel={"ranks": 3})),
-        pytest.raises(UserError, match="asks for GPU 2, but 2 are visible"),
+        pytest.raises(UserError, match="needs GPU 2, but 2 are visible"),
     ):
         devices(experiment(parallel={"ranks": 3}))
 
@@ -199,7 +199,7 @@ def test_without_gpus_nobody_locks_or_counts(machine, tmp_path):
 def test_a_person_is_told_who_waits(machine, capsys):
     machine(2)
     warn_if_gpus_are_few(experiment())
-    assert "2 GPUs are visible, enough for 2 of 4 trainings at a time" in capsys.readouterr().err
+    assert "2 GPUs are visible, enough for 2 of 4 simultaneous trainings" in capsys.readouterr().err
     machine(4)
     warn_if_gpus_are_few(experiment())
     machine(2)
@@ -288,14 +288,14 @@ def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, 
 def world(rank, size, hosts):
     """Return a stand-in for an allocation; hosts: of its ranks, the coordinator's first."""
     return SimpleNamespace(
-        rank=rank, block=(rank - 1) // size, blocks=range((len(hosts) - 1) // size),
+        rank=rank, group=(rank - 1) // size, groups=range((len(hosts) - 1) // size),
         processes=[SimpleNamespace(host=host) for host in hosts],
-        members=lambda block: range(1 + block * size, 1 + (block + 1) * size),
+        members=lambda group: range(1 + group * size, 1 + (group + 1) * size),
     )  # fmt: skip
 
 
 def shares(settings, size, gpus, hosts):
-    """Return the GPUs of each rank's block, on its host."""
+    """Return the GPUs of each rank's group, on its host."""
     return [
         gpus_of_group(world(rank, size, hosts), settings, list(range(gpus))) for rank in range(1, len(hosts))
     ]
@@ -322,7 +322,7 @@ def test_a_block_without_gpus_ends_the_search_and_says_why(machine):
     assert devices(experiment()) == ["cuda:1"]
     os.environ.pop(GPU_SUBSET)
     fault = assign_gpus(world(3, 1, "aaaa"), experiment())
-    assert "block 2 of 3 wants 1 of the 2 GPUs that are visible on a" in fault
+    assert "rank group 2 (of 3, numbered from 0) needs 1 GPUs on a, but too few of the 2" in fault
     assert _run_task(failing_train_function(fault), FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
 
 

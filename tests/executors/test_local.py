@@ -31,7 +31,7 @@ class Scripted(LocalExecutor):
         self._scripts, self.attempts = list(scripts), []
 
     def _command(self, fold_task: FoldTask) -> list[str]:
-        self.attempts.append(self._tries.record_start(fold_task))
+        self.attempts.append(self._restarts.record_start(fold_task))
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         return [sys.executable, "-c", script]
 
@@ -65,7 +65,7 @@ def test_a_fold_task_that_never_begins_ends_the_search_and_says_why(tmp_path: Pa
     local.start(LEAF)
     assert local.wait()
     assert local.wait()
-    with pytest.raises(UserError, match=r"3 times: no such library; see .*trial\.log"):
+    with pytest.raises(UserError, match=r"3 consecutive starts: no such library; see .*trial\.log"):
         local.wait()
 
 

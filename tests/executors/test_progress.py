@@ -96,16 +96,16 @@ def test_an_exhausted_space_is_told(search, capsys):
     for size in (8, 16):
         made.trial({"train.batch_size": size})
     report_outcome(made.folder)
-    assert "space:  exhausted by 2 trials, where search.trials is 20" in capsys.readouterr().out
+    assert "space:  exhausted after 2 trials (search.trials: 20)" in capsys.readouterr().out
 
 
 def test_trials_that_failed_alike_are_counted_together(search):
     made = search().trial(status="failed", error="disk full")
     for hidden in (13, 14):
-        error = f"KeyError: {hidden} is none (net.py:3): so the model net.py({{'hidden': {hidden}, 'a': {{}}}}) failed"
+        error = f"KeyError: {hidden} is none (net.py:3); raised by the model net.py({{'hidden': {hidden}, 'a': {{}}}})"
         made.trial(status="failed", error=error)
     with pytest.raises(
-        UserError, match=r"none of 3 trials came to anything; 2 of them: KeyError: 13 is none"
+        UserError, match=r"none of 3 trials has a valid result; 2 of them: KeyError: 13 is none"
     ):
         report_outcome(made.folder)
 

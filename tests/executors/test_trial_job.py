@@ -54,5 +54,5 @@ def test_a_model_is_counted_where_it_can_be_built(fold_task, line, ends, words):
 
 
 def test_a_store_that_is_not_there_is_no_points_fault(fold_task):
-    with pytest.raises(UserError, match="no data set"):
+    with pytest.raises(UserError, match="data set not found"):
         fold_task("pass", store=False)

@@ -56,22 +56,22 @@ ONE_MISTAKE = {
     ),
     "name left out": (
         "train:\n  optimizer:\n    lr: 0.1",
-        "2: train.optimizer: say which one by its `name`",
+        "2: train.optimizer: missing `name`",
     ),
     "unknown data set": ("data:\n  dataset: mnits", "2: data.dataset: unknown data set 'mnits'; did you mean 'mnist'?"),
     "unknown model": ("model:\n  name: simplecn", "2: model.name: unknown model 'simplecn'; did you mean 'simplecnn'?"),
-    "no such model file": ("model:\n  name: net.py:build", "2: model.name: model file 'net.py' does not exist"),
+    "no such model file": ("model:\n  name: net.py:build", "2: model.name: file not found: 'net.py'"),
     "unknown choice": ("data: {format: hdf}", "1: data.format: must be one of 'hdf5' or 'npz', not \"hdf\""),
     "unknown loss": ("loss: cross_entrpy", "1: loss: unknown name 'cross_entrpy'; did you mean 'cross_entropy'?"),
-    "loss of another problem": ("\nloss: huber", "2: loss: 'huber' is for problem: regression; classification: known: "),
-    "loss of no file": ("loss: mine.py:f", "1: loss: the file 'mine.py' does not exist"),
+    "loss of another problem": ("\nloss: huber", "2: loss: 'huber' is only available for regression; for classification: known: "),
+    "loss of no file": ("loss: mine.py:f", "1: loss: file not found: 'mine.py'"),
     "unknown loss of an output": ("loss:\n  main: mse\n  aux: msee", "3: loss.aux: unknown name 'msee'; did you mean"),
-    "weight of no output": ("loss: {a: mse}\nloss_weights: {b: 1}", "2: loss_weights: weighs output 'b', which has no loss"),
+    "weight of no output": ("loss: {a: mse}\nloss_weights: {b: 1}", "2: loss_weights: output 'b' has no loss"),
     "unknown problem": ("problem: regresion", "1: problem.name: unknown name 'regresion'; did you mean 'regression'?"),
-    "metric twice": ("metrics: [accuracy, accuracy]", "1: metrics: two of what is measured are called accuracy"),
+    "metric twice": ("metrics: [accuracy, accuracy]", "1: metrics: two columns of the history would have the name 'accuracy'"),
     "metric of another problem": (
         "problem: regression\nmetrics: [accuracy]",
-        "2: metrics.0: 'accuracy' is for problem: classification; regression: ",
+        "2: metrics.0: 'accuracy' is only available for classification; for regression: ",
     ),
     "unknown choice in a list": (
         "metrics:\n  - accuracy\n  - acuracy",
@@ -79,8 +79,8 @@ ONE_MISTAKE = {
     ),
     "text for a number": ("train:\n  epochs: many", "2: train.epochs: should be a valid integer"),
     "fraction for an integer": ("train:\n  epochs: 2.5", "2: train.epochs: should be a valid integer"),
-    "value for a block": ("\nalgorithm: downpour", "2: algorithm: must be a block of keys like {key: value}"),
-    "empty block": ("train:\nname: x", "1: train: must be a block of keys like {key: value}, not null"),
+    "value for a block": ("\nalgorithm: downpour", "2: algorithm: must be a section of keys, such as {key: value}"),
+    "empty block": ("train:\nname: x", "1: train: must be a section of keys, such as {key: value}, not null"),
     "value for a list": ("seeds: 1", "1: seeds: should be a valid list (this is 1)"),
     "too small": ("train:\n  batch_size: 0", "2: train.batch_size: should be greater than or equal to 1 (this is 0)"),
     "too large": ("data:\n  validation: 1", "2: data.validation: should be less than 1 (this is 1); or must be one of 'test' or 'validation', not 1"),
@@ -88,51 +88,51 @@ ONE_MISTAKE = {
     "negative seed": ("seeds: [1,\n  -1]", "2: seeds.1: should be greater than or equal to 0 (this is -1)"),
     "no seeds": ("seeds: []", "1: seeds: needs at least 1 valid value, not []"),
     "seed twice": ("seeds: [1, 1]", "1: seeds: a seed is listed twice"),
-    "name that is no folder": ("name: a/b", "1: name: must be letters, digits, '_', '.' or '-', not \"a/b\""),
-    "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must be letters, digits, '_', '.' or '-'"),
-    "empty run": ("runs:\n  a:", "2: runs.a: must be a block of keys like {key: value}, not null"),
-    "search of nothing": ("search: {}", "1: search.space: holds no key"),
+    "name that is no folder": ("name: a/b", "1: name: must consist of letters, digits, '_', '.' or '-', not \"a/b\""),
+    "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must consist of letters, digits, '_', '.' or '-'"),
+    "empty run": ("runs:\n  a:", "2: runs.a: must be a section of keys, such as {key: value}, not null"),
+    "search of nothing": ("search: {}", "1: search.space: no key to search"),
     "unknown searcher": (
         "search:\n  method: {name: baysian}",
         "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol",
     ),
     "two kinds of a dimension": (
         "search:\n  space:\n    train.batch_size: {integer: [1, 2],\n      uniform: [1, 2]}",
-        "3: search.space.train.batch_size: give one of uniform, log_uniform",
+        "3: search.space.train.batch_size: set exactly one of uniform, log_uniform",
     ),
     "argument that no file can hold": ("model:\n  args: {x: !!set {a}}", "2: model.args.x: input was not a valid JSON"),
     "server without worker": (
         "algorithm: {name: downpour}\nparallel:\n  ranks: 1",
-        "3: parallel.ranks: downpour needs at least 2 ranks",
+        "3: parallel.ranks: downpour requires at least 2 ranks",
     ),
     "workers of unequal size": (
         "algorithm: {name: downpour}\nparallel: {processes_per_worker: 2,\n  ranks: 4}",
-        "3: parallel.ranks: 4 ranks less one server do not divide into workers of 2",
+        "3: parallel.ranks: 4 ranks minus one server cannot be divided into workers of 2",
     ),
     "group in allreduce": (
         "parallel:\n  processes_per_worker: 2",
-        "2: parallel.processes_per_worker: allreduce has no workers",
+        "2: parallel.processes_per_worker: allreduce does not support workers",
     ),
-    "more nodes than ranks": ("resources:\n  nodes: 3", "2: resources.nodes: 3 nodes for 2 ranks leaves nodes idle"),
+    "more nodes than ranks": ("resources:\n  nodes: 3", "2: resources.nodes: 3 nodes exceed the 2 ranks"),
     "own data without a reader": (
         "data:\n  dataset: jets\n  source: /jets",
         "2: data.dataset: unknown data set 'jets'; known: ",
     ),
     "own data without a source": (
         "data:\n  dataset: jets\n  reader: {name: folder}",
-        "1: data.source: your own data set needs data.source",
+        "1: data.source: required for a data set that is not in the catalog",
     ),
     "reader of other files": (
         "data:\n  dataset: mnist\n  reader: {name: cifar}",
-        "3: data.reader: mnist is read by the reader idx",
+        "3: data.reader: mnist requires the reader idx",
     ),
     "arrays without a list": (
         "data:\n  dataset: jets\n  source: /jets\n  reader:\n    name: arrays",
-        "4: data.reader.train: must be given",
+        "4: data.reader.train: missing; set this key",
     ),
     "no such way to normalize": (
         "data: {normalize: units}",
-        "1: data.normalize: must be one of 'unit' or 'standard', not \"units\"; or must be a block of keys",
+        "1: data.normalize: must be one of 'unit' or 'standard', not \"units\"; or must be a section of keys",
     ),
     "misspelt key of a normalization": (
         "data:\n  normalize:\n    mean: [0.5]\n    std: [0.5]\n    sdt: [0.5]",
@@ -140,11 +140,11 @@ ONE_MISTAKE = {
     ),
     "fewer deviations than means": (
         "data:\n  normalize:\n    mean: [0.5, 0.5]\n    std: [0.5]",
-        "4: data.normalize.std: 2 means but 1 deviations",
+        "4: data.normalize.std: number of values is 1, but 2 in `mean`",
     ),
     "nesterov alone": (
         "train:\n  optimizer:\n    name: sgd\n    nesterov: true",
-        "4: train.optimizer.nesterov: nesterov needs momentum > 0",
+        "4: train.optimizer.nesterov: requires momentum > 0",
     ),
 }  # fmt: skip
 
@@ -156,20 +156,20 @@ def test_one_mistake(write, text, told):
 
 
 UNREADABLE = {
-    "open bracket": ("name: x\nseeds: [1", "2: this is not YAML: "),
-    "two colons": ("name: a: b", "1: this is not YAML: mapping values are not allowed here"),
-    "tab": ("train:\n\tepochs: 1", "2: this is not YAML: found character"),
-    "two documents": ("name: a\n---\nname: b", "2: this is not YAML: but found another document"),
-    "list as a key": ("name: x\n? [a]\n: b", "2: this is not YAML: a key must be a word"),
-    "python object": ("name: !!python/object:os.system {}", "1: this is not YAML: could not determine"),
-    "value that YAML's tag cannot be": ("name: !!bool maybe", "1: this is not YAML: "),
-    "block inside itself": ("train: &x\n  train: *x", "1: this is not YAML: found unconstructable recursive"),
-    "a thousand brackets": ("[" * 5000, "1: this is not YAML: "),
-    "binary": (b"\x7fELF\xd0\x00\x01", "1: this is not YAML: invalid continuation byte"),
-    "text": ("hello", "1: an experiment is a mapping"),
-    "list": ("- 1", "1: an experiment is a mapping"),
-    "key twice": ("name: x\ntrain:\n  epochs: 1\n  epochs: 2", "4: the key 'epochs' is there twice"),
-    "block twice": ("train: {}\nname: x\ntrain: {}", "3: the key 'train' is there twice"),
+    "open bracket": ("name: x\nseeds: [1", "2: invalid YAML: "),
+    "two colons": ("name: a: b", "1: invalid YAML: mapping values are not allowed here"),
+    "tab": ("train:\n\tepochs: 1", "2: invalid YAML: found character"),
+    "two documents": ("name: a\n---\nname: b", "2: invalid YAML: but found another document"),
+    "list as a key": ("name: x\n? [a]\n: b", "2: invalid YAML: a key must be a scalar"),
+    "python object": ("name: !!python/object:os.system {}", "1: invalid YAML: could not determine"),
+    "value that YAML's tag cannot be": ("name: !!bool maybe", "1: invalid YAML: "),
+    "block inside itself": ("train: &x\n  train: *x", "1: invalid YAML: found unconstructable recursive"),
+    "a thousand brackets": ("[" * 5000, "1: invalid YAML: "),
+    "binary": (b"\x7fELF\xd0\x00\x01", "1: invalid YAML: invalid continuation byte"),
+    "text": ("hello", "1: an experiment must be a mapping"),
+    "list": ("- 1", "1: an experiment must be a mapping"),
+    "key twice": ("name: x\ntrain:\n  epochs: 1\n  epochs: 2", "4: duplicate key 'epochs'"),
+    "block twice": ("train: {}\nname: x\ntrain: {}", "3: duplicate key 'train'"),
 }
 
 
@@ -226,7 +226,7 @@ runs:
 def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
     told = mistakes(write(OVERRIDES))
     assert [line.partition(" (")[0] for line in told] == [
-        "mine.yaml:2: runs.served.parallel.ranks: downpour needs at least 2 ranks: one server and one worker",
+        "mine.yaml:2: runs.served.parallel.ranks: downpour requires at least 2 ranks",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
         "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: lr, momentum, name, nesterov, weight_decay",
         "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, loss_weights, metrics, model, observe, "
@@ -236,7 +236,9 @@ def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
 
 def test_mistake_that_nobody_wrote_points_to_its_run(write):
     (line,) = mistakes(write("runs:\n  a: {}\n  b: {parallel: {processes_per_worker: 3}}\n"))
-    assert line.startswith("mine.yaml:3: runs.b.parallel.processes_per_worker: allreduce has no workers")
+    assert line.startswith(
+        "mine.yaml:3: runs.b.parallel.processes_per_worker: allreduce does not support workers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,10 +259,10 @@ def test_what_is_never_measured_decides_nothing(write):
     (line,) = mistakes(write(text))
     assert (
         line
-        == "mine.yaml:2: train.restore_best: watches val_loss, but no sample validates; set data.validation"
+        == "mine.yaml:2: train.restore_best: 'val_loss' requires validation samples; set `data.validation` above 0"
     )
     (line,) = mistakes(write(f"{text}runs:\n  a: {{data: {{validation: test}}}}\n  b: {{}}\n"))
-    assert line.startswith("mine.yaml:2: runs.b.train.restore_best: watches val_loss")
+    assert line.startswith("mine.yaml:2: runs.b.train.restore_best: 'val_loss' requires validation samples")
     load_experiment(write(f"{text}folds: 3\n"))
 
 
@@ -276,15 +278,15 @@ def test_runs_may_differ_in_format_and_then_in_shards(write):
 
 BASE = "train:\n  epochs: 3\nruns:\n  x: {}\n"
 BAD_CHANGES = {
-    "train": "--set train: write it as key=value, like train.epochs=3",
-    "=3": "--set =3: write it as key=value",
-    "train.=3": "--set train.=3: write it as key=value",
-    "name=[": "--set name=[: this is not YAML",
-    "train.epochs.x=3": "--set train.epochs.x=3: 'epochs' is 3, not a block of keys",
+    "train": "--set train: not of the form key=value; write for example --set train.epochs=3",
+    "=3": "--set =3: not of the form key=value",
+    "train.=3": "--set train.=3: not of the form key=value",
+    "name=[": "--set name=[: invalid YAML",
+    "train.epochs.x=3": "--set train.epochs.x=3: 'epochs' is 3, which has no keys",
     "train.epochs=0": "--set train.epochs=0: train.epochs: should be greater",
     "train.epoch=1": "--set train.epoch=1: train.epoch: unknown key 'epoch'; did you mean 'epochs'?",
     "train={epochs: 0}": "--set train={epochs: 0}: train.epochs: should be greater",
-    "train.optimizer.lr=0.1": "--set train.optimizer.lr=0.1: train.optimizer: say which one",
+    "train.optimizer.lr=0.1": "--set train.optimizer.lr=0.1: train.optimizer: missing `name`",
     "a.b.c=1": "--set a.b.c=1: a: unknown key 'a'",
     "runs.x.parallel.ranks=0": "--set runs.x.parallel.ranks=0: runs.x.parallel.ranks: should be greater",
     "runs.y.parallel.rank=2": "--set runs.y.parallel.rank=2: runs.y.parallel.rank: unknown key 'rank'; did you mean 'ranks'?",

@@ -24,7 +24,7 @@ def test_what_all_runs_override(tmp_path, change):
     with pytest.raises(UserError) as error:
         given(tmp_path, ["two", "four"], change)
     assert str(error.value) == (
-        f"--set {change} changes nothing here: runs.two.parallel.ranks says 2, runs.four.parallel.ranks says 4; "
+        f"--set {change} has no effect: runs.two.parallel.ranks is 2, runs.four.parallel.ranks is 4; "
         "use --set runs.two.parallel.ranks=8 --set runs.four.parallel.ranks=8"
     )
 

@@ -104,7 +104,7 @@ def missing() -> list[str]:
 
 
 def start(folder: Path) -> Slurm:
-    """Start the daemons in the order in which they need each other; a failure fold tasks none behind."""
+    """Start the daemons in the order in which they need each other; a failure leaves none behind."""
     slurm = Slurm(folder.resolve())
     _prepare(slurm.folder)
     try:

@@ -32,7 +32,7 @@ def snakemake_is_killed(run: Submitted) -> None:
         job = run.job
         assert start(run.slurm, run.checkout, "--unlock").wait(60) == 0
         second = run.start()
-        run.slurm.wait("the new job waits", lambda: "waiting for its end" in run.said, seconds=240)
+        run.slurm.wait("the new job waits", lambda: "waiting until it is released" in run.said, seconds=240)
         assert run.job == job
     run.finish(second)
     assert run.reasons == ["finished", "finished"]
@@ -46,7 +46,9 @@ def scancel(run: Submitted) -> None:
     with run.held() as ranks:
         run.slurm.run("scancel", run.job)
         run.wait_for_signal(ranks)
-    run.slurm.wait("Snakemake tries again", lambda: "was cancelled: not tried again" in run.said, seconds=240)
+    run.slurm.wait(
+        "Snakemake tries again", lambda: "was canceled and is not retried" in run.said, seconds=240
+    )
     interrupt(process)
     assert run.reasons == ["preempted"]
     run.finish(run.start())

@@ -1,4 +1,4 @@
-"""Job folders as a training fold tasks them, made up from a seed: for tests of what reads them."""
+"""Job folders as a training leaves them, made up from a seed: for tests of what reads them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Folders of searches as a driver fold tasks them, made up from a seed: for tests of what reads them."""
+"""Folders of searches as a driver leaves them, made up from a seed: for tests of what reads them."""
 
 import json
 import math

@@ -56,7 +56,7 @@ def test_it_is_the_network_that_was_saved(file):
 
 
 REFUSED = {
-    "pickled": (lambda path: torch.save(network(), path / "net.pt"), "net.pt", "would run whatever code"),
+    "pickled": (lambda path: torch.save(network(), path / "net.pt"), "net.pt", "can run arbitrary code"),
     "weights": (lambda path: torch.save(network().state_dict(), path / "net.pth"), "net.pth", "model.weights"),
     "text": (lambda path: (path / "net.pt").write_text("hello"), "net.pt", "neither TorchScript"),
     "too few outputs": (
@@ -64,7 +64,7 @@ REFUSED = {
     ),
     "one batch size": (
         lambda path: torch.export.save(torch.export.export(network(), (torch.randn(3, *SHAPE),)), path / "net.pt2"),
-        "net.pt2", "batches of one size",
+        "net.pt2", "fixed batch size",
     ),
 }  # fmt: skip
 

@@ -65,8 +65,8 @@ def test_the_same_weights_in_every_rank(module):
 
 BROKEN = {
     "no get_model": ("def model(): pass", "has no attribute 'get_model'"),
-    "no network": ("def get_model(): return 3", "returned int, not a torch.nn.Module"),
-    "it fails": ("def get_model():\n    raise KeyError('lost')", r"^KeyError: 'lost' \(.*mine\.py:2\): so the model .*mine\.py\(\{\}\) failed"),
+    "no network": ("def get_model(): return 3", "returned int; it must return a torch.nn.Module"),
+    "it fails": ("def get_model():\n    raise KeyError('lost')", r"^KeyError: 'lost' \(.*mine\.py:2\); raised by the model .*mine\.py\(\{\}\)"),
 }  # fmt: skip
 
 
@@ -106,15 +106,15 @@ def test_the_files_it_names_are_trained_on(module):
 
 
 REFUSED = {
-    "no such module": ("model: {name: lost.py}", "model.name: model file 'lost.py' does not exist"),
-    "no such weights": ("model:\n  weights: lost.pt", "model.weights: there is no file 'lost.pt'"),
-    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' is none of .safetensors, .pt, .pth, .h5, .hdf5"),
-    "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: says what not to take"),
+    "no such module": ("model: {name: lost.py}", "model.name: file not found: 'lost.py'"),
+    "no such weights": ("model:\n  weights: lost.pt", "model.weights: file not found: 'lost.pt'"),
+    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .h5, .hdf5"),
+    "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: requires model.weights"),
     "stacked": (
         "model: {name: net.pt}\nparallel: {transport: simulated, simulation: {compute: batched}}",
-        "model.name: simulation.compute: batched cannot see into net.pt",
+        "model.name: simulation.compute: batched does not support the saved network net.pt",
     ),
-    "arguments of a file": ("model: {name: net.pt, args: {a: 1}}", "model.args: net.pt is a finished network"),
+    "arguments of a file": ("model: {name: net.pt, args: {a: 1}}", "model.args: net.pt is a saved network"),
 }  # fmt: skip
 
 

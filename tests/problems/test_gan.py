@@ -179,28 +179,28 @@ def run(**changes) -> Run:
 def test_a_run_of_a_gan():
     plain = run()
     assert (plain.loss, plain.metrics) == ("wasserstein", METRICS)
-    problem = build_problem(plain, 10)
+    problem = build_problem(plain)
     assert problem.names == ("loss", *METRICS)
-    assert build_problem(run(metrics=["distance"]), 10).names == ("loss", "distance")
+    assert build_problem(run(metrics=["distance"])).names == ("loss", "distance")
     assert run(problem="gan", loss="least_squares").problem.critic_steps == 1
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"problem": "gan"}, "wasserstein needs a critic of bounded slope"),
-        ({"problem": {"name": "gan", "gradient_penalty": 1, "energy_weight": 5}}, "the critic of wgan tells no energies"),
-        ({"problem": {"name": "gan", "gradient_penalty": 1, "weight_clip": 0.1}}, "replaces weight_clip"),
-        ({"model": {"name": "simplecnn"}}, "simplecnn is no generator with a critic; known: calorimeter_gan"),
-        ({"problem": "classification"}, "wgan is a generator with a critic; write problem: gan"),
-        ({"loss": "cross_entropy"}, "'cross_entropy' is for problem: classification"),
-        ({"metrics": ["accuracy"]}, "'accuracy' is for problem: classification"),
-        ({"metrics": ["distance@1"]}, "a gan measures distance, critic_loss, generator_loss, not distance@1"),
+        ({"problem": "gan"}, "wasserstein requires a critic of bounded slope"),
+        ({"problem": {"name": "gan", "gradient_penalty": 1, "energy_weight": 5}}, "the critic of wgan does not predict energies"),
+        ({"problem": {"name": "gan", "gradient_penalty": 1, "weight_clip": 0.1}}, "cannot be combined with gradient_penalty"),
+        ({"model": {"name": "simplecnn"}}, "simplecnn is not a generator with a critic; known: calorimeter_gan"),
+        ({"problem": "classification"}, "wgan is a generator with a critic; set `problem: gan`"),
+        ({"loss": "cross_entropy"}, "'cross_entropy' is only available for classification"),
+        ({"metrics": ["accuracy"]}, "'accuracy' is only available for classification"),
+        ({"metrics": ["distance@1"]}, "'distance@1' is not a metric of a gan; use distance, critic_loss, generator_loss"),
         ({"loss": {"0": "wasserstein"}}, "a gan has one loss"),
         ({"parallel": {"transport": "simulated", "simulation": {"compute": "batched", "sample_seconds": 1e-4}}},
-         "the networks of a gan are not stacked; use exact"),
-        ({"train": {"compile": True}}, "called one by one, not as a compiled whole"),
-        ({"parallel": {"ranks": 2, "sync_batch_norm": True}}, "the networks of a gan normalize by rank"),
+         "batched is not supported for a gan; set `parallel.simulation.compute: exact`"),
+        ({"train": {"compile": True}}, "not supported for a gan, whose networks are called separately"),
+        ({"parallel": {"ranks": 2, "sync_batch_norm": True}}, "not supported for a gan, whose networks normalize the samples of each rank"),
         ({"problem": {"name": "gan", "weight_clip": 0.01}, "algorithm": {"name": "prox_pda"}, "parallel": {"ranks": 2},
           "topology": {"name": "path"}}, "prox_pda has no optimizer"),
     ],
@@ -215,11 +215,11 @@ def test_a_users_losses(tmp_path):
     file.write_text(
         "def hinge(real, fake):\n    return (1 - real).relu().mean() + (1 + fake).relu().mean(), -fake.mean()\n"
     )
-    problem = build_problem(run(loss=f"{file}:hinge"), 10)
+    problem = build_problem(run(loss=f"{file}:hinge"))
     loss, _ = problem.compute_loss(networks(), (samples(),), None, step=0)
     assert loss.requires_grad
     file.write_text("def one(real, fake):\n    return fake.mean()\n")
-    with pytest.raises(UserError, match="must return two numbers"):
-        build_problem(run(loss=f"{file}:one"), 10).compute_loss(networks(), (samples(),), None, step=0)
+    with pytest.raises(UserError, match="must return a tuple of two scalar tensors"):
+        build_problem(run(loss=f"{file}:one")).compute_loss(networks(), (samples(),), None, step=0)
     with pytest.raises(UserError, match="cannot be used: AttributeError"):
-        build_problem(run(loss=f"{file}:absent"), 10)
+        build_problem(run(loss=f"{file}:absent"))

@@ -131,7 +131,7 @@ def test_half_precision_is_compared_in_single():
 
 def test_what_does_not_fit_is_told():
     outputs, numbers = torch.zeros(N, 3), torch.zeros(N, 2)
-    with pytest.raises(UserError, match="answers 3 numbers for a sample, but its labels are 2"):
+    with pytest.raises(UserError, match="returns 3 numbers per sample, but each sample has 2 labels"):
         loss_by_name(NUMBER, "mse")(outputs, numbers)
     with pytest.raises(UserError, match="accuracy needs one class for each sample"):
         metric_by_name(CLASSES, "accuracy")(outputs, numbers)
@@ -146,7 +146,7 @@ def test_functions_of_users(tmp_path):
     found = loss_by_name(NUMBER, f"{tmp_path}/mine.py:cubes")(outputs, numbers)
     assert_allclose(found, np.abs(SINGLE[:, 0] - NUMBERS[:, 0]) ** 3)
     with pytest.raises(
-        UserError, match=r"mine\.py:mean returned \(\); it must return a number for each of 7"
+        UserError, match=r"mine\.py:mean returned \(\); it must return a tensor with one number for each of 7"
     ):
         loss_by_name(NUMBER, f"{tmp_path}/mine.py:mean")(outputs, numbers)
     with pytest.raises(UserError, match=r"mine\.py:median cannot be used: AttributeError"):

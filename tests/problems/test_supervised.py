@@ -33,7 +33,7 @@ class Twice(nn.Module):
 
 
 def problem(**settings) -> SupervisedProblem:
-    return build_problem(Run.model_validate(settings), 3)
+    return build_problem(Run.model_validate(settings))
 
 
 def measured(model, **settings):
@@ -90,9 +90,9 @@ def test_a_loss_for_each_output():
     assert found["loss"] == pytest.approx(one + 2 * two)
     assert found["accuracy"] == pytest.approx((model.one(INPUTS).argmax(1) == LABELS).double().mean().item())
     assert found["side_accuracy"] == pytest.approx((model.two(INPUTS).argmax(1) == LABELS).double().mean().item())  # fmt: skip
-    with pytest.raises(UserError, match="names the outputs left, right, but the model's are main, side"):
+    with pytest.raises(UserError, match="the model has none of the outputs left, right; it has main, side"):
         measured(model, loss={"left": "mse", "right": "mse"})
-    with pytest.raises(UserError, match="accuracy@mian: the model has no output 'mian' here; did you mean 'main'"):  # fmt: skip
+    with pytest.raises(UserError, match="accuracy@mian: the model has no output 'mian'; did you mean 'main'"):  # fmt: skip
         measured(model, metrics=["accuracy@mian"])
 
 
@@ -154,7 +154,7 @@ def test_problems_have_losses_and_metrics_of_their_own():
 
 
 def test_the_examples_of_the_page(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "problems.md").read_text()
     for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)):
         (tmp_path / f"{number}.yaml").write_text(example)
         load_experiment(tmp_path / f"{number}.yaml")
@@ -169,13 +169,13 @@ def test_runs_with_another_problem_have_its_losses():
 
 
 REFUSED = {
-    "accuracy of numbers": ({"problem": "regression", "metrics": ["accuracy"]}, "'accuracy' is for problem: classification"),
+    "accuracy of numbers": ({"problem": "regression", "metrics": ["accuracy"]}, "'accuracy' is only available for classification"),
     "top k of numbers": ({"problem": "regression", "metrics": ["top3_accuracy"]}, "unknown name 'top3_accuracy'"),
     "top nought": ({"metrics": ["top0_accuracy"]}, "unknown name 'top0_accuracy'"),
-    "no output": ({"loss": {}}, "names no output"),
-    "best of nothing": ({"checkpoint": {"best": "mse"}}, "mse is not measured; add it to metrics"),
-    "weights of a function": ({"loss": f"{__file__}:problem", "loss_weights": {"0": 2}}, "a function of all outputs weighs them itself"),
-    "a second loss": ({"metrics": ["top3_accuracy", "top3_accuracy"]}, "two of what is measured"),
+    "no output": ({"loss": {}}, "the mapping is empty"),
+    "best of nothing": ({"checkpoint": {"best": "mse"}}, "'mse' is not measured; add it to `metrics`"),
+    "weights of a function": ({"loss": f"{__file__}:problem", "loss_weights": {"0": 2}}, "not supported with a loss function of all outputs"),
+    "a second loss": ({"metrics": ["top3_accuracy", "top3_accuracy"]}, "two columns of the history would have the name"),
 }  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def test_the_same_job_twice_is_refused(fake, report):
     ("split", "said"),
     [
         ("test", None),
-        ("validation", "means here: the validation split"),
+        ("validation", "refers to the validation split"),
         ("held back", "the samples held back for validation"),
     ],
 )
@@ -195,7 +195,7 @@ def test_the_layers_and_what_they_cost(fake, report):
     page = check(report(fake)).text
     assert "4 × 1 × 3 × 3" in page
     assert "4.61\u00a0k" in page
-    assert "A sample costs 2\u00a0MFLOPs forward, 4\u00a0MFLOPs backward" in page
+    assert "2\u00a0MFLOPs in the forward pass and 4\u00a0MFLOPs in the backward pass" in page
     assert "together computed 6\u00a0GFLOP/s" in page
 
 
@@ -208,10 +208,10 @@ def test_what_a_monitor_saw(fake, report):
     (folder / "monitor.csv").write_text(f"{header}\n{rows}")
     assert not (without / "monitor.csv").exists()
     page = check(report(fake)).text
-    assert "Processor of a rank" in page
-    assert "94.0\u00a0% (most 98.0\u00a0%)" in page
+    assert "Processor usage of a rank" in page
+    assert "94.0\u00a0% (maximum 98.0\u00a0%)" in page
     assert "500\u00a0MB" in page
-    assert "Memory of the GPU" not in page
+    assert "GPU memory" not in page
 
 
 def test_the_time_between_attempts_is_left_out():

@@ -77,7 +77,7 @@ def test_a_summary_of_other_jobs_is_refused(fake, tmp_path):
     fake.job(seed=1), fake.job(seed=2)
     jobs = load_jobs(fake.folders)
     write_summary(summarize(jobs[:1]), tmp_path / "summary.csv")
-    with pytest.raises(UserError, match=r"summary.csv does not hold the jobs given"):
+    with pytest.raises(UserError, match=r"summary.csv: the rows do not match the given jobs"):
         read_summary(tmp_path / "summary.csv", jobs)
 
 
@@ -105,34 +105,35 @@ def test_the_headline_claims_a_clear_win(fake):
     scored(fake, "good", 0.95, 0.96, 0.97, speed=1000.0)
     scored(fake, "poor", 0.80, 0.81, 0.82, speed=2500.0)
     assert sentences(fake) == (
-        "<b>good</b> has the highest test accuracy: 96.0 ± 1.0 % over 3 seeds. "
-        "<b>poor</b> (81.0 ± 1.0 %) is behind by more than the spread. "
-        "<b>poor</b> trains fastest, on 2,500 samples per second with 2 ranks: 2.50 times <b>good</b> on 2 ranks."
+        "<b>good</b> has the highest mean test accuracy: 96.0 ± 1.0 % over 3 seeds. "
+        "<b>poor</b> (81.0 ± 1.0 %) is worse by more than the spread. "
+        "<b>poor</b> trains fastest: 2,500 samples per second with 2 ranks, 2.50 times the speed of the slowest run, "
+        "<b>good</b> (2 ranks)."
     )
 
 
 def test_the_headline_claims_nothing_within_the_spread(fake):
     scored(fake, "one", 0.95, 0.97)
     scored(fake, "two", 0.94, 0.97)
-    assert "neither is called better" in sentences(fake)
-    assert "All train equally fast" in sentences(fake)
+    assert "the difference is within the spread" in sentences(fake)
+    assert "The runs train at similar speeds" in sentences(fake)
 
 
 def test_the_headline_claims_nothing_from_single_trainings(fake):
     scored(fake, "one", 0.95)
     scored(fake, "two", 0.40)
-    assert "a single training has no spread, so neither is called better" in sentences(fake)
+    assert "or the spread is unknown (single training task)" in sentences(fake)
 
 
 def test_the_headline_tells_of_restarts(fake):
     fake.job(seed=1, restarts=2), fake.job(seed=2)
-    assert "1 of 2 trainings was interrupted and resumed (2 restarts)." in sentences(fake)
+    assert "1 of 2 training tasks was interrupted and resumed (2 restarts)." in sentences(fake)
 
 
 def test_without_accuracy_the_lowest_loss_leads(fake):
     fake.job("a", accuracy=False, level=0.9)
     fake.job("b", accuracy=False, level=0.99)
-    assert sentences(fake).startswith("<b>b</b> has the lowest test loss")
+    assert sentences(fake).startswith("<b>b</b> has the lowest mean test loss")
 
 
 def test_confusion_is_summed_over_jobs(fake):

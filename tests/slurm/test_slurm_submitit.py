@@ -41,7 +41,9 @@ def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm
             driver.kill()
             driver.wait()
             driver = search.start()
-            slurm.wait("the next driver finds the job", lambda: f"goes on as job {first.job}" in search.said)
+            slurm.wait(
+                "the next driver finds the job", lambda: f"continues as job {first.job}" in search.said
+            )
             slurm.run(*URGENT)
             slurm.wait("the job gives way", lambda: first.gives_way)
             first.wait_for_signal(ranks)

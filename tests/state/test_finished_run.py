@@ -50,7 +50,7 @@ def test_a_history_that_is_too_short_is_refused(run):
     ("content", "said"),
     [
         (b"", "is cut short or damaged"),
-        (b"[]", "holds no JSON object"),
+        (b"[]", "contains no JSON object"),
         (b"{}", r"summary\.json lacks run, seed"),
     ],
 )

@@ -55,7 +55,9 @@ def test_the_first_owner_writes_its_name_and_takes_it_away_again(tmp_path):
 def test_a_live_owner_is_respected_by_those_who_cannot_wait(tmp_path):
     own = lease(tmp_path)
     own.acquire(False, never)
-    with pytest.raises(UserError, match=rf"process {os.getpid()} on {socket.gethostname()}.*wait for it"):
+    with pytest.raises(
+        UserError, match=rf"process {os.getpid()} on {socket.gethostname()}.*wait until it exits"
+    ):
         lease(tmp_path).acquire(False, never)
     assert not own.lost.is_set()
     own.release()

@@ -92,13 +92,11 @@ def test_augmented_and_cropped_images_reach_the_batch(store, tmp_path):
 
 def test_what_does_not_fit_is_refused_at_once(tmp_path):
     numbers = handmade(tmp_path / "numbers", {"train": (RNG.normal(size=(50, 3)), RNG.normal(size=50))})
-    with pytest.raises(
-        UserError, match=r"data\.validation: test, but digits has no such split; it has train"
-    ):
+    with pytest.raises(UserError, match=r"data\.validation: digits has no split test; it has train"):
         opened(numbers, tmp_path, data={"validation": "test"})
-    with pytest.raises(UserError, match=r"no test samples and data\.validation is 0"):
+    with pytest.raises(UserError, match=r"no test split, and data\.validation is 0"):
         opened(numbers, tmp_path, data={"validation": 0})
-    with pytest.raises(UserError, match=r"handmade are float64 numbers, not classes"):
+    with pytest.raises(UserError, match=r"handmade are float64 numbers; set problem: regression"):
         assert opened(numbers, tmp_path).outputs
-    with pytest.raises(UserError, match=r"data\.partition by_class divides by class"):
+    with pytest.raises(UserError, match=r"data\.partition: by_class divides the samples by class"):
         opened(numbers, tmp_path, data={"partition": {"name": "by_class"}})

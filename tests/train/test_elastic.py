@@ -75,7 +75,7 @@ def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case
         )
         finished = train_simulated(job, StopAfter(calls))
     assert finished
-    assert "going on with 6 ranks" in (tmp_path / "log.txt").read_text()
+    assert "resuming with 6 ranks" in (tmp_path / "log.txt").read_text()
     assert [(row["missed"], row["repeated"], row["samples"]) for row in lines(job, "ledger")] == [
         (0, 0, 721)
     ] * EPOCHS
@@ -125,7 +125,7 @@ def alone(job, cuts):
 @pytest.mark.parametrize("name", ["gosgd", "dsgd", "gem"])
 def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
     assert not train_simulated(task(tmp_path, manifest, 4, name), StopAfter(9))
-    with pytest.raises(UserError, match="was written by 4 ranks and cannot go on with 5: each rank of"):
+    with pytest.raises(UserError, match="was written by 4 ranks and cannot resume with 5: each rank of"):
         train_simulated(task(tmp_path, manifest, 5, name), StopFlag())
     assert train_simulated(task(tmp_path, manifest, 4, name), StopFlag())
 

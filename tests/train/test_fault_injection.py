@@ -131,7 +131,7 @@ def test_a_loss_that_is_not_a_number(tmp_path, algorithm):
 def test_more_workers_than_samples(tmp_path):
     parallel = {"ranks": 3}
     said = training(tmp_path, parallel=parallel, data={"validation": 0.9995}).finish(expect=2)
-    assert "3 ranks asked on a 1-sample set" in said
+    assert "3 ranks for 1 training samples" in said
 
 
 @pytest.mark.processes
@@ -172,7 +172,7 @@ def test_an_unfinished_training_is_set_aside_when_the_experiment_changes(tmp_pat
     record.write_text(record.read_text().replace('"finished"', '"killed"'))
     before = run.rows
     said = training(tmp_path, train={"epochs": 2, "batch_size": 32}, **small).finish()
-    assert "what was trained before is in results/t/allreduce/seed-0/state/former-1" in said
+    assert "the earlier training state was moved to results/t/allreduce/seed-0/state/former-1" in said
     assert len(list((run.job / "state/former-1/checkpoints").glob("[0-9]*/manifest.json"))) == 2
     former = (run.job / "state/former-1/history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in former] == before

@@ -39,7 +39,7 @@ def test_simulated_equals_mpi(tmp_path):
 
 
 def check(run: Training) -> None:
-    """Look at all that a run fold tasks."""
+    """Look at all that a run leaves."""
     evaluation = json.loads((run.job / "evaluation.json").read_text())
     assert {"loss", "distance", "critic_loss", "generator_loss"} < evaluation.keys()
     assert "confusion" not in evaluation

@@ -24,7 +24,7 @@ def test_a_gpu_learns_what_processors_do(tmp_path, case, ranks):
     gpu = {"ranks": ranks, "gpus_per_rank": 1, "ranks_per_gpu": 2}
     one = training(tmp_path / "gpu", train={**train, "epochs": 2}, parallel=gpu, **PLAIN)
     other = training(tmp_path / "cpu", train={"epochs": 2}, parallel={"ranks": ranks}, **PLAIN)
-    assert "GPUs' vectors summed through" in one.finish()
+    assert "GPU vectors summed through" in one.finish()
     other.finish()
     for ours, reference in zip(one.history, other.history, strict=True):
         assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=tolerance)

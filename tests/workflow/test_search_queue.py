@@ -151,7 +151,7 @@ def test_a_search_adds_its_best_to_the_named_runs_and_stands_for_them_where_ther
     assert Plan.of(experiment()).folders == ["best/seed-3", "best/seed-4"]
     named = Experiment.model_validate(SETTINGS | {"runs": {"a": {}}})
     assert Plan.of(named).folders == ["a/seed-3", "a/seed-4", "best/seed-3", "best/seed-4"]
-    with pytest.raises(ValueError, match="name of a folder of the search"):
+    with pytest.raises(ValueError, match="reserved for the search"):
         Experiment.model_validate(SETTINGS | {"runs": {"best": {}}})
 
 

@@ -166,7 +166,7 @@ def test_a_failing_trial_is_a_result_and_one_that_cannot_be_decided_a_sentence(c
     checkout.experiment(runs={}, parallel={"ranks": 1}, model=model, search=search)
     refused = checkout.snakemake()
     assert refused.returncode == 2
-    assert "the trials of this search were made with other settings" in refused.stdout
+    assert "the search was started with other settings" in refused.stdout
     assert "Traceback" not in refused.stdout
 
 
@@ -204,7 +204,7 @@ def test_a_fold_task_that_cannot_be_trained_here_ends_snakemake_and_not_the_othe
     blocked.write_text("where the checkpoints should go")
     run = checkout.snakemake("results/tiny/search/trials.csv")
     assert run.returncode == 1
-    assert "fold-0/state/lease.json, which keeps others away from this run" in run.stdout
+    assert "fold-0/state/lease.json, the lease that gives one launcher exclusive access" in run.stdout
     assert set(results(checkout)) == names([1], folds=1)
     blocked.unlink()
     again = checkout.snakemake("results/tiny/search/trials.csv")

@@ -112,5 +112,7 @@ def test_a_model_is_made_of_its_files(tmp_path):
 
 def test_a_search_alone_has_no_run():
     plan = Plan.of(Experiment.model_validate({"search": {"space": {"train.batch_size": [8, 9]}}}))
-    with pytest.raises(UserError, match="this experiment is a search, without `runs:`: nnlo search FILE"):
+    with pytest.raises(
+        UserError, match="has a `search:` section and no `runs:`; run it with `nnlo search FILE`"
+    ):
         plan.run("allreduce")

@@ -1,4 +1,4 @@
-# Fetch the original files, convert them once to the common store.
+# Fetch the original files of each data set and convert them once to a store.
 
 
 rule fetch:
@@ -17,7 +17,7 @@ rule fetch:
         " --target data/{wildcards.dataset}/raw 2>&1 | tee -i {log}"
 
 
-# One job for each file of a large data set (TFRecords), in any number at a time.
+# Convert one file of a large data set (TFRecords); the jobs of different files may run in parallel.
 rule convert_shard:
     input:
         "data/{dataset}/raw/fetched.json",
@@ -37,14 +37,14 @@ rule convert_shard:
             wildcards.dataset, wildcards.format
         ),
     message:
-        "convert {wildcards.shard} of {wildcards.dataset}"
+        "convert shard {wildcards.shard} of {wildcards.dataset}"
     shell:
         "python scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
         " --target data/{wildcards.dataset}/{wildcards.format} --format {wildcards.format}"
         " --shard {wildcards.shard} {params.options} 2>&1 | tee -i {log}"
 
 
-# Convert what is not converted yet, then write the manifest, which makes it a store.
+# Convert the missing shards, then write the manifest, which completes the store.
 rule convert:
     input:
         "data/{dataset}/raw/fetched.json",

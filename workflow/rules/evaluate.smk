@@ -1,4 +1,4 @@
-# Measure each trained model on the test split, which no training has seen.
+# Evaluate each trained model on the test split, which is not used for training.
 
 
 rule evaluate:
@@ -39,6 +39,6 @@ rule aggregate:
     params:
         folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
     message:
-        "aggregate {RESULTS}"
+        "aggregate the results of all jobs in {RESULTS}"
     shell:
         "python scripts/aggregate.py --output {output} {params.folders} 2>&1 | tee -i {log}"

@@ -1,4 +1,4 @@
-# Hyper-parameter search: each fold of each trial is a job; what comes next is decided as soon as one has ended.
+# Hyperparameter search: each fold task is a job. When a fold task ends, the search decides on the next ones.
 from snakemake.io import flag
 
 from nnlo_lib.config.paths import manifest_of
@@ -7,8 +7,8 @@ from nnlo_lib.workflow.search_queue import TrialQueue
 BEST = f"{SEARCH.best}/seed-{{seed}}"
 
 
-# Taken by Snakemake for the queue of a from_queue(), but asked only when a fold task has ended.
-AGENDA = TrialQueue(
+# Snakemake treats this object as the queue of a from_queue() input and reads it when a fold task has ended.
+TRIAL_QUEUE = TrialQueue(
     EXPERIMENT,
     SEARCH.folder,
     executing=lambda: workflow.scheduler is not None,
@@ -16,13 +16,13 @@ AGENDA = TrialQueue(
 )
 
 
-# A search that has ended has no rule, and nothing touches it.
+# After the end of a search its files must not change, so the rule is not defined.
 if not SEARCH.has_ended:
 
     rule search:
         input:
             (
-                flag(AGENDA.consume, "from_queue", AGENDA)
+                flag(TRIAL_QUEUE.consume, "from_queue", TRIAL_QUEUE)
                 if workflow.is_main_process
                 else []
             ),
@@ -34,15 +34,15 @@ if not SEARCH.has_ended:
         conda:
             "../envs/nnlo.yaml"
         params:
-            asked=SEARCH.end_conditions,
+            end_conditions=SEARCH.end_conditions,
             config=f"{SEARCH.folder}/config.json",
         message:
-            f"search: {EXPERIMENT.search.trials} trials at most, in {EXPERIMENT.search.folds.k} folds"
+            f"search: at most {EXPERIMENT.search.trials} trials (folds per trial: {EXPERIMENT.search.folds.k})"
         shell:
             "cp {params.config} {output} 2>&1 | tee -i {log}"
 
 
-# Train a fold of a trial up to an epoch. `update`: Snakemake deletes no result, and one that is there is not made again.
+# Train one fold of one trial up to an epoch. With `update`, Snakemake keeps existing results and does not repeat them.
 rule fold_task:
     input:
         manifest=ancient(manifest_of(EXPERIMENT)),
@@ -59,7 +59,8 @@ rule fold_task:
     threads: SEARCH.trial_resources.threads
     resources:
         **SEARCH.trial_resources.resources,
-        mpi="",  # empty, for the Slurm plugin refuses it where a trial has one rank; but there, so that it adds no srun
+        # Empty because the Slurm plugin rejects `mpi` for one rank; present because the plugin then adds no srun.
+        mpi="",
         launcher="mpiexec",
         on_preemption="exit",
     params:
@@ -134,7 +135,7 @@ use rule train as best with:
         job=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
         folder=BEST,
     message:
-        "train the best on all data, seed {wildcards.seed}"
+        "retrain the best trial, seed {wildcards.seed}"
 
 
 use rule evaluate as evaluate_best with:
@@ -148,4 +149,4 @@ use rule evaluate as evaluate_best with:
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
     message:
-        "evaluate the best, seed {wildcards.seed}"
+        "evaluate the retrained best trial, seed {wildcards.seed}"

@@ -1,4 +1,4 @@
-# Tell a person what came out: one self-contained page.
+# Write the results as one self-contained HTML page.
 
 
 rule report:

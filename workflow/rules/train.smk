@@ -1,5 +1,5 @@
-# Train each run with each seed (and fold), under MPI. What survives a failed attempt is in <job>/state/, which is
-# not declared: Snakemake deletes every declared output before it tries again.
+# Train each run with each seed (and fold) with MPI. The state that a failed attempt leaves is in <job>/state/. It is
+# not a declared output because Snakemake deletes declared outputs before a retry.
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
 
@@ -41,7 +41,8 @@ rule train:
     resources:
         **PLAN.training_resources.resources,
         mpi="mpiexec",
-        launcher="",  # one of the two is empty: the Slurm plugin must see `mpi` in rules of several ranks only
+        # At most one of `mpi` and `launcher` is set: the Slurm plugin accepts `mpi` only for several ranks.
+        launcher="",
         on_preemption="exit",
     params:
         job=lambda wildcards: PLAN.job_options(wildcards.job),

@@ -36,8 +36,8 @@ class NeighborVectors:
 
     def _sum(self, weights: dict[int, float]) -> Tensor:
         total = torch.zeros_like(self.own)
-        for neighbour, vector in self.others.items():
-            total.add_(vector.sub_(self.own), alpha=weights[neighbour])
+        for neighbor, vector in self.others.items():
+            total.add_(vector.sub_(self.own), alpha=weights[neighbor])
         return total
 
 
@@ -85,9 +85,9 @@ class NeighborExchange:
         weights, rank = self.topology.at(self.round).neighbors(self.comm.rank), self.comm.rank
         for lower in filter(rank.__gt__, weights):
             self.comm.send(vector, lower)
-        others = {neighbour: torch.empty_like(vector) for neighbour in weights}
-        for neighbour, place in others.items():
-            self.comm.receive(place, neighbour)
+        others = {neighbor: torch.empty_like(vector) for neighbor in weights}
+        for neighbor, place in others.items():
+            self.comm.receive(place, neighbor)
         return NeighborVectors(vector, others, weights)
 
     def publish(self, vector: Tensor) -> None:
@@ -108,8 +108,8 @@ class NeighborExchange:
         payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
         payloads = self._exchange(payload, sources, receivers)
         change = torch.empty_like(vector)
-        for node, told in {self.comm.rank: payload, **payloads}.items():
-            self._compressor.decode(told, change)
+        for node, encoded in {self.comm.rank: payload, **payloads}.items():
+            self._compressor.decode(encoded, change)
             self._copies[node].add_(change)
         return own, {source: self._copies[source].clone() for source in sources}
 

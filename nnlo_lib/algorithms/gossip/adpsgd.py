@@ -26,8 +26,8 @@ class PendingAverage:
     """An averaging that an active node has requested.
 
     Attributes:
-        theta: the parameters that it sent, as the passive node decodes them.
-        local_steps: its number of local steps at that time.
+        theta: the parameters that the active node sent, as the passive node decodes them.
+        local_steps: number of local steps of the active node when it sent the request.
     """
 
     theta: Tensor
@@ -57,9 +57,9 @@ class ADPSGD(Algorithm):
         super().__init__(comm)
         self._compressor = compressor or Identity()
         self.is_active = comm.rank in active_nodes(topology)
-        self.seed, self._neighbours = seed, list(topology.at(0).neighbors(comm.rank))
+        self.seed, self._neighbors = seed, list(topology.at(0).neighbors(comm.rank))
         self._inbox = Inbox(comm, self._take)
-        self._asked: PendingAverage | None = None
+        self._pending: PendingAverage | None = None
         self._moved = torch.empty(0)  # change by averaging since the last telemetry
         self._staleness: Counter[int] = Counter()
         self.local_steps = 0
@@ -79,15 +79,15 @@ class ADPSGD(Algorithm):
     def on_parameters(self, replica: ReplicaView) -> None:
         self.local_steps += 1
         self._inbox.drain(replica)
-        if self.is_active and self._neighbours and self._asked is None:
+        if self.is_active and self._neighbors and self._pending is None:
             self._request_average(replica)
 
     def _request_average(self, replica: ReplicaView) -> None:
         draw = derive_seed(self.seed, "adpsgd", self.comm.rank, self.local_steps)
         sent = self._send_parameters(
-            replica, self._neighbours[draw % len(self._neighbours)], TAG_AVERAGE_REQUEST
+            replica, self._neighbors[draw % len(self._neighbors)], TAG_AVERAGE_REQUEST
         )
-        self._asked = PendingAverage(sent, self.local_steps)
+        self._pending = PendingAverage(sent, self.local_steps)
 
     def _send_parameters(self, replica: ReplicaView, to: int, tag: int) -> Tensor:
         """Send the parameters; return them as rank `to` decodes them."""
@@ -104,10 +104,10 @@ class ADPSGD(Algorithm):
         self._compressor.decode(payload, theirs)
         if message.tag == TAG_AVERAGE_REQUEST:
             self._average(replica, self._send_parameters(replica, message.source, TAG_AVERAGE_REPLY), theirs)
-        elif self._asked is not None:
-            self._average(replica, self._asked.theta, theirs)
-            self._staleness[self.local_steps - self._asked.local_steps] += 1
-            self._asked = None
+        elif self._pending is not None:
+            self._average(replica, self._pending.theta, theirs)
+            self._staleness[self.local_steps - self._pending.local_steps] += 1
+            self._pending = None
 
     def _average(self, replica: ReplicaView, ours: Tensor, theirs: Tensor) -> None:
         move = theirs.sub_(ours).div_(2)
@@ -118,7 +118,7 @@ class ADPSGD(Algorithm):
         return self._inbox.should_stop(requested)
 
     def quiesce(self, replica: ReplicaView) -> None:
-        self._inbox.quiesce(replica, awaits=lambda: self._asked is not None)
+        self._inbox.quiesce(replica, awaits=lambda: self._pending is not None)
 
     def before_evaluation(self, replica: ReplicaView) -> None:
         pass
@@ -152,12 +152,12 @@ def active_nodes(topology: Topology) -> set[int]:
     """
     if not topology.static or topology.directed or not topology.bipartite:
         raise UserError(
-            "adpsgd needs a bipartite topology with links that carry both ways and stay the same: "
-            "complete_bipartite, hypercube, star, path, grid, or a cycle of an even number of nodes, without drop"
+            "topology.name: adpsgd needs a static, undirected, bipartite graph; use complete_bipartite, hypercube, "
+            "star, path, grid, or cycle with an even number of nodes, and no topology.drop"
         )
     graph = nx.from_numpy_array(topology.at(0).matrix)
     graph.remove_edges_from([(node, node) for node in graph])
-    colour = nx.bipartite.color(graph)
+    color = nx.bipartite.color(graph)
     return max(
-        ({node for node in graph if colour[node] == side} for side in (colour[0], 1 - colour[0])), key=len
+        ({node for node in graph if color[node] == side} for side in (color[0], 1 - color[0])), key=len
     )

@@ -38,7 +38,7 @@ class SGP(PushSum):
     def on_parameters(self, replica: ReplicaView) -> None:
         mixing, rank = self.topology.at(self.local_steps), self.comm.rank
         mine = self.packed(replica.theta, self.weight)
-        received = {neighbour: self.payload_buffer(replica.theta) for neighbour in mixing.neighbors(rank)}
+        received = {neighbor: self.payload_buffer(replica.theta) for neighbor in mixing.neighbors(rank)}
         self.comm.exchange(dict.fromkeys(mixing.receivers(rank), mine), received)
         p = {rank: mixing.self_weight(rank)} | mixing.neighbors(rank)
         packets = {rank: mine} | received

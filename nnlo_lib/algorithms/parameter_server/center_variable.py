@@ -15,7 +15,7 @@ class CenterVariableServer(ParameterServer):
 
     The center is evaluated and published, with the mean of the workers' batch-norm statistics; after an
     evaluation workers restore their own model. Invariant: the change of c since the last telemetry is the sum
-    of the d_i of all workers, except for the part that compression has still to send.
+    of the d_i of all workers, except for the compression residual, which is sent later.
 
     Attributes:
         push_scale: change of c per unit of a pushed vector.
@@ -55,7 +55,7 @@ class CenterVariableServer(ParameterServer):
         super().before_evaluation(replica)
 
     def after_evaluation(self, replica: ReplicaView) -> None:
-        assert self._own is not None, "after_evaluation follows before_evaluation"
+        assert self._own is not None, "after_evaluation() called without before_evaluation()"
         replica.theta.copy_(self._own[0])
         replica.buffers.copy_(self._own[1])
         self._own = None
@@ -75,7 +75,7 @@ class CenterVariableServer(ParameterServer):
         return {"invariant": invariant, "distance": self._distance(replica)}
 
     def _distance(self, replica: ReplicaView) -> float:
-        assert self._own is not None, "telemetry follows before_evaluation"
+        assert self._own is not None, "telemetry() called without before_evaluation()"
         distance = torch.zeros(1, dtype=torch.float64)
         if self.is_worker:
             distance += float((self._own[0] - replica.theta).norm())

@@ -41,7 +41,7 @@ class Header:
 
 
 class Client:
-    """Sends requests to this rank's server, one at a time.
+    """Sends requests to this rank's server; at most one request is unanswered.
 
     Attributes:
         stop_requested: whether the next request asks for an early stop.

@@ -58,9 +58,9 @@ class EASGD(CenterVariableServer):
 
     def update(self, replica: ReplicaView, number: int) -> Tensor:
         """Update the center, c <- c + alpha (sum_i x_i - k c), k = `number`; return c before the update."""
-        centre = replica.theta.clone()
-        replica.theta.add_(replica.grad.sub_(centre, alpha=number), alpha=self.alpha)
-        return centre
+        center = replica.theta.clone()
+        replica.theta.add_(replica.grad.sub_(center, alpha=number), alpha=self.alpha)
+        return center
 
     def state(self) -> dict[str, Tensor]:
         return super().state() | {"easgd.steps": torch.tensor([self._steps])}

@@ -77,9 +77,9 @@ class GEM(CenterVariableServer):
         self._ledger.add_(u)
         self._batches = 0
 
-    def _scale(self, u: Tensor, centre: Tensor) -> Tensor:
+    def _scale(self, u: Tensor, center: Tensor) -> Tensor:
         """pi = (kappa |m| - |c - c'|) / (|u| + epsilon), within 0 .. largest_scale."""
-        energy = self._proxy.abs().mul_(self.kappa).sub_(torch.sub(centre, self._stale).abs_())
+        energy = self._proxy.abs().mul_(self.kappa).sub_(torch.sub(center, self._stale).abs_())
         return energy.div_(u.abs().add_(EPSILON)).clamp_(0, self.largest_scale)
 
     def update(self, replica: ReplicaView, number: int) -> Tensor:

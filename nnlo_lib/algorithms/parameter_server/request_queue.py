@@ -28,7 +28,7 @@ class RequestQueue:
 
     Args:
         comm: communicator of the clients and this rank.
-        clients: their ranks.
+        clients: ranks of the clients.
         total: overwritten by the sum of pushed vectors.
         combines: whether several requests may wait together; otherwise vectors are received in `total`.
         compressor: decodes pushed vectors.

@@ -82,14 +82,14 @@ class ParameterServer(Algorithm):
     def serve(self, replica: ReplicaView, requests_stop: Callable[[], bool]) -> None:
         alone = self.comm.rank == ROOT_RANK and not self.synchronous
         compressor = self.client.feedback.compressor
-        desk = RequestQueue(self.comm, list(self._answered), replica.grad, not alone, compressor)
-        while desk.active:
-            desk.receive()
-            self.client.stop_requested |= desk.stop_requested or requests_stop()
-            if self.synchronous and set(desk.waiting) != desk.active:
+        queue = RequestQueue(self.comm, list(self._answered), replica.grad, not alone, compressor)
+        while queue.active:
+            queue.receive()
+            self.client.stop_requested |= queue.stop_requested or requests_stop()
+            if self.synchronous and set(queue.waiting) != queue.active:
                 continue
-            for kind in sorted({header.kind for header in desk.waiting.values()}):
-                self._answer(replica, kind, *desk.pop_sum(kind))
+            for kind in sorted({header.kind for header in queue.waiting.values()}):
+                self._answer(replica, kind, *queue.pop_sum(kind))
 
     def _answer(self, replica: ReplicaView, kind: int, clients: list[int], number: int) -> None:
         answer = (self._decide if self.comm.rank == ROOT_RANK else self._relay)(replica, kind, number)
@@ -139,7 +139,8 @@ class ParameterServer(Algorithm):
         self.client.feedback.load_state(tensors)
         self.updates, self.pushes = tensors["server.updates"].tolist()
         answered = tensors["server.answered"].tolist()
-        if len(answered) != len(self._answered):  # other clients: they have just got all updates
+        # After a change of the number of ranks, the clients start with all updates.
+        if len(answered) != len(self._answered):
             answered = [self.updates] * len(self._answered)
         self._answered = dict(zip(self._answered, answered, strict=True))
         self.client.staleness = Counter()

@@ -15,7 +15,7 @@ def compressed_allreduce(
     Every rank adds in rank order, in the dtype of `vector`: the same bits on all ranks. Bytes: n - 1
     payloads.
     """
-    payloads = _everyones(comm, feedback.encode(vector), purpose)
+    payloads = _exchange_payloads(comm, feedback.encode(vector), purpose)
     total, part = torch.empty_like(vector), torch.empty_like(vector)
     feedback.compressor.decode(payloads[0], total)
     for payload in payloads[1:]:
@@ -24,7 +24,7 @@ def compressed_allreduce(
     vector.copy_(total)
 
 
-def _everyones(comm: Communicator, payload: Tensor, purpose: str) -> list[Tensor]:
+def _exchange_payloads(comm: Communicator, payload: Tensor, purpose: str) -> list[Tensor]:
     """Return the payloads of all ranks in rank order."""
     payloads = [torch.empty_like(payload) for _ in range(comm.size)]
     payloads[comm.rank] = payload

@@ -26,7 +26,8 @@ class NcclAllreduce(GpuAllreduce):
     ) -> None:
         super().__init__(comm.size)
         self._fastest = fastest
-        if distributed.is_initialized():  # by an earlier trial in this process
+        # An earlier trial in this process may have left its process group.
+        if distributed.is_initialized():
             distributed.destroy_process_group()
         limit = timedelta(seconds=timeout)
         store = _store(comm, limit)
@@ -37,8 +38,8 @@ class NcclAllreduce(GpuAllreduce):
     def begin(self, vector: Tensor) -> Callable[[WaitUntil], None]:
         if not self._fastest:
             return super().begin(vector)
-        met = _done(distributed.all_reduce(vector, async_op=True))
-        return lambda wait: wait(met)
+        is_done = _done(distributed.all_reduce(vector, async_op=True))
+        return lambda wait: wait(is_done)
 
     def all_to_all(self, received: Tensor, sent: Tensor) -> IsDone:
         return _done(distributed.all_to_all_single(received, sent, async_op=True))
@@ -49,7 +50,7 @@ class NcclAllreduce(GpuAllreduce):
 
 def _done(work: Work | None) -> IsDone:
     """Return a function that returns True once `work` is done; GPU work queued afterwards runs after it."""
-    assert work is not None, "async_op gives a handle"
+    assert work is not None, "async_op=True returns a work handle"
 
     def done() -> bool:
         completed = work.is_completed()

@@ -34,10 +34,10 @@ class GpuAllreduce(ABC):
         padded = vector.new_zeros(size * -(-vector.numel() // size))
         padded[: vector.numel()] = vector
         parts = torch.empty_like(padded)
-        met = self.all_to_all(parts, padded)
+        is_done = self.all_to_all(parts, padded)
 
         def finish(wait: WaitUntil) -> None:
-            wait(met)
+            wait(is_done)
             total, *others = parts.view(size, -1)
             for other in others:
                 total.add_(other)

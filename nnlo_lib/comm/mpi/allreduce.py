@@ -20,8 +20,10 @@ ALLREDUCE_LABEL = "an all-reduce"
 class HostAllreduce:
     """Algorithms that sum the vectors of an MPI communicator's ranks; `wait` overwrites the vector."""
 
-    def __init__(self, comm: MPI.Comm, waits: ProgressEngine, boards: SharedMemoryAllreduce) -> None:
-        self._comm, self._progress, self._shared_allreduce = comm, waits, boards
+    def __init__(
+        self, comm: MPI.Comm, progress: ProgressEngine, shared_allreduce: SharedMemoryAllreduce
+    ) -> None:
+        self._comm, self._progress, self._shared_allreduce = comm, progress, shared_allreduce
 
     def by_mpi_library(self, vector: Tensor) -> Request:
         """Call MPI_Allreduce; the MPI library chooses the order of additions."""
@@ -39,13 +41,13 @@ class HostAllreduce:
     def by_allgather(self, vector: Tensor) -> Request:
         """Send every vector to every rank; each rank adds all of them."""
         array = vector.cpu().numpy()
-        everyones = np.empty((self._comm.size, array.size), array.dtype)
-        request = self._progress.track(self._comm.Iallgather(array, everyones))
+        vectors = np.empty((self._comm.size, array.size), array.dtype)
+        request = self._progress.track(self._comm.Iallgather(array, vectors))
 
         def finish() -> None:
             with self._progress.timed("all-reduce"):
                 self._progress.wait_all([request], ALLREDUCE_LABEL)
-                vector.copy_(from_numpy(_sum_in_rank_order(list(everyones), out=everyones[0])))
+                vector.copy_(from_numpy(_sum_in_rank_order(list(vectors), out=vectors[0])))
 
         return Request(finish)
 

@@ -26,8 +26,8 @@ from nnlo_lib.comm.mpi.shared_messages import SHARED_MEMORY_MIN_BYTES, SharedMai
 
 Array = NDArray[Any]
 
-# Communicators left in the middle of a call, with the buffers that MPI may still write into. MPI.Finalize
-# would wait for them.
+# Communicators abandoned in the middle of a call, with the buffers that MPI may still write into. While
+# there are any, MPI.Finalize would wait for them: the process must exit without it.
 ABANDONED_COMMUNICATORS: list[object] = []
 
 
@@ -38,7 +38,7 @@ class MPICommunicator(Communicator):
         comm: MPI communicator of the ranks; default: MPI.COMM_WORLD.
         reduction: `reproducible` adds in rank order, which gives the same bits with any library and network;
             `fastest` calls MPI_Allreduce.
-        timeout: seconds to wait for a silent peer.
+        timeout: seconds to wait for a peer that does not respond.
         given_up: returns the reason to stop waiting, or an empty string.
     """
 
@@ -53,14 +53,14 @@ class MPICommunicator(Communicator):
         super().__init__(self._comm.Get_rank(), self._comm.Get_size())
         self._reduction, self._timeout, self._abort_reason = reduction, timeout, given_up
         here = (socket.gethostname(), os.getpid(), shared_memory_domain())
-        # Hosts and pids of the peers are unknown until the first gather: this process stands in for all.
-        strangers = PeerMonitor(self.rank, [here[:2]] * self.size, timeout, given_up)
-        self._progress = ProgressEngine(self._comm, strangers, self.seconds)
-        everyone = self.gather(here)
+        # Until the first gather, the hosts and pids of the peers are unknown: monitor only this process.
+        provisional = PeerMonitor(self.rank, [here[:2]] * self.size, timeout, given_up)
+        self._progress = ProgressEngine(self._comm, provisional, self.seconds)
+        processes = self.gather(here)
         self._progress.peers = PeerMonitor(
-            self.rank, [(host, pid) for host, pid, _ in everyone], timeout, given_up
+            self.rank, [(host, pid) for host, pid, _ in processes], timeout, given_up
         )
-        self._shares_domain = [near == here[2] for _, _, near in everyone]
+        self._shares_domain = [domain == here[2] for _, _, domain in processes]
         self._own = [self.duplicate(), self.duplicate()]
         self._mailboxes, self._shared_allreduce = (
             SharedMailboxes(self._own[0]),
@@ -76,7 +76,7 @@ class MPICommunicator(Communicator):
         part = MPICommunicator(
             self._comm.Split(color, self.rank), self._reduction, self._timeout, self._abort_reason
         )
-        # A rank of this part may in turn wait for a rank of another part, which may be suspended.
+        # A rank of this part may wait for a rank of another part, which may be suspended.
         part._progress.peers.suspendable_pids = self._progress.peers.suspendable_pids
         self._parts.append(part)
         part._counting_into(self, part.gather(self.rank))
@@ -109,7 +109,7 @@ class MPICommunicator(Communicator):
             comm.Free()
 
     def free_counter(self) -> None:
-        """Free the window of `next_index`, else MPI.Finalize complains at length; all ranks call it."""
+        """Free the window of `next_index`, or MPI.Finalize prints messages about it; all ranks call it."""
         if self._counter is not None:
             self._counter.close()
             self._counter = None
@@ -162,7 +162,7 @@ class MPICommunicator(Communicator):
         if vector.nbytes * (self.size - 1) <= ALLGATHER_MAX_BYTES:
             return self._sums.by_allgather(vector)
         if all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES:
-            return self._sums.by_shared_memory(vector)  # the traffic is counted as a ring's
+            return self._sums.by_shared_memory(vector)  # counted as the traffic of a ring
         return self._sums.by_reduce_scatter(vector)
 
     @exchange_failpoint
@@ -206,10 +206,10 @@ class MPICommunicator(Communicator):
     @exchange_failpoint
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()
-        whom = [source] if source != ANY else None
+        awaited = [source] if source != ANY else None
         with self._progress.timed("probe"):
             self._progress.poll(
-                lambda: self._look(source, tag, status), "a message", BUSY_POLL_UNSOLICITED_S, whom
+                lambda: self._look(source, tag, status), "a message", BUSY_POLL_UNSOLICITED_S, awaited
             )
         return Message(status.Get_source(), status.Get_tag())
 
@@ -217,13 +217,13 @@ class MPICommunicator(Communicator):
     def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
         status = MPI.Status()
         with self._progress.timed("look"):
-            there = self._look(source, tag, status)
-        return Message(status.Get_source(), status.Get_tag()) if there else None
+            found = self._look(source, tag, status)
+        return Message(status.Get_source(), status.Get_tag()) if found else None
 
     def _look(self, source: int, tag: int, status: MPI.Status) -> bool:
         """Describe an arrived message in `status`; return False if no message has arrived."""
-        whom = MPI.ANY_SOURCE if source == ANY else source
-        return self._comm.Iprobe(whom, MPI.ANY_TAG if tag == ANY else tag, status)
+        sender = MPI.ANY_SOURCE if source == ANY else source
+        return self._comm.Iprobe(sender, MPI.ANY_TAG if tag == ANY else tag, status)
 
     @exchange_failpoint
     def reset_counter(self, start: int) -> None:
@@ -236,7 +236,7 @@ class MPICommunicator(Communicator):
 
     @exchange_failpoint
     def next_index(self) -> int:
-        assert self._counter is not None, "reset_counter() comes first"
+        assert self._counter is not None, "next_index() called before reset_counter()"
         return self._counter.next()
 
     @exchange_failpoint

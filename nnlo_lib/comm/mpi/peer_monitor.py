@@ -21,12 +21,12 @@ class PeerMonitor:
 
     A scheduler may stop (suspend) a job for hours. Seconds do not count while this process or one of
     `suspendable_pids` (the ranks' processes on this host) is stopped. A stopped process on another host
-    cannot be detected: where hosts are suspended one by one, it counts as silent.
+    cannot be detected: where hosts are suspended one by one, it counts as not responding.
 
     Args:
         rank: this rank.
         processes: (host, pid) of every rank.
-        timeout: seconds to wait for a silent peer.
+        timeout: seconds to wait for a peer that does not respond.
         given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
     """
 
@@ -38,52 +38,56 @@ class PeerMonitor:
         self._here = socket.gethostname()
         self.suspendable_pids = [pid for host, pid in processes if host == self._here]
 
-    def wait(self, done: Callable[[], bool], what: str, patience: float, whom: AwaitedRanks = None) -> float:
+    def wait(
+        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
+    ) -> float:
         """Poll `done` until it returns True; return the seconds spent asleep.
 
         Args:
             done: the condition.
             what: name of the awaited event in error messages.
             patience: seconds of busy polling before sleeps between polls.
-            whom: ranks to wait for; default: all other ranks.
+            awaited: ranks to wait for; default: all other ranks.
 
         Raises:
-            PeerLostError: if awaited ranks are dead (it names these), stay silent for too long (it names all
+            PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names all
                 awaited ranks), or there is a reason to stop waiting.
         """
         started = time.perf_counter()
         while not done():
             if time.perf_counter() - started >= patience:
-                return self._wait_with_sleeps(done, what, patience, self._others() if whom is None else whom)
+                return self._wait_with_sleeps(
+                    done, what, patience, self._others() if awaited is None else awaited
+                )
             os.sched_yield()
         return 0.0
 
     def _wait_with_sleeps(
-        self, done: Callable[[], bool], what: str, waited: float, whom: Sequence[int]
+        self, done: Callable[[], bool], what: str, waited: float, awaited: Sequence[int]
     ) -> float:
-        napped, recently, looked = 0.0, 0.0, time.perf_counter()
+        slept, unchecked, checked_at = 0.0, 0.0, time.perf_counter()
         while not done():
-            napped += _timed_sleep(
+            slept += _timed_sleep(
                 PEER_POLL_INTERVAL_S
-                if waited + recently < PEER_POLL_BACKOFF_AFTER_S
+                if waited + unchecked < PEER_POLL_BACKOFF_AFTER_S
                 else 10 * PEER_POLL_INTERVAL_S
             )
             now = time.perf_counter()
-            recently, looked = recently + min(now - looked, PEER_MAX_CREDITED_GAP_S), now
-            if recently > PEER_CHECK_INTERVAL_S:
-                waited += 0 if self._suspended() else recently
-                recently = 0.0
-                self._check(done, waited, what, whom)
-        return napped
+            unchecked, checked_at = unchecked + min(now - checked_at, PEER_MAX_CREDITED_GAP_S), now
+            if unchecked > PEER_CHECK_INTERVAL_S:
+                waited += 0 if self._suspended() else unchecked
+                unchecked = 0.0
+                self._check(done, waited, what, awaited)
+        return slept
 
     def _suspended(self) -> bool:
         return any(_state(pid) in ("T", "t") for pid in self.suspendable_pids)
 
-    def _check(self, done: Callable[[], bool], waited: float, what: str, whom: Sequence[int]) -> None:
-        dead = [peer for peer in whom if self._is_dead(peer)]
-        if (dead or waited > self._timeout) and not done():  # a peer may have done its part and exited
-            state = "died" if dead else f"stayed silent for {waited:.0f} s"
-            names = ", ".join(self._name(peer) for peer in dead or whom)
+    def _check(self, done: Callable[[], bool], waited: float, what: str, awaited: Sequence[int]) -> None:
+        dead = [peer for peer in awaited if self._is_dead(peer)]
+        if (dead or waited > self._timeout) and not done():  # A peer may have completed the call and exited.
+            state = "died" if dead else f"did not respond for {waited:.0f} s"
+            names = ", ".join(self._name(peer) for peer in dead or awaited)
             raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
         if (why := self.abort_reason()) and not done():
             raise PeerLostError(f"rank {self._rank} waited for {what}, but {why}")

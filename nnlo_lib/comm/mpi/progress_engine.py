@@ -38,12 +38,12 @@ class ProgressEngine:
         self,
         requests: Sequence[MPI.Request],
         what: str,
-        whom: AwaitedRanks = None,
+        awaited: AwaitedRanks = None,
         patience: float = BUSY_POLL_TRANSFER_S,
     ) -> None:
         """Poll until all `requests` are complete; arguments as in PeerMonitor.wait."""
         self.in_flight += requests
-        self.poll(lambda: MPI.Request.Testall(requests), what, patience, whom)
+        self.poll(lambda: MPI.Request.Testall(requests), what, patience, awaited)
         self.in_flight = [request for request in self.in_flight if request]
 
     def track(self, request: MPI.Request) -> MPI.Request:
@@ -60,12 +60,14 @@ class ProgressEngine:
                 return
             os.sched_yield()
 
-    def poll(self, done: Callable[[], bool], what: str, patience: float, whom: AwaitedRanks = None) -> None:
+    def poll(
+        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
+    ) -> None:
         """Poll `done`; count the sleeps as waiting and report them as one span at the end of the polling."""
-        if napped := self.peers.wait(done, what, patience, whom):
+        if slept := self.peers.wait(done, what, patience, awaited):
             now = time.perf_counter()
-            self.seconds["wait"] += napped
-            self.seconds.report_span(f"wait for {what}", "wait", now - napped, now)
+            self.seconds["wait"] += slept
+            self.seconds.report_span(f"wait for {what}", "wait", now - slept, now)
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:

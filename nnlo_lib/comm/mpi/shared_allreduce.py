@@ -1,6 +1,6 @@
 """Sums over the ranks of one host, through memory that all of them map.
 
-MPI moves large vectors in pieces, for which every rank must keep polling; ranks that share cores do not. Here
+MPI moves large vectors in pieces, for which every rank must keep polling; ranks that share cores cannot. Here
 each rank copies its vector to a buffer of its own, adds its chunk of all buffers in rank order, and copies
 the chunks that the other ranks added: two to three times as fast as gloo.
 """
@@ -46,42 +46,42 @@ class SharedMemoryAllreduce:
 
     def close(self) -> list[NDArray[np.int64]]:
         """Close the buffers; return the arrays that MPI may still write into if a sum is in progress."""
-        for board in self._mine:
-            board.box.close()
-        return [board.addresses for board in self._mine]
+        for buffer in self._mine:
+            buffer.box.close()
+        return [buffer.addresses for buffer in self._mine]
 
     def begin_sum(self, array: Array) -> Callable[[WaitUntil], None]:
         """Publish `array` (P,) to all ranks.
 
         Return a function that, given a way to wait, overwrites `array` with the sum over ranks.
         """
-        board = self._free(array.nbytes)
-        board.box.memory[: array.nbytes] = array.view(np.uint8)
-        board.addresses = addresses = np.empty((self._size, board.box.address.size), np.int64)
-        shown = self._signals.Iallgather(board.box.address, addresses)
+        buffer = self._free(array.nbytes)
+        buffer.box.memory[: array.nbytes] = array.view(np.uint8)
+        buffer.addresses = addresses = np.empty((self._size, buffer.box.address.size), np.int64)
+        published = self._signals.Iallgather(buffer.box.address, addresses)
 
         def finish(wait: WaitUntil) -> None:
-            wait(shown.Test)
-            everyones = [self._map(address)[: array.nbytes].view(array.dtype) for address in addresses]
+            wait(published.Test)
+            vectors = [self._map(address)[: array.nbytes].view(array.dtype) for address in addresses]
             chunks = _chunks(array.size, self._size)
-            self._add(array, everyones, chunks[self._rank])
+            self._add(array, vectors, chunks[self._rank])
             wait(self._signals.Ibarrier().Test)
             for rank in set(range(self._size)) - {self._rank}:
-                array[chunks[rank]] = everyones[rank][chunks[rank]]
-            board.readers_done = self._signals.Ibarrier()
+                array[chunks[rank]] = vectors[rank][chunks[rank]]
+            buffer.readers_done = self._signals.Ibarrier()
 
         return finish
 
-    def _add(self, array: Array, everyones: Sequence[Array], mine: slice) -> None:
+    def _add(self, array: Array, vectors: Sequence[Array], mine: slice) -> None:
         """Add this rank's chunk in rank order, in `array` and in this rank's buffer."""
-        first, *others = (board[mine] for board in everyones)
+        first, *others = (buffer[mine] for buffer in vectors)
         total = np.add(first, others[0], out=array[mine])
         for part in others[1:]:
             np.add(total, part, out=total)
-        everyones[self._rank][mine] = total
+        vectors[self._rank][mine] = total
 
     def _free(self, size: int) -> SharedBuffer:
-        free = next((board for board in self._mine if board.fits(size)), None)
+        free = next((buffer for buffer in self._mine if buffer.fits(size)), None)
         if free is None:
             free = SharedBuffer(size)
             self._mine.append(free)

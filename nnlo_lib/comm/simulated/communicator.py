@@ -53,7 +53,7 @@ class SimulatedWorld:
 
 @dataclass(eq=False)
 class _Collective:
-    """A collective call in progress: the contribution of each rank, and the result once all have come."""
+    """A collective call in progress: the contribution of each rank, and the result when all have called."""
 
     number: int
     contributions: dict[int, Any] = field(default_factory=dict)
@@ -140,17 +140,17 @@ class SimulatedCommunicator(Communicator):
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
         if self.rank == root:
             self.traffic.count_broadcast(vector.nbytes, self.size, purpose)
-        brought = vector.clone() if self.rank == root else None
+        sent = vector.clone() if self.rank == root else None
         call = CollectiveCost(vector.nbytes, self.size - 1)
-        vector.copy_(self._run_collective(brought, lambda vectors: vectors[root], call))
+        vector.copy_(self._run_collective(sent, lambda vectors: vectors[root], call))
 
     @exchange_failpoint
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
         values, width = vector.numel(), vector.element_size()
         share = self.traffic.count_allreduce(values, width, self.rank, self.size, purpose)
         call = self._all_to_all_cost(share, allreduce_rounds(values, width, self.size))
-        meeting = self._enter_collective(vector.clone(), _sum_in_rank_order, call)
-        return Request(lambda: discard(vector.copy_(self._wait_collective(meeting, "an all-reduce"))))
+        pending = self._enter_collective(vector.clone(), _sum_in_rank_order, call)
+        return Request(lambda: discard(vector.copy_(self._wait_collective(pending, "an all-reduce"))))
 
     @exchange_failpoint
     def exchange(
@@ -179,44 +179,46 @@ class SimulatedCommunicator(Communicator):
 
     @exchange_failpoint
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
-        letter = self._await(source, tag)
-        self._mailbox.remove(letter)
-        vector.copy_(letter.vector)
+        message = self._await(source, tag)
+        self._mailbox.remove(message)
+        vector.copy_(message.vector)
 
     @exchange_failpoint
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
-        letter = self._await(source, tag)
-        return Message(letter.source, letter.tag)
+        message = self._await(source, tag)
+        return Message(message.source, message.tag)
 
     @exchange_failpoint
     def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
         self._event_loop.yield_to_earlier(self._process)
-        letter = self._mailbox.first(source, tag)
-        return Message(letter.source, letter.tag) if letter and letter.arrival <= self.now() else None
+        message = self._mailbox.first(source, tag)
+        return Message(message.source, message.tag) if message and message.arrival <= self.now() else None
 
     def _await(self, source: int, tag: int) -> SimMessage:
         """Wait for the matching message that arrives first."""
-        letter = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
-        self._wait_until(letter.arrival)
-        return letter
+        message = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
+        self._wait_until(message.arrival)
+        return message
 
     def _next_from(self, source: int, tag: int) -> SimMessage:
-        while (letter := self._mailbox.first(source, tag)) is None:
+        while (message := self._mailbox.first(source, tag)) is None:
             self._sleep(source, tag)
-        return letter
+        return message
 
     def _first_of_all(self, tag: int) -> SimMessage:
         """Wait for a message such that no message still to be sent can arrive before it."""
         self._event_loop.yield_to_earlier(self._process)
-        while (letter := self._mailbox.first(ANY, tag)) is None or letter.arrival > self._process.resumed_at:
-            if letter is not None:
-                self._event_loop.wake(self._process, letter.arrival)
+        while (
+            message := self._mailbox.first(ANY, tag)
+        ) is None or message.arrival > self._process.resumed_at:
+            if message is not None:
+                self._event_loop.wake(self._process, message.arrival)
             self._sleep(ANY, tag)
-        return letter
+        return message
 
     def _sleep(self, source: int, tag: int) -> None:
         self._mailbox.awaited = source, tag
-        self._event_loop.block(self._process, f"a message from {_who(source)}")
+        self._event_loop.block(self._process, f"a message from {_source_name(source)}")
         self._mailbox.awaited = None
 
     def _wait_until(self, time: float) -> None:
@@ -230,27 +232,27 @@ class SimulatedCommunicator(Communicator):
     def _enter_collective(
         self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> _Collective:
-        """Add `item` to this rank's next collective call; the last rank to come computes the result."""
+        """Add `item` to this rank's next collective call; the last rank to call it computes the result."""
         number, self._calls = self._calls, self._calls + 1
-        meeting = self._group.collectives.setdefault(number, _Collective(number))
-        meeting.contributions[self.rank] = item
-        meeting.start, meeting.size = max(meeting.start, self.now()), max(meeting.size, call.size)
-        if len(meeting.contributions) == self.size:
+        pending = self._group.collectives.setdefault(number, _Collective(number))
+        pending.contributions[self.rank] = item
+        pending.start, pending.size = max(pending.start, self.now()), max(pending.size, call.size)
+        if len(pending.contributions) == self.size:
             del self._group.collectives[number]
-            self._finish(meeting, finish, replace(call, size=meeting.size))
-        return meeting
+            self._finish(pending, finish, replace(call, size=pending.size))
+        return pending
 
-    def _finish(self, meeting: _Collective, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> None:
-        meeting.result = finish([meeting.contributions[rank] for rank in range(self.size)])
-        meeting.end = meeting.start + self._cost_model.collective(call, self._group.number, meeting.number)
+    def _finish(self, pending: _Collective, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> None:
+        pending.result = finish([pending.contributions[rank] for rank in range(self.size)])
+        pending.end = pending.start + self._cost_model.collective(call, self._group.number, pending.number)
         for process in self._group.members:
-            self._event_loop.wake(process, meeting.end)
+            self._event_loop.wake(process, pending.end)
 
-    def _wait_collective(self, meeting: _Collective, what: str) -> Any:
-        while meeting.end is None:
+    def _wait_collective(self, pending: _Collective, what: str) -> Any:
+        while pending.end is None:
             self._event_loop.block(self._process, what)
-        self._wait_until(meeting.end)
-        return meeting.result
+        self._wait_until(pending.end)
+        return pending.result
 
     def _run_collective(self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> Any:
         return self._wait_collective(self._enter_collective(item, finish, call), "a collective call")
@@ -270,5 +272,5 @@ def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:
     return total
 
 
-def _who(source: int) -> str:
-    return "anyone" if source == ANY else f"rank {source}"
+def _source_name(source: int) -> str:
+    return "any rank" if source == ANY else f"rank {source}"

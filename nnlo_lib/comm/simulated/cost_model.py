@@ -74,11 +74,14 @@ class CostModel:
         return self._resumed - before
 
     def _slowdown(self, rank: int, step: int) -> float:
-        those = self._settings.stragglers
+        stragglers = self._settings.stragglers
         if rank not in self._stragglers:
             return 1.0
-        straggles = those.probability == 1 or uniform(self._seed, "straggle", rank, step) < those.probability
-        return those.slowdown if straggles else 1.0
+        straggles = (
+            stragglers.probability == 1
+            or uniform(self._seed, "straggle", rank, step) < stragglers.probability
+        )
+        return stragglers.slowdown if straggles else 1.0
 
     def _jitter(self, rank: int, step: int) -> float:
         """Return a log-normal factor of mean 1."""
@@ -96,7 +99,7 @@ class CostModel:
     def arrival(self, source: int, to: int, size: int, sent: float, number: int) -> float:
         """Return when a message arrives; calls must be in the order in which `source` sends its messages.
 
-        The message fold tasks after all earlier messages of `source` and never arrives before its predecessor on
+        The message leaves after all earlier messages of `source` and never arrives before its predecessor on
         the edge.
 
         Args:
@@ -120,8 +123,8 @@ class CostModel:
         """
         if not (self._settings.loss and messages):
             return 0
-        luck = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
-        return int(math.log(-math.expm1(luck)) / math.log(self._settings.loss))
+        log_success = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
+        return int(math.log(-math.expm1(log_success)) / math.log(self._settings.loss))
 
     def collective(self, call: CollectiveCost, group: int, number: int) -> float:
         """Return the duration of collective call `number` of a group; a round waits for its last message."""
@@ -133,7 +136,7 @@ class CostModel:
 
 
 class Outages:
-    """Intervals in which one rank stands still; calls must be in the order of its clock."""
+    """Intervals in which one rank makes no progress; calls must be in the order of its clock."""
 
     def __init__(self, intervals: Iterator[Interval]) -> None:
         self._coming = intervals

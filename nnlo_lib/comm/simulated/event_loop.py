@@ -47,8 +47,10 @@ class EventLoop:
     def _step(self) -> bool:
         """Resume the earliest process; return True if it has ended."""
         if not self._ready:
-            waiting = ", ".join(f"rank {p.number} for {p.waits_for}" for p in self.processes if p.waits_for)
-            raise PeerLostError(f"nobody can go on: {waiting}")
+            waiting = ", ".join(
+                f"rank {p.number} waits for {p.waits_for}" for p in self.processes if p.waits_for
+            )
+            raise PeerLostError(f"deadlock between simulated ranks: {waiting}")
         time, number = heapq.heappop(self._ready)
         if self._greenlets[number].dead:
             return False

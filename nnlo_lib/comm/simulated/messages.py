@@ -30,28 +30,30 @@ class MessageQueue:
     by_source: dict[int, deque[SimMessage]] = field(default_factory=dict)
     awaited: tuple[int, int] | None = None
 
-    def deliver(self, letter: SimMessage) -> bool:
+    def deliver(self, message: SimMessage) -> bool:
         """Add a message; return True if the receiver waits for it."""
-        self.by_source.setdefault(letter.source, deque()).append(letter)
-        return self.awaited is not None and _matches(letter, *self.awaited)
+        self.by_source.setdefault(message.source, deque()).append(message)
+        return self.awaited is not None and _matches(message, *self.awaited)
 
     def first(self, source: int, tag: int) -> SimMessage | None:
         """Return the matching message that arrives first (ties: the lowest source)."""
         if source != ANY:
             return self._head(source, tag)
-        heads = (letter for one in self.by_source if (letter := self._head(one, tag)))
-        return min(heads, key=lambda letter: (letter.arrival, letter.source), default=None)
+        heads = (message for one in self.by_source if (message := self._head(one, tag)))
+        return min(heads, key=lambda message: (message.arrival, message.source), default=None)
 
     def _head(self, source: int, tag: int) -> SimMessage | None:
-        return next((letter for letter in self.by_source.get(source, ()) if tag in (ANY, letter.tag)), None)
+        return next(
+            (message for message in self.by_source.get(source, ()) if tag in (ANY, message.tag)), None
+        )
 
-    def remove(self, letter: SimMessage) -> None:
+    def remove(self, message: SimMessage) -> None:
         """Remove a message."""
-        queue = self.by_source[letter.source]
-        queue.remove(letter)
+        queue = self.by_source[message.source]
+        queue.remove(message)
         if not queue:
-            del self.by_source[letter.source]
+            del self.by_source[message.source]
 
 
-def _matches(letter: SimMessage, source: int, tag: int) -> bool:
-    return source in (ANY, letter.source) and tag in (ANY, letter.tag)
+def _matches(message: SimMessage, source: int, tag: int) -> bool:
+    return source in (ANY, message.source) and tag in (ANY, message.tag)

@@ -1,10 +1,10 @@
-"""`nnlo task`: one module per step that a rule of the workflow runs."""
+"""`nnlo task`: one module for each step that a rule of the workflow runs."""
 
 import argparse
 
 from nnlo_lib.commands.command_table import add_commands
 
-HELP = "steps of the workflow's rules"
+HELP = "run one step of the workflow, as its rules do"
 STEPS = {  # name: module in nnlo_lib.commands
     "fetch": "task.fetch",
     "convert": "task.convert",
@@ -18,9 +18,9 @@ STEPS = {  # name: module in nnlo_lib.commands
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the steps."""
+    """Add a subcommand for each step."""
     add_commands(parser, STEPS)
 
 
 def run(_: argparse.Namespace) -> None:
-    """Run nothing: every step has a run of its own."""
+    """Do nothing: the module of each step has its own `run`."""

@@ -1,16 +1,22 @@
-"""`nnlo task aggregate`: the results of all jobs in one table."""
+"""`nnlo task aggregate`: write the results of all jobs of an experiment as one table."""
 
 import argparse
 from pathlib import Path
 
-HELP = "gather the results of an experiment's jobs in one table"
+HELP = "write the results of all jobs of an experiment as one table"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of the jobs, and the table."""
-    parser.add_argument("--output", type=Path, required=True, help="results/<experiment>/summary.csv")
+    """Add the folders of the jobs and the path of the table."""
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="JOB_FOLDER", help="<run>/seed-<s>[/fold-<k>]"
+        "--output", type=Path, required=True, help="table to write: results/<experiment>/summary.csv"
+    )
+    parser.add_argument(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="JOB_FOLDER",
+        help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
     )
 
 

@@ -1,28 +1,43 @@
-"""`nnlo task convert`: a fetched data set becomes a store."""
+"""`nnlo task convert`: convert a fetched data set to a store."""
 
 import argparse
 import json
 from pathlib import Path
 
-HELP = "convert a fetched data set to shards with a manifest"
+HELP = "convert a fetched data set to a store: shards and a manifest"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the data set, its folders, and how it is cut into shards."""
-    parser.add_argument("--dataset", required=True, help="name in the catalog, like mnist, or your own")
+    """Add the options for the data set, its folders and its shards."""
     parser.add_argument(
-        "--raw", required=True, type=Path, help="folder that was fetched, or that holds the files"
+        "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
     )
-    parser.add_argument("--target", required=True, type=Path, help="folder to fill, like data/mnist/hdf5")
-    parser.add_argument("--format", default="hdf5", choices=("hdf5", "npz"))
-    parser.add_argument("--shard-size", default=10_000, type=int, help="samples per shard")
-    parser.add_argument("--reader", type=json.loads, help='of your own files, like {"name": "folder"}')
-    parser.add_argument("--processes", default=1, type=int, help="shards made at a time")
-    parser.add_argument("--shard", help="make only this one, and no manifest")
+    parser.add_argument(
+        "--raw",
+        required=True,
+        type=Path,
+        help="folder of the fetched or your own files, such as data/mnist/raw",
+    )
+    parser.add_argument(
+        "--target", required=True, type=Path, help="folder of the store, such as data/mnist/hdf5"
+    )
+    parser.add_argument(
+        "--format", default="hdf5", choices=("hdf5", "npz"), help="file format; default: %(default)s"
+    )
+    parser.add_argument(
+        "--shard-size", default=10_000, type=int, help="samples per shard; default: %(default)s"
+    )
+    parser.add_argument(
+        "--reader", type=json.loads, help='reader of your own files, such as {"name": "folder"}'
+    )
+    parser.add_argument(
+        "--processes", default=1, type=int, help="shards to convert in parallel; default: %(default)s"
+    )
+    parser.add_argument("--shard", help="convert only this shard and write no manifest")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Convert what is not converted yet."""
+    """Convert the missing shards and write the manifest; with --shard, convert only that shard."""
     from nnlo_lib.data.store.conversion import Conversion
     from nnlo_lib.data.store.convert import convert, print_skipped
 

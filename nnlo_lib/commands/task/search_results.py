@@ -1,20 +1,22 @@
-"""`nnlo task search-results`: the trials of a search as a table, or the best as a run."""
+"""`nnlo task search-results`: write the trials of a search as a table, or the best trial as a run."""
 
 import argparse
 from pathlib import Path
 
-HELP = "write a table of a search's trials, or its best as a run to be trained"
+HELP = "write the table of a search's trials, or the run that retrains its best trial"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the search, and what is written."""
+    """Add the options for the folder of the search and the files to write."""
     parser.add_argument("--folder", type=Path, required=True, help="results/<experiment>/search")
-    parser.add_argument("--table", type=Path, help="trials.csv")
-    parser.add_argument("--config", type=Path, help="of the best as a run; best.yaml is written, too")
+    parser.add_argument("--table", type=Path, help="trials.csv to write")
+    parser.add_argument(
+        "--config", type=Path, help="config.json to write for the best trial; best.yaml is also written"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write what is asked for."""
+    """Write the requested files."""
     from nnlo_lib.search.results.best import write_outcome
     from nnlo_lib.search.results.trials_csv import write_table
     from nnlo_lib.search.study.storage import load_study

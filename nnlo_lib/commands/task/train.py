@@ -1,4 +1,4 @@
-"""`nnlo task train`: one job of an experiment."""
+"""`nnlo task train`: train one job of an experiment."""
 
 import argparse
 import json
@@ -11,27 +11,27 @@ HELP = "train one job of an experiment"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the run, its data, its folder, and how its ranks are started."""
-    parser.add_argument("--config", type=Path, required=True, help="resolved run, written by configure.py")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the data store")
-    parser.add_argument("--folder", type=Path, required=True, help="where the results go")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--fold", type=int)
+    """Add the options for the run, its data, its folder and its launcher."""
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the run")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the store")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the job's results")
+    parser.add_argument("--seed", type=int, required=True, help="random seed of the job")
+    parser.add_argument("--fold", type=int, help="number of the job's fold, from 0")
     parser.add_argument(
-        "--minutes", type=float, help="time limit; under a scheduler the ranks save before it"
+        "--minutes", type=float, help="time limit in minutes; in a batch job the ranks save before it"
     )
     add_launcher_argument(parser)
-    parser.add_argument("--attempt", type=int, default=1, help="how often Snakemake has started this job")
+    parser.add_argument("--attempt", type=int, default=1, help="number of Snakemake's attempt, from 1")
     parser.add_argument(
         "--on-preemption",
         choices=PREEMPTION_POLICIES,
         default="exit",
-        help="under a scheduler, after saving: see profiles/slurm",
+        help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start the ranks and wait for them."""
+    """Start the ranks, wait for them and return the exit status."""
     from nnlo_lib.config import Run
     from nnlo_lib.launch.attempt import LaunchOptions, train_task
     from nnlo_lib.train.task import Task
@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
         settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
         settings["folds"], options.manifest, options.folder,
     )  # fmt: skip
-    how = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
-    return train_task(task, how).exit_status
+    launch_options = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
+    return train_task(task, launch_options).exit_status

@@ -1,4 +1,4 @@
-"""Parser of a typed command: its program, its arguments and its launcher's options."""
+"""Parser of a command line: program, arguments, and options of the launcher."""
 
 import re
 import shlex
@@ -26,7 +26,18 @@ SHELL_COMMANDS = {"export", "cd", "source"}
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A program (without `.py`), its arguments and its launcher's options."""
+    """Program of a command, its arguments and the options of its launcher.
+
+    Attributes:
+        program: file name of the program without `.py`.
+        words: arguments of the program.
+        text: the command without the lines that only prepare the shell.
+        path: program as it was written.
+        ranks: number of processes.
+        gpus: number of GPUs given to the launcher; 0 if the command gives none.
+        threads: value of OMP_NUM_THREADS, 1 if it is not set.
+        placement_options: options of the launcher that affect only the placement of processes.
+    """
 
     program: str
     words: tuple[str, ...]
@@ -39,12 +50,15 @@ class CommandLine:
 
 
 def parse_command(words: Sequence[str]) -> CommandLine:
-    """Parse a command given as one string in shell syntax or as its words. Raises UserError."""
+    """Parse a command given as one string in shell syntax or as its words.
+
+    Raises UserError unless there is exactly one command that starts a program.
+    """
     text = words[0] if len(words) == 1 else shlex.join(words)
     lines = list(_lines(text))
     main = [line for line in lines if line[0] not in SHELL_COMMANDS]
     if len(main) != 1:
-        raise UserError(f"one command is wanted, not {len(main)}: quote it as a whole, nnlo import '...'")
+        raise UserError(f"expected one command, got {len(main)}; quote the whole command: nnlo import '...'")
     exported = [word for line in lines if line[0] == "export" for word in line[1:]]
     return _launched([*exported, *main[0]], "; ".join(shlex.join(line) for line in main))
 
@@ -54,7 +68,7 @@ def _lines(text: str) -> Iterator[list[str]]:
         try:
             words = shlex.split(PROMPT.sub("", line), comments=True)
         except ValueError as error:
-            raise UserError(f"this is no command of a shell: {error}: {line}") from error
+            raise UserError(f"cannot parse the command ({error}): {line}; check its quotes") from error
         if words:
             yield words
 
@@ -73,7 +87,7 @@ def _launched(words: list[str], text: str) -> CommandLine:
         while words and words[0].startswith("-"):
             words = words[1:]
     if not words:
-        raise UserError("the command starts no program")
+        raise UserError("the command has no program; add the program after the launcher's options")
     threads = _count(environment.get("OMP_NUM_THREADS", "1"), "OMP_NUM_THREADS")
     program = Path(words[0]).name.removesuffix(".py")
     return CommandLine(
@@ -89,19 +103,25 @@ def _launched(words: list[str], text: str) -> CommandLine:
 
 
 def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> list[str]:
-    """Parse a launcher's options into `counts` and `places`; return the words after them."""
+    """Parse a launcher's options and return the words after them.
+
+    Args:
+        words: words of the command after the launcher.
+        counts: receives the numbers of `ranks` and `gpus`.
+        places: receives the options that affect only the placement.
+    """
     while words and words[0].startswith("-"):
         written, equals, value = words[0].partition("=")
         values = [value] if equals else []
         if attached := ATTACHED.fullmatch(written):
             written, values = f"-{attached[1]}", [attached[2]]
         name = written.lstrip("-")
-        wants = 1 if name in RANKS | GPUS else PLACEMENT_OPTIONS.get(name)
-        if wants is None:
+        value_count = 1 if name in RANKS | GPUS else PLACEMENT_OPTIONS.get(name)
+        if value_count is None:
             raise UserError(
-                f"the launcher's option {written} is not known; {suggest_name(name, RANKS | GPUS | set(PLACEMENT_OPTIONS))}"
+                f"unknown launcher option {written}; {suggest_name(name, RANKS | GPUS | set(PLACEMENT_OPTIONS))}"
             )
-        taken = 1 + wants - len(values) if wants else 1
+        taken = 1 + value_count - len(values) if value_count else 1
         values, words = [*values, *words[1:taken]], words[taken:]
         if name in RANKS | GPUS:
             counts["ranks" if name in RANKS else "gpus"] = _count(values[0] if values else "", written)
@@ -112,5 +132,5 @@ def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> li
 
 def _count(text: str, option: str) -> int:
     if not text.isdigit():
-        raise UserError(f"{option}: a number is wanted, not '{text}'")
+        raise UserError(f"{option}: expected a non-negative integer, got '{text}'")
     return int(text)

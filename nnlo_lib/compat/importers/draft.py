@@ -1,4 +1,4 @@
-"""Draft of an imported experiment: settings with their sources, remarks, options without a counterpart."""
+"""Draft of an imported experiment: settings with their sources, remarks, and options without an equivalent."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ class ImportedSetting:
 
     Attributes:
         key: dotted key.
-        value: its value.
-        source: the words of the command or file from which it follows.
-        missing_reason: why experiments may lack the key or value; empty if they always have it.
+        value: value of the key.
+        source: options of the command, or keys of the file, from which the setting follows.
+        missing_reason: reason why experiments may reject the key or value; empty if they always accept it.
     """
 
     key: str
@@ -31,13 +31,13 @@ class ImportedSetting:
 
 @dataclass
 class ExperimentDraft:
-    """All that is translated so far.
+    """Settings and remarks that are translated so far.
 
     Attributes:
         title: first line of the experiment's comment.
         settings: keys with their values and sources.
-        remarks: differences in meaning.
-        untranslatable: options without a counterpart, with the reason.
+        remarks: differences in behavior.
+        untranslatable: options without an equivalent, with the reason.
         ineffective: options without effect.
         given_words: all options as they were written.
     """
@@ -49,28 +49,28 @@ class ExperimentDraft:
     ineffective: list[str] = field(default_factory=list)
     given_words: list[str] = field(default_factory=list)  # see `unmentioned_words`
 
-    def set(self, key: str, value: Any, said: str, missing: str = "") -> None:
+    def set(self, key: str, value: Any, source: str, missing: str = "") -> None:
         """Set a key.
 
         Args:
             key: dotted key of the experiment.
-            value: its value.
-            said: the words from which it follows.
-            missing: reason why experiments may lack it; if they do, the setting is written as a comment.
+            value: value of the key.
+            source: options or keys from which the setting follows.
+            missing: reason why experiments may reject the setting; if they do, it is written as a comment.
         """
-        self.settings.append(ImportedSetting(key, value, said, missing))
+        self.settings.append(ImportedSetting(key, value, source, missing))
 
-    def override(self, key: str, value: Any, said: str) -> None:
-        """Set a key and drop its earlier settings."""
+    def override(self, key: str, value: Any, source: str) -> None:
+        """Set a key and drop its earlier settings; the arguments are those of `set`."""
         self.settings = [setting for setting in self.settings if setting.key != key]
-        self.set(key, value, said)
+        self.set(key, value, source)
 
-    def add_untranslatable(self, said: str, because: str) -> None:
-        """Record an option without a counterpart, and the reason."""
-        self.untranslatable.append(f"{said}: not here, because {because}")
+    def add_untranslatable(self, source: str, reason: str) -> None:
+        """Record an option without an equivalent, and the reason."""
+        self.untranslatable.append(f"{source}: not translated because {reason}")
 
     def translate_options(self, options: ParsedOptions) -> None:
-        """Translate all options for which the table has a key, a note or a reason."""
+        """Translate all options for which the table has a key, a note or a missing_reason."""
         self.given_words += [options.as_written(name) for name, _ in options.given_options()]
         for name, option in options.table.items():
             if option.key and not (name not in options and option.default in (None, False)):
@@ -87,32 +87,32 @@ class ExperimentDraft:
 
     @property
     def unmentioned_words(self) -> list[str]:
-        """Given options that are mentioned nowhere in the draft, so that no option is dropped silently."""
-        told = [
+        """Given options that no other part of the draft mentions, so that no option is dropped silently."""
+        texts = [
             *self.remarks,
             *self.untranslatable,
             *self.ineffective,
             *(setting.source for setting in self.settings),
         ]
-        return [word for word in self.given_words if not any(word in text for text in told)]
+        return [word for word in self.given_words if not any(word in text for text in texts)]
 
     def validated_settings(self) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-        """Return the settings that experiments support, and the others.
+        """Return the settings that experiments accept, and the rejected ones.
 
-        Raises UserError if the settings without a `missing_reason` make no experiment.
+        Raises UserError if the settings without a `missing_reason` are not a valid experiment.
         """
         live = [setting for setting in self.settings if not setting.missing_reason]
-        if refused := _refusal(live):
-            raise UserError(f"this cannot be an experiment: {refused}")
+        if fault := _fault(live):
+            raise UserError(f"the imported experiment is not valid: {fault}")
         absent: list[ImportedSetting] = []
         for setting in self.settings:
             if setting.missing_reason:
-                (absent if _refusal([*live, setting]) else live).append(setting)
+                (absent if _fault([*live, setting]) else live).append(setting)
         return live, absent
 
 
 def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-    """Return the settings that differ from our defaults, reduced to the differences, and the others."""
+    """Return the settings that differ from nnlo's defaults, reduced to the differences, and the others."""
     whole = Experiment.model_validate(nested(settings))
     search = SearchConfig() if whole.search else None
     default = Experiment(search=search)
@@ -128,7 +128,7 @@ def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSettin
 
 
 def named(text: str) -> str:
-    """Return a folder name made from any text."""
+    """Return a valid folder name derived from any text."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "imported"
 
 
@@ -144,9 +144,9 @@ def nested(settings: list[ImportedSetting]) -> dict[str, Any]:
     return tree
 
 
-def _refusal(settings: list[ImportedSetting]) -> str | None:
+def _fault(settings: list[ImportedSetting]) -> str | None:
     try:
-        return None if Experiment.model_validate(nested(settings)).variants else "it has no run"
+        return None if Experiment.model_validate(nested(settings)).variants else "it contains no run"
     except ValidationError as error:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc'])) or 'experiment'}: {first['msg']}"
@@ -164,7 +164,7 @@ def _at(block: Any, key: str) -> Any:
 
 
 def _shortened(value: Any, block: Any) -> Any:
-    """Return a block without the keys that have the defaults of its type."""
+    """Return a section without the keys that have their default values."""
     if not (isinstance(value, dict) and isinstance(block, ConfigModel)):
         return value
     fields = type(block).model_fields

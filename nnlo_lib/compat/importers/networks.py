@@ -1,4 +1,4 @@
-"""Networks of NNLO and mpi_learn: by name, as a module with get_model(), or as Keras's JSON."""
+"""Networks of NNLO and mpi_learn: by name, as a module with get_model(), or as JSON of Keras."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ class ImportedNetwork:
     Attributes:
         name: model name in experiments, or path of a file.
         dataset: data set that the network's module provides, if any.
-        space: search space of the network's arguments in NNLO.
+        space: search space of the network's arguments in the original NNLO.
         is_user_file: True if the network is a Python file of the user.
     """
 
@@ -24,7 +24,8 @@ class ImportedNetwork:
     is_user_file: bool = False
 
 
-DROPOUT = {"uniform": [0.0, 0.95]}  # NNLO searches up to 1, which drops everything
+# The original NNLO searches up to 1, which drops all units.
+DROPOUT = {"uniform": [0.0, 0.95]}
 MNIST = ImportedNetwork(
     "nnlo_mnist", "mnist",
     {"filters": {"integer": [10, 50]}, "pool": {"integer": [2, 10]}, "kernel": {"integer": [2, 10]},
@@ -60,31 +61,42 @@ NNLO_NETWORKS = {
 }  # fmt: skip
 
 
-def set_model(draft: ExperimentDraft, written: str, said: str) -> ImportedNetwork:
-    """Set the model of NNLO's command; a user's file takes precedence over a network of NNLO."""
+def set_model(draft: ExperimentDraft, written: str, source: str) -> ImportedNetwork:
+    """Set the model of NNLO's command; a user's file takes precedence over a network of NNLO.
+
+    Args:
+        draft: receives the setting.
+        written: value of `--model`: name of a network, or path of a file.
+        source: option from which the setting follows.
+
+    Returns:
+        The network; if it is unknown, a network with the name `written`.
+    """
     path, known = Path(written), NNLO_NETWORKS.get(Path(written).stem)
     if path.suffix == ".py" and path.is_file():
-        draft.set("model", {"name": written}, f"{said}; its get_model is called with model.args")
+        draft.set("model", {"name": written}, f"{source}; nnlo calls its get_model with model.args")
         return ImportedNetwork(written, known.dataset if known else None, is_user_file=True)
     if path.suffix in (".json", ".torch") and path.is_file():
-        draft.set("model", {"name": written}, said)
+        draft.set("model", {"name": written}, source)
         return ImportedNetwork(written, known.dataset if known else None)
     if known is None:
-        why = "there is no such file or model here; instead the default model is trained"
-        draft.set("model", {"name": written}, said, why)
+        reason = "neither a file nor a model of nnlo has this name; the default model is trained instead"
+        draft.set("model", {"name": written}, source, reason)
         return ImportedNetwork(written)
-    draft.set("model", {"name": known.name}, said)
+    draft.set("model", {"name": known.name}, source)
     return known
 
 
-def set_gan_problem(draft: ExperimentDraft, said: str) -> None:
-    """Set problem and loss of the 3-D GAN (nnlo/train/GanModel.py), regardless of the requested loss."""
+def set_gan_problem(draft: ExperimentDraft, source: str) -> None:
+    """Set the problem and loss of the 3-D GAN (nnlo/train/GanModel.py), regardless of the requested loss."""
     draft.set(
-        "problem", {"name": "gan", "energy_weight": 5.0}, f"{said}: weights 2, 0.1, 0.1; errors in per cent"
+        "problem",
+        {"name": "gan", "energy_weight": 5.0},
+        f"{source}: loss weights 2, 0.1 and 0.1, errors in percent",
     )
-    draft.set("loss", "non_saturating", f"{said}: binary cross-entropy of what the critic says")
+    draft.set("loss", "non_saturating", f"{source}: binary cross-entropy of the critic's output")
     draft.remarks.append(
-        "The 3-D GAN ignores --loss, draws energies at random for what it makes, flips 5 % of the labels and trains the "
-        "generator twice for each step of the critic; here made showers have the energies of the real ones, and both "
-        "learn once."
+        "The original 3-D GAN ignores --loss, draws random energies for generated showers, flips 5 % of the labels and "
+        "trains the generator twice per critic step. In nnlo, generated showers have the energies of the real showers, "
+        "labels are not flipped, and each step trains both networks once."
     )

@@ -1,4 +1,4 @@
-"""Optimizers of Keras and TensorFlow, with the names of their arguments."""
+"""Optimizers of Keras and TensorFlow: names of arguments, and translation."""
 
 from typing import Any
 
@@ -17,8 +17,15 @@ SERVER_OPTIMIZER_DEFAULTS = {
 }  # fmt: skip
 
 
-def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str, Any], said: str) -> None:
-    """Set the optimizer of the workers; without a learning rate, NNLO's sgd uses 1."""
+def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str, Any], source: str) -> None:
+    """Set the optimizer of the workers; without a learning rate, the original NNLO's sgd uses 1.
+
+    Args:
+        draft: receives the setting.
+        name: name of the optimizer in Keras.
+        arguments: arguments of the optimizer in Keras.
+        source: options from which the setting follows.
+    """
     name = name.lower()
     rule: dict[str, Any] = {"name": name}
     if name == "sgd":
@@ -27,16 +34,24 @@ def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str,
         if word in ARGUMENT_NAMES:
             rule[ARGUMENT_NAMES[word]] = value
         else:
-            draft.add_untranslatable(f"{said}: {word} = {value}", "optimizers have no such argument")
+            draft.add_untranslatable(
+                f"{source}: {word} = {value}", f"optimizers of nnlo have no argument {word}"
+            )
     if name == "sgd" and rule["lr"] == 1.0:
-        said += " (without lr NNLO takes 1.0)"
+        source += " (without lr, the original NNLO uses 1.0)"
     draft.set(
-        "train.optimizer", rule, said, "" if name in OPTIMIZER_NAMES else f"{name} is no optimizer here"
+        "train.optimizer", rule, source, "" if name in OPTIMIZER_NAMES else f"nnlo has no optimizer {name}"
     )
 
 
-def set_server_optimizer(draft: ExperimentDraft, name: str, said: str) -> None:
-    """Set the optimizer of Downpour's server with NNLO's constants."""
+def set_server_optimizer(draft: ExperimentDraft, name: str, source: str) -> None:
+    """Set the optimizer of Downpour's server with the constants of the original NNLO.
+
+    Args:
+        draft: receives the setting.
+        name: name of the optimizer.
+        source: options from which the setting follows.
+    """
     known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower())
-    missing = "" if known else f"{name} is no optimizer of NNLO's master"
-    draft.set("train.optimizer", {"name": name.lower(), **(known or {})}, said, missing)
+    missing = "" if known else f"{name} is not an optimizer of the original NNLO's master"
+    draft.set("train.optimizer", {"name": name.lower(), **(known or {})}, source, missing)

@@ -1,4 +1,4 @@
-"""Tables of an old launcher's options: the type, default and translation of each option."""
+"""Tables of an imported launcher's options: the type, default and translation of each option."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,14 +11,14 @@ from nnlo_lib.core.errors import UserError
 
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option of an old launcher.
+    """One option of an imported launcher.
 
     Attributes:
-        parse: converts the option's text; None for a flag.
+        parse: converts the text of the value; None for a flag without a value.
         default: value if the option is omitted.
         key: key of the experiment that takes the value unchanged.
         note: remark about an option without a key.
-        missing_reason: why experiments lack the key, or any counterpart.
+        missing_reason: reason why experiments lack the key, or any equivalent of the option.
     """
 
     parse: Callable[[str], Any] | None = str
@@ -28,9 +28,9 @@ class OptionSpec:
     missing_reason: str = ""
 
 
-def flag_option(says: str = "", missing: str = "", key: str = "") -> OptionSpec:
-    """Return the specification of an option without a value."""
-    return OptionSpec(None, False, key, says, missing)
+def flag_option(note: str = "", missing: str = "", key: str = "") -> OptionSpec:
+    """Return the specification of an option without a value; `missing` is its missing_reason."""
+    return OptionSpec(None, False, key, note, missing)
 
 
 def parse_bool(text: str) -> bool:
@@ -39,21 +39,31 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Parse arguments written as a Python dictionary, like {'lr': 0.1}. Raises ValueError."""
+    """Parse arguments written as a Python dictionary, such as {'lr': 0.1}.
+
+    Raises ValueError or SyntaxError if the text is not a dictionary of literals.
+    """
     value = ast.literal_eval(text)
     if not isinstance(value, dict):
-        raise ValueError("no arguments")
+        raise ValueError("not a dictionary")
     return value
 
 
+VALUE_KINDS: dict[Callable[[str], Any], str] = {
+    int: "an integer",
+    float: "a number",
+    parse_arguments: "a Python dictionary such as \"{'lr': 0.1}\"",
+}
+
+
 class ParsedOptions:
-    """The options given in a command, parsed by a table; omitted options have their default values.
+    """Options of a command, parsed by a table; omitted options have their default values.
 
     Args:
         program: name of the program for error messages.
         table: all options by name.
         words: words of the command after the program.
-        positional: names of the values that are given without an option, in their order.
+        positional: names of the positional arguments, in their order.
 
     Raises:
         UserError: if an option is unknown or ambiguous, or if a value is missing, invalid or superfluous.
@@ -78,9 +88,13 @@ class ParsedOptions:
             elif free:
                 self._values[free[0]], self._written[free.pop(0)] = word, word
             else:
-                raise UserError(f"{program}: what is '{word}'? It stands behind no option that takes a value")
+                raise UserError(
+                    f"{program}: unexpected argument '{word}'; write it after its option or remove it"
+                )
         if free:
-            raise UserError(f"{program}: {free[0]} is not given")
+            raise UserError(
+                f"{program}: the argument {free[0]} is missing; the positional arguments are {', '.join(positional)}"
+            )
 
     def _read(self, word: str, rest: list[str]) -> None:
         written, equals, text = word.partition("=")
@@ -88,43 +102,48 @@ class ParsedOptions:
         kind = self.table[name].parse
         if kind is None:
             if equals:
-                raise UserError(f"{self.program}: {written} takes no value, but has '{text}'")
+                raise UserError(f"{self.program}: {written} takes no value, got '{text}'; remove the value")
             self._values[name], self._written[name] = True, written
             return
         if not equals and (not rest or rest[0].startswith("--")):
-            raise UserError(f"{self.program}: {written} needs a value")
+            raise UserError(f"{self.program}: {written} requires a value; write {written}=VALUE")
         text = text if equals else rest.pop(0)
         try:
             self._values[name] = kind(text)
         except (ValueError, SyntaxError) as error:
-            raise UserError(f"{self.program}: {written} cannot be '{text}'") from error
+            raise UserError(
+                f"{self.program}: {written}: invalid value '{text}'; write {VALUE_KINDS.get(kind, 'another value')}"
+            ) from error
         self._written[name] = f"{written} {text}".rstrip()
 
     def _known(self, written: str) -> str:
-        """Return the full name of an option; like argparse, accept any unique prefix. Raises UserError."""
+        """Return the full name of an option; like argparse, accept any unique prefix.
+
+        Raises UserError if the option is unknown or ambiguous.
+        """
         name = written.removeprefix("--")
         starts = [name] if name in self.table else [each for each in self.table if each.startswith(name)]
         if len(starts) != 1:
-            why = (
-                f"may be {', '.join(f'--{each}' for each in starts)}"
+            fault = (
+                f"{written} is ambiguous; use one of {', '.join(f'--{each}' for each in starts)}"
                 if starts
-                else suggest_name(name, self.table)
+                else f"unknown option {written}; {suggest_name(name, self.table)}"
             )
-            raise UserError(f"{self.program} has no option {written}; {why}")
+            raise UserError(f"{self.program}: {fault}")
         return starts[0]
 
     def __getitem__(self, name: str) -> Any:
         return self._values.get(name, self.table[name].default if name in self.table else None)
 
     def copy_from(self, name: str, other: str) -> None:
-        """Give option `name` the value and text of option `other`."""
+        """Set the value and text of option `name` to those of option `other`."""
         self._values[name], self._written[name] = self[other], self.as_written(other)
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
 
     def as_written(self, *names: str) -> str:
-        """Return options as they were written; an omitted option is described by its old default."""
+        """Return options as they were written; an omitted option is described by the launcher's default."""
         return ", ".join(
             self._written.get(name, f"by default --{name} {self[name]}").strip() for name in names
         )

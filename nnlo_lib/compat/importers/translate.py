@@ -1,4 +1,4 @@
-"""Detect the system to which a command or file belongs, and translate it."""
+"""Detection of the system to which a command or file belongs, and its translation."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,20 +30,24 @@ TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
     "pydtnn_benchmark": pydtnn_training,
     "tmlauncher": lambda command: translate_session(session_from_options(command.words)),
 }
-DATA_NOTE = "it makes data; here `data:` names them, and `nnlo data` or the DAG fetches them"
+DATA_NOTE = "it prepares a data set; set the `data` section instead, and `nnlo data` or the workflow fetches the data set"
 NOT_TRAININGS = {
     "GetData": DATA_NOTE, "get_mnist": DATA_NOTE, "get_cifar10": DATA_NOTE, "get_3d": DATA_NOTE, "get_topclass": DATA_NOTE,
-    "BuildModel": "it writes a model's JSON; here `model:` names a model",
-    "git": "it gets the old code", "pip": "it installs packages", "setup": "it installs packages",
-    "virtualenv": "it makes an environment",
+    "BuildModel": "it writes the JSON file of a model; set the `model` section instead",
+    "git": "it downloads source code", "pip": "it installs packages", "setup": "it installs packages",
+    "virtualenv": "it creates a virtual environment",
 }  # fmt: skip
 
 
 def translate(words: Sequence[str]) -> str:
-    """Return the experiment that corresponds to an old command or file, as YAML. Raises UserError.
+    """Return the experiment that corresponds to a command or file of another system, as YAML.
 
-    `words` is a command (one string, or word by word), or the path of a DiNNO YAML file or a Theano-MPI
-    session.
+    Args:
+        words: a command (one string, or one string per word), or the path of a DiNNO YAML file or a
+            Theano-MPI session.
+
+    Raises:
+        UserError: if the command or file is unknown, or if it is not valid.
     """
     if len(words) == 1 and _is_file(words[0]):
         return render_yaml(_file(Path(words[0])), words[0])
@@ -54,7 +58,7 @@ def translate(words: Sequence[str]) -> str:
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except OSError:  # a command may be longer than the longest file name
+    except OSError:  # the text of a command may exceed the maximum length of a file name
         return False
 
 
@@ -65,22 +69,21 @@ def _file(path: Path) -> ExperimentDraft:
         return translate_session(session_from_cfg(path))
     if is_python_session(path):
         return translate_session(session_from_python(path))
-    raise UserError(f"{path} is neither a YAML file of DiNNO's nor a session of Theano-MPI (.cfg, or .py)")
+    raise UserError(
+        f"{path}: unknown kind of file; pass a DiNNO file (.yaml, .yml) or a Theano-MPI session (.cfg, or .py with "
+        "theanompi)"
+    )
 
 
 def _command(command: CommandLine) -> ExperimentDraft:
     if command.program in TRANSLATORS:
         return TRANSLATORS[command.program](command)
     if command.program in NOT_TRAININGS:
-        raise UserError(
-            f"{command.program} trains nothing, so there is nothing to import: {NOT_TRAININGS[command.program]}"
-        )
+        raise UserError(f"{command.program} is not a training command: {NOT_TRAININGS[command.program]}")
     if command.program.startswith("dist_") and len(command.words) == 1:
         return translate_study(Path(command.words[0]))
     if command.path.endswith(".py") and is_python_session(Path(command.path)):
         return translate_session(session_from_python(Path(command.path)))
     if Path(command.program).suffix in (".yaml", ".yml", ".cfg"):
-        raise UserError(f"there is no file {command.path}")
-    raise UserError(
-        f"'{command.program}' is no launcher that is known; {suggest_name(command.program, TRANSLATORS)}"
-    )
+        raise UserError(f"file not found: {command.path}; check the path")
+    raise UserError(f"unknown program '{command.program}'; {suggest_name(command.program, TRANSLATORS)}")

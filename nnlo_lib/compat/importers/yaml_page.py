@@ -1,4 +1,4 @@
-"""The experiment as YAML text with a comment about the source of each setting."""
+"""Experiment as YAML text, with a comment on the source of each setting."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -10,11 +10,11 @@ from nnlo_lib.config.docgen.schema_tree import inline_yaml
 
 WIDTH = 110
 ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
-Tree = dict[str, Any]  # of trees; its leaves are (setting, True if experiments have it)
+Tree = dict[str, Any]  # nested trees; the leaves are (setting, True if experiments accept it)
 
 
 def render_yaml(draft: ExperimentDraft, text: str) -> str:
-    """Return the draft of the command `text` as YAML."""
+    """Return the draft as YAML; `text` is the imported command or file name."""
     live, absent = draft.validated_settings()
     differing, same = split_defaults(live)
     idle = [
@@ -25,11 +25,9 @@ def render_yaml(draft: ExperimentDraft, text: str) -> str:
     head = [
         *_wrapped(draft.title),
         *_wrapped(text, "#   "),
-        *_paragraph("What differs in meaning:", draft.remarks),
-        *_paragraph("No counterpart:", draft.untranslatable),
-        *_paragraph(
-            "As it is here by default, or without effect beside the rest:", ["; ".join(idle)] if idle else []
-        ),
+        *_paragraph("Differences in behavior:", draft.remarks),
+        *_paragraph("Options without an equivalent:", draft.untranslatable),
+        *_paragraph("Options without effect, or equal to the defaults:", ["; ".join(idle)] if idle else []),
     ]
     tree = _tree([(each, True) for each in differing] + [(each, False) for each in absent])
     return "\n".join([*head, *_block(tree, "")]) + "\n"
@@ -42,7 +40,7 @@ def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:
         block = tree
         for part in path:
             block = block.setdefault(part, {})
-        while last in block:  # an absent setting beside a live one with the same key
+        while last in block:  # a rejected setting may have the same key as an accepted one
             last += " "
         block[last] = setting, there
     return dict(sorted(tree.items(), key=lambda item: _place(item[0])))
@@ -67,7 +65,9 @@ def _block(tree: Tree, indent: str) -> Iterator[str]:
 def _leaf(key: str, setting: ImportedSetting, there: bool, indent: str) -> Iterator[str]:
     line = f"{key}: {inline_yaml(setting.value)}"
     if not there:
-        yield from _wrapped(f"{setting.source}: not here, because {setting.missing_reason}", f"{indent}# ")
+        yield from _wrapped(
+            f"{setting.source}: not translated because {setting.missing_reason}", f"{indent}# "
+        )
         yield f"{indent}# {line}"
     elif len(indent + line + setting.source) + 4 <= WIDTH:
         yield f"{indent}{line}  # {setting.source}"

@@ -1,11 +1,12 @@
-"""mpi_learn's Python interface on top of ours: builder, data, algorithm and manager (docs/guides/mpi_learn.md)."""
+"""mpi_learn's Python interface on top of nnlo: builder, data, algorithm and manager (docs/guides/mpi_learn.md)."""
 
 import os
 
+# Keras reads these variables when the user's script imports it.
 os.environ |= {
     "KERAS_BACKEND": "torch",
     "KERAS_TORCH_DEVICE": "cpu",
-}  # before the user's script imports Keras
+}
 
 from nnlo_lib.compat.mpi_learn.algo import Algo
 from nnlo_lib.compat.mpi_learn.data import Data, H5Data

@@ -1,4 +1,4 @@
-"""mpi_learn's algorithm: optimizer, loss, and the protocol between workers and master."""
+"""mpi_learn's `Algo`: optimizer, loss, and the protocol between workers and master."""
 
 import json
 from typing import Any
@@ -17,10 +17,15 @@ OPTIONS = {
 
 
 class Algo:
-    """Settings of the training under mpi_learn's names; other names are arguments of `optimizer`.
+    """Settings of a training under mpi_learn's names.
 
-    `mode` is sgd (Downpour), downpour, easgd or gem. Raises UserError if the mode is unknown, or if
-    elastic_lr or elastic_momentum is set.
+    Args:
+        optimizer: name of the master's optimizer; a single rank applies it itself.
+        kwargs: options in OPTIONS; other names are arguments of `optimizer`. `mode` is sgd (Downpour),
+            downpour, easgd or gem.
+
+    Raises:
+        UserError: if the mode is unknown, or if elastic_lr or elastic_momentum differs from its default.
     """
 
     def __init__(self, optimizer: str, **kwargs: Any) -> None:
@@ -28,21 +33,27 @@ class Algo:
         self.options = OPTIONS | {name: value for name, value in kwargs.items() if name in OPTIONS}
         self.optimizer_args = {name: value for name, value in kwargs.items() if name not in OPTIONS}
         if self.options["mode"] not in MODES:
-            raise UserError(f"Algo: mode '{self.options['mode']}' is none of {', '.join(MODES)}")
+            raise UserError(f"Algo: unknown mode '{self.options['mode']}'; use one of {', '.join(MODES)}")
         if self.options["elastic_lr"] != 1 or self.options["elastic_momentum"]:
             raise UserError(
-                "Algo: elastic_lr and elastic_momentum are not there; easgd moves by elastic_force"
+                "Algo: elastic_lr and elastic_momentum are not supported; remove them and set elastic_force"
             )
 
     @property
     def loss(self) -> str:
-        """Name of the loss in experiments."""
+        """Name of the loss in experiment files."""
         return str(LOSSES.get(self.options["loss"], self.options["loss"]))
 
     def experiment_settings(self, ranks: int, masters: int, synchronous: bool) -> Block:
         """Return the equivalent settings of an experiment.
 
-        Raises UserError if an argument of the optimizer is unknown.
+        Args:
+            ranks: number of MPI processes, masters included.
+            masters: number of masters.
+            synchronous: True if the master waits for all workers.
+
+        Raises:
+            UserError: if an argument of the optimizer is unknown.
         """
         served = ranks > 1 and MODES[self.options["mode"]] == "downpour"
         own = self.options["worker_optimizer"], json.loads(self.options["worker_optimizer_params"])
@@ -66,10 +77,12 @@ class Algo:
 
 
 def _optimizer_block(name: str, arguments: Block) -> Block:
-    """Return the settings of an optimizer with renamed arguments. Raises UserError if one is unknown."""
+    """Return the settings of an optimizer with nnlo's names. Raises UserError if an argument is unknown."""
     for word in arguments:
         if word not in ARGUMENT_NAMES:
-            raise UserError(f"Algo: '{word}' is neither an option nor an argument of {name}")
+            raise UserError(
+                f"Algo: '{word}' is neither an option of Algo nor an argument of optimizer {name}; remove it"
+            )
     known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower(), {})
     return {
         "name": name.lower(),

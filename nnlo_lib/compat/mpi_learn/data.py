@@ -8,15 +8,17 @@ import numpy as np
 
 from nnlo_lib.data.readers import Array
 
-Side = Array | Sequence[Array]  # inputs or outputs of a network: one array or several
+Side = Array | Sequence[Array]  # inputs or outputs of a network: one or several arrays
 Generated = Iterator[tuple[Side, Side]]
 
 
 class Data:
     """Base class of data sources: derive from it and override `generate_data`.
 
-    `batch_size` is the number of samples per step and worker. If it is None, it becomes the size of the first
-    generated batch, or 100 for an H5Data without overridden methods.
+    Attributes:
+        batch_size: samples per step and worker. If it is None, it becomes the size of the first generated
+            batch, or 100 for an H5Data without overridden methods.
+        file_names: files that `generate_data` reads.
     """
 
     batch_size: int | None = None
@@ -26,7 +28,7 @@ class Data:
         self.batch_size = batch_size
 
     def set_file_names(self, file_names: Sequence[str]) -> None:
-        """Set the files that the next `generate_data` reads."""
+        """Set the files that the next call of `generate_data` reads."""
         self.file_names = list(file_names)
 
     def generate_data(self) -> Generated:
@@ -35,7 +37,7 @@ class Data:
 
 
 class H5Data(Data):
-    """HDF5 files with the array `features_name`, or a group of several, and the array `labels_name`."""
+    """Reader of HDF5 files with one array or a group of arrays `features_name` and the array `labels_name`."""
 
     def __init__(
         self, batch_size: int | None = None, features_name: str = "features", labels_name: str = "labels"
@@ -44,7 +46,7 @@ class H5Data(Data):
         self.features_name, self.labels_name = features_name, labels_name
 
     def generate_data(self) -> Generated:
-        """Yield the batches of the files, one file after another."""
+        """Yield the batches of each file in the order of `file_names`."""
         for name in self.file_names:
             x, y = self.load_data(name)
             first = x if isinstance(x, np.ndarray) else x[0]
@@ -53,7 +55,7 @@ class H5Data(Data):
                 yield _rows(x, start, start + size), _rows(y, start, start + size)
 
     def load_data(self, in_file_name: str) -> tuple[Side, Side]:
-        """Return features and labels of one file; override it for other file formats."""
+        """Return the features and labels of one file; override this method for other file formats."""
         with h5py.File(in_file_name) as file:
             return _read(file[self.features_name]), _read(file[self.labels_name])
 

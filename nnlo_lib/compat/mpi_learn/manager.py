@@ -1,4 +1,4 @@
-"""Manager of mpi_learn's scripts, which trains with all ranks."""
+"""mpi_learn's `MPIManager`: it trains the script's model with all ranks."""
 
 import inspect
 import json
@@ -41,17 +41,17 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
-MASTER_HISTORY_KEY = "0:0:-"  # name of the master in mpi_learn's histories
+MASTER_HISTORY_KEY = "0:0:-"  # key of the master in mpi_learn's histories
 
 
 class MPIManager:
-    """Trains with all ranks of `comm`.
+    """Trains a model with all ranks of `comm`.
 
-    Rank 0 starts to train when the script calls `train`. All other ranks start in the constructor and return
-    from it when the training has ended.
+    Rank 0 starts the training when the script calls `train`. All other ranks start in the constructor, which
+    returns on these ranks at the end of the training.
 
     Args:
-        comm: communicator of mpi4py.
+        comm: mpi4py communicator.
         data: source of the samples.
         algo: optimizer, loss and algorithm.
         model_builder: builds the network on each rank.
@@ -61,8 +61,9 @@ class MPIManager:
         num_masters: number of masters.
         synchronous: True if the master waits for all workers.
         callbacks: Keras callbacks for rank 0.
-        seed: seed of initial weights and order of samples.
-        folder: folder of results and checkpoints, from which a restarted script resumes; None keeps neither.
+        seed: seed of the initial weights and the order of the samples.
+        folder: folder of results and checkpoints, from which a restarted script resumes. If it is None, results
+            and checkpoints are deleted at the end.
         settings: keys of an experiment (docs/reference/experiment.md) that override the other arguments.
     """
 
@@ -93,9 +94,9 @@ class MPIManager:
             self.train()
 
     def train(self) -> dict[str, KerasHistory]:
-        """Train once and return the histories; an error aborts all ranks.
+        """Train at most once and return the histories; an error aborts all ranks.
 
-        A script may call it on all ranks or only on rank 0.
+        A script may call this method on all ranks or only on rank 0.
         """
         if self._histories is None:
             try:
@@ -106,17 +107,17 @@ class MPIManager:
         return self._histories or {}
 
     def get_histories(self, comm: Any = None) -> dict[str, KerasHistory]:
-        """Return the histories of the training, empty before it."""
+        """Return the histories of the training, or an empty dictionary before its end."""
         return self._histories or {}
 
     def record_details(self, json_name: str, meta: dict[str, Any] | None = None) -> None:
-        """On rank 0, write the training time and histories to a JSON file as mpi_learn did."""
+        """On rank 0, write the training time and histories to a JSON file in mpi_learn's format."""
         if self.comm.Get_rank() == 0:
             content = {"train_time": self.train_time, "history": self._histories, **(meta or {})}
             Path(json_name).write_text(json.dumps(content, indent=1))
 
     def free_comms(self) -> None:
-        """Do nothing: MPI is finalized automatically."""
+        """Do nothing, because MPI is finalized automatically."""
 
     def _run_training(self) -> dict[str, KerasHistory]:
         first = self.comm.Get_rank() == 0
@@ -134,19 +135,19 @@ class MPIManager:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _store(self, folder: Path) -> tuple[str, int]:
-        """Make the store; return its data block as JSON and the batch size, which all ranks need."""
+        """Write the store; return its `data` section as JSON, and the batch size, for all ranks."""
         one_hot = self.algo.loss not in ("mse", "mae", "huber")
         block = make_store(self.data, *self.lists, one_hot, folder)
         return block.model_dump_json(), self.data.batch_size or 100
 
     def _task(self, data: DataBlock, batch_size: int, folder: Path) -> Task:
         manifest = folder / "data/store/manifest.json"
-        learned = "classification" if DataManifest.load(manifest).classes else "regression"
+        problem = "classification" if DataManifest.load(manifest).classes else "regression"
         builder = type(self.model_builder)
         settings = {
             "data": data.model_dump(mode="json"),
             "model": {"name": f"{inspect.getsourcefile(builder)}:{builder.__name__}"},
-            "problem": {"name": learned},
+            "problem": {"name": problem},
             "loss": self.algo.loss,
             "parallel": {"ranks": self.comm.Get_size(), "transport": "mpi"},
         }

@@ -1,4 +1,4 @@
-"""Builders of the user's network."""
+"""mpi_learn's builders of the user's network."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ class ModelBuilder:
         self.comm = comm
 
     def build_model(self) -> Any:
-        """Return the network to train, a Keras model or a torch Module; called once on every rank."""
+        """Return the network to train, a Keras model or a torch.nn.Module; every rank calls it once."""
         raise NotImplementedError(f"{type(self).__name__} must override build_model()")
 
 
 class ModelFromJson(ModelBuilder):
-    """Builds the network from JSON written by Keras, in a file or a string."""
+    """Builder of a network from JSON written by Keras, in a file or a string."""
 
     def __init__(
         self,
@@ -24,10 +24,20 @@ class ModelFromJson(ModelBuilder):
         json_str: str | None = None,
         weights: str | None = None,
     ) -> None:
-        """Set the source of the network; `weights` is a file written by Keras's `save_weights`."""
+        """Set the source of the network.
+
+        Args:
+            comm: mpi4py communicator; nnlo does not use it.
+            filename: path of a JSON file.
+            json_str: content of a JSON file, instead of `filename`.
+            weights: path of a file written by Keras's `save_weights`; None keeps the initial weights.
+
+        Raises:
+            ValueError: if not exactly one of `filename` and `json_str` is given.
+        """
         super().__init__(comm)
         if (filename is None) == (json_str is None):
-            raise ValueError("ModelFromJson needs either filename or json_str")
+            raise ValueError("ModelFromJson: pass exactly one of filename and json_str")
         self.filename, self.json_str, self.weights = filename, json_str, weights
 
     def build_model(self) -> Any:

@@ -1,4 +1,4 @@
-"""The user's samples as a store: files are converted directly, generated batches are written to files."""
+"""Conversion of the user's samples to a store; generated batches are written to .npz files first."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,16 +12,24 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 
-MAX_FILE_BYTES = 1 << 26  # limits the batches collected in memory for one file
+MAX_FILE_BYTES = 1 << 26  # limit of the batches in memory for one .npz file
 DATASET_NAME = "mpi_learn"
 
 
 def make_store(
     data: Data, train_list: Sequence[str], val_list: Sequence[str], one_hot: bool, folder: Path
 ) -> DataBlock:
-    """Write the store into `folder` and return the experiment's data block for it.
+    """Write the store into `folder` and return the `data` section of its experiment.
 
-    Raises UserError if no training batch is generated, or if there are several arrays of labels.
+    Args:
+        data: source of the samples.
+        train_list: files with training samples.
+        val_list: files with validation samples; if it is empty, 10 % of the training samples are used.
+        one_hot: True if the labels are classes, as integers or as one-hot vectors.
+        folder: folder of the store and of generated .npz files.
+
+    Raises:
+        UserError: if no training batch is generated, or if a batch has several arrays of labels.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lists = {"train": list(train_list), "validation": list(val_list)}
@@ -48,13 +56,15 @@ def make_store(
 
 def _names(files: Sequence[str]) -> list[str]:
     if not files:
-        raise UserError("MPIManager: the data's generate_data() yields no batch of train_list")
+        raise UserError(
+            "MPIManager: generate_data() yields no batch for train_list; check train_list and generate_data()"
+        )
     with np.load(files[0]) as arrays:
         return sorted(name for name in arrays if name != "labels")
 
 
 def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
-    """Generate one epoch from the files `names`, write its batches to .npz files and return their paths."""
+    """Generate one epoch from the files `names`; return the paths of the .npz files with its batches."""
     if stem.name.endswith("validation") and not names:
         return []
     data.set_file_names(names)
@@ -76,10 +86,15 @@ def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
 
 
 def _named(x: Side, y: Side) -> dict[str, Array]:
-    """Name the arrays of a batch so that the network's inputs keep their order. Raises UserError."""
+    """Name the arrays of a batch so that the network's inputs keep their order.
+
+    Raises UserError unless the batch has exactly one array of labels.
+    """
     inputs, targets = ([side] if isinstance(side, np.ndarray) else list(side) for side in (x, y))
     if len(targets) != 1:
-        raise UserError(f"generate_data() yields {len(targets)} kinds of labels; one is possible")
+        raise UserError(
+            f"generate_data() yields {len(targets)} arrays of labels, but nnlo supports only one; yield a single array y"
+        )
     return {"labels": np.asarray(targets[0])} | {
         f"features{place:02d}": np.asarray(array) for place, array in enumerate(inputs)
     }

@@ -1,4 +1,4 @@
-"""Keras's callbacks and histories for the training of a network built by the user's script."""
+"""Keras callbacks and histories for a network built by the user's script."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ COLUMNS = {"train_loss": "loss", "train_accuracy": "acc", "val_loss": "val_loss"
 
 
 class KerasCallbacks(Callback):
-    """Passes a training's events to Keras's callbacks on rank 0; `model.stop_training` stops the training."""
+    """Adapter of Keras callbacks on rank 0; a callback that sets `model.stop_training` stops the training."""
 
     def __init__(self, trainer: Trainer, model: Any, callbacks: Sequence[Any]) -> None:
         self._trainer, self._model, self._callbacks = trainer, model, callbacks
@@ -32,9 +32,8 @@ class KerasCallbacks(Callback):
     def on_epoch_end(self) -> None:
         history = keras_history(self._trainer.recorder)
         logs = {name: values[-1] for name, values in history.items() if values}
-        accuracies = {
-            name.replace("acc", "accuracy"): value for name, value in logs.items()
-        }  # Keras 3's names
+        # Keras 3 calls the metric accuracy, mpi_learn acc; callbacks may read either name.
+        accuracies = {name.replace("acc", "accuracy"): value for name, value in logs.items()}
         self._notify("on_epoch_end", self._trainer.position.epoch - 1, logs | accuracies)
         if getattr(self._model, "stop_training", False):
             self._trainer.stop.signal = "stop_training"
@@ -45,13 +44,13 @@ class KerasCallbacks(Callback):
 
 
 def keras_history(recorder: Recorder) -> KerasHistory:
-    """Return the measured values under Keras's names, each a list with one value per epoch."""
+    """Return the metrics by Keras's names, each a list with one value per epoch."""
     rows = recorder.history.rows
-    return {theirs: [row[ours] for row in rows if ours in row] for ours, theirs in COLUMNS.items()}
+    return {name: [row[column] for row in rows if column in row] for column, name in COLUMNS.items()}
 
 
 def model_of_script(module: nn.Module) -> Any:
-    """Return the model that the script has built: `module` itself, or the Keras model that it wraps."""
+    """Return the model built by the script: `module` itself, or the Keras model inside `module`."""
     return getattr(module, "_model", (module,))[0]
 
 

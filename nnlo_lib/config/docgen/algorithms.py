@@ -1,4 +1,4 @@
-"""The page of algorithms: an introduction written by hand, the validity matrix, and what each class says of itself."""
+"""Page of the algorithms: a hand-written introduction, the matrix of capabilities, and the class docstrings."""
 
 import ast
 import inspect
@@ -15,10 +15,10 @@ HEADINGS = (
 
 
 def algorithms_page(current: str) -> str:
-    """Return the page: the introduction of the current one, the matrix, and a section for each algorithm."""
+    """Return the page: the introduction of `current`, the matrix, and a section for each algorithm."""
     introduction = current.partition(MARKER)[0]
     sections = (section for name in ALGORITHMS for section in _section(name))
-    return "\n".join([introduction + MARKER, "## What goes with what", "", *_matrix(), *sections, ""])
+    return "\n".join([introduction + MARKER, "## Requirements and features", "", *_matrix(), *sections, ""])
 
 
 def _matrix() -> Iterator[str]:

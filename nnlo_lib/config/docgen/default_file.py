@@ -1,4 +1,4 @@
-"""The default experiment, with every key that it leaves alone in a comment."""
+"""The default experiment, with all unchanged keys as comments."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -36,10 +36,10 @@ HEADER = """\
 #   nnlo check mine.yaml
 #   snakemake --profile profiles/local --configfile mine.yaml
 #
-# Every key is here. A line that starts with # shows a default: remove the # (and that of the block's
-# own line) to change it. docs/reference/experiment.md says more. `nnlo docs` wrote this file.
+# This file lists all keys. A line that starts with # shows a default: to change it, remove the # (and the #
+# of the section's first line). Reference: docs/reference/experiment.md. `nnlo docs` generates this file.
 """
-COLUMN, WIDTH = 32, 110  # where comments start, where lines end
+COLUMN, WIDTH = 32, 110  # start of the comments and maximum length of a line, in characters
 
 
 def default_file() -> str:
@@ -55,7 +55,15 @@ def default_file() -> str:
 def _setting(
     key: str, field: Schema, chosen: Mapping[str, Any], default: Mapping[str, Any], indent: str
 ) -> Iterator[str]:
-    """Yield the lines of one key: what is chosen as it is, what is left alone behind a #."""
+    """Yield the lines of one key; a key that is not in `chosen` starts with a #.
+
+    Args:
+        key: name of the key.
+        field: schema of the key.
+        chosen: settings of the default experiment at this level.
+        default: default settings at this level.
+        indent: spaces before the key.
+    """
     value = chosen.get(key, default.get(key, field["default"]))
     start = f"{'' if key in chosen else '#'}{indent}{key}:"
     inside = indent + "  "
@@ -73,9 +81,15 @@ def _setting(
 
 
 def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """Yield the lines of the block that `value` chooses, and those of each that it could be instead.
+    """Yield the lines of the section that `value` selects, then one comment for each alternative section.
 
-    Those leave out what they have like the chosen one.
+    An alternative shows only the keys that differ from the selected section.
+
+    Args:
+        field: schema of the key.
+        chosen: settings of the section in the default experiment.
+        value: settings of the section, including defaults.
+        indent: spaces before the keys.
     """
     others = {discriminator_value(member): member for member in member_blocks(field)}
     others.pop(USER_CLASS, None)
@@ -92,7 +106,7 @@ def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], i
 
 
 def _commented(setting: str, comment: str) -> Iterator[str]:
-    """Put a comment beside a setting, in as many lines as it needs."""
+    """Yield the setting with a comment at its right, wrapped to several lines if necessary."""
     for line in textwrap.wrap(comment, WIDTH - COLUMN - 2):
         yield f"{setting:<{COLUMN}}# {line}"
         setting = ""

@@ -1,4 +1,4 @@
-"""The reference page: an introduction written by hand, then a table for each block."""
+"""Reference page of the experiment file: a hand-written introduction, then a table for each section."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -19,17 +19,18 @@ MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config/: edit t
 
 
 def reference_page(current: str) -> str:
-    """Return the page: the introduction of the current one, and a section for each block."""
+    """Return the page: the introduction of `current`, and a part for each section of the experiment file."""
     introduction = current.partition(MARKER)[0]
     sections: dict[str, str] = {}
     for name, text in _sections(EXPERIMENT_SCHEMA):
-        sections.setdefault(name, text)  # a block that occurs twice is told once
-    whole = ["## The whole file", "", *_table(EXPERIMENT_SCHEMA), *sections.values(), ""]
+        # A section can occur at several keys, but the page describes it once.
+        sections.setdefault(name, text)
+    whole = ["## Top-level keys", "", *_table(EXPERIMENT_SCHEMA), *sections.values(), ""]
     return "\n".join([introduction + MARKER, *whole])
 
 
 def _sections(block: Schema) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of the section of each block, and of those inside it."""
+    """Yield name and text of each section below `block`, recursively."""
     for key, field in fields(block).items():
         choices = member_blocks(field)
         if len(choices) > 1:
@@ -42,7 +43,7 @@ def _sections(block: Schema) -> Iterator[tuple[str, str]]:
 
 @cache
 def _names() -> dict[int, str]:
-    """Name every block: after what chooses it, else its key; with its key where another has that name."""
+    """Return the unique names of all sections by id(): `name` of the section or its key, or both if that is taken."""
     named: dict[int, str] = {}
     for key, member in _members(EXPERIMENT_SCHEMA):
         name = discriminator_value(member) or key
@@ -70,18 +71,18 @@ def _table(block: Schema) -> Iterator[str]:
 
 
 def _default(field: Schema) -> str:
-    """Say what holds where nothing is written."""
+    """Return the default in the table; empty for a section without alternatives."""
     if "$ref" in field:
         return ""
     return f"`{inline_yaml(_short(field))}`" if "default" in field else "required"
 
 
 def _kind(key: str, field: Schema) -> str:
-    """Say in words what a key may hold."""
+    """Return type and limits of a key in words."""
     match field:
         case {"$ref": _}:
             (member,) = member_blocks(field)
-            return _link(discriminator_value(member) or "block", member)
+            return _link(discriminator_value(member) or "section", member)
         case {"anyOf": choices} | {"oneOf": choices}:
             return " or ".join(dict.fromkeys(_kind(key, choice) for choice in choices))
         case {"enum": names}:
@@ -107,7 +108,7 @@ def _limits(field: Schema) -> str:
 
 
 def _short(field: Schema) -> Any:
-    """Return a key's default; of a block only what differs from the block's own defaults."""
+    """Return the default of a key; for a section only the settings that differ from the section's defaults."""
     default = field["default"]
     for member in member_blocks(field):
         if isinstance(default, dict) and discriminator_value(member) == default.get("name"):

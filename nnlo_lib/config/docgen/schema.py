@@ -1,4 +1,4 @@
-"""The JSON schema by which editors complete and check an experiment file."""
+"""JSON schema with which editors complete and check an experiment file."""
 
 from typing import Any
 
@@ -7,7 +7,10 @@ from nnlo_lib.config.docgen.schema_tree import EXPERIMENT_SCHEMA, Schema, discri
 
 
 def experiment_schema() -> Schema:
-    """Return the schema of a file; a run may leave out any key, so it has blocks of its own."""
+    """Return the JSON schema of an experiment file.
+
+    Entries of `runs` can omit any key. Their sections are therefore separate definitions with the prefix `Part`.
+    """
     whole: Schema = _tidy(EXPERIMENT_SCHEMA, "title", "discriminator")
     part = _tidy(
         Run.model_json_schema(ref_template="#/$defs/Part{model}"),
@@ -23,13 +26,15 @@ def experiment_schema() -> Schema:
     runs = whole["properties"]["runs"]
     del runs["patternProperties"]
     runs |= {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": {"$ref": "#/$defs/PartRun"}}
-    whole["$defs"] |= parts | {"PartRun": part | {"description": "What one run changes of the base."}}
+    whole["$defs"] |= parts | {
+        "PartRun": part | {"description": "Settings of one run that override the base."}
+    }
     head: Schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "NNLO experiment"}
     return head | whole
 
 
 def _tidy(node: Any, *dropped: str) -> Any:
-    """Drop keywords, and accept any member of a union that fits."""
+    """Return the schema without the `dropped` keywords, with `anyOf` instead of `oneOf`."""
     if isinstance(node, list):
         return [_tidy(item, *dropped) for item in node]
     if not isinstance(node, dict):

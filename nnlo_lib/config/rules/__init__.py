@@ -1,1 +1,1 @@
-"""Checks of settings that depend on each other."""
+"""Checks of settings that depend on each other, as generators of faults."""

@@ -1,4 +1,4 @@
-"""Which settings of precision and speed go with which algorithm."""
+"""Checks of the settings of precision and speed against the algorithm, the problem and the model."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,18 +6,28 @@ from typing import Any
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.problem import UserProblemConfig
 
-KeyedReason = tuple[str, tuple[str, ...]]  # and the key to point at
+KeyedReason = tuple[str, tuple[str, ...]]  # message and path of its key
 
 
 def precision_faults(run: Any) -> Iterator[KeyedReason]:
-    """Yield why a run (config.Run) cannot be computed in its precision."""
+    """Yield the faults of a run (config.Run) in settings of precision and speed."""
     name, train, row = run.algorithm.name, run.train, run.algorithm.capabilities
     if train.accumulate > train.batch_size:
-        yield f"a batch of {train.batch_size} has no {train.accumulate} parts", ("train", "accumulate")
+        yield (
+            f"a batch of {train.batch_size} samples cannot be divided into {train.accumulate} parts; "
+            f"set `train.accumulate` to at most {train.batch_size}",
+            ("train", "accumulate"),
+        )
     if train.clip_norm is not None and row.step == "algorithm's":
-        yield f"{name} has no optimizer whose step could be clipped; leave it out", ("train", "clip_norm")
+        yield (
+            f"{name} has no optimizer, so gradients cannot be clipped; remove `train.clip_norm`",
+            ("train", "clip_norm"),
+        )
     if train.compile and run.problem.name == "gan":
-        yield "the networks of a gan are called one by one, not as a compiled whole", ("train", "compile")
+        yield (
+            "not supported for a gan, whose networks are called separately; set `train.compile: false`",
+            ("train", "compile"),
+        )
     if train.precision == "fp16":
         yield from _half_faults(run, name)
     if run.parallel.sync_batch_norm:
@@ -30,10 +40,14 @@ def precision_faults(run: Any) -> Iterator[KeyedReason]:
 def _half_faults(run: Any, name: str) -> Iterator[KeyedReason]:
     at = ("train", "precision")
     if run.algorithm.capabilities.keeps_gradients:
-        yield f"{name} goes on from gradients, infinite ones included, that fp16 would skip; use bf16", at
+        yield (
+            f"{name} keeps gradients, including infinite gradients that fp16 skips; set `train.precision: bf16`",
+            at,
+        )
     elif run.algorithm.capabilities.shares_gradient and not isinstance(run.compression, NoCompressionConfig):
         yield (
-            "an infinite gradient, which fp16 would skip, would stay in the compression's errors; use bf16",
+            "an infinite gradient that fp16 skips would remain in the error feedback of the compression; "
+            "set `train.precision: bf16`",
             at,
         )
 
@@ -41,11 +55,22 @@ def _half_faults(run: Any, name: str) -> Iterator[KeyedReason]:
 def _batch_norm_faults(run: Any, name: str) -> Iterator[KeyedReason]:
     at = ("parallel", "sync_batch_norm")
     if not run.algorithm.capabilities.shares_gradient:
-        yield f"the ranks of {name} do not compute one step's gradient together; allreduce does", at
+        yield (
+            f"the ranks of {name} do not compute the gradient of a step together; "
+            "set `parallel.sync_batch_norm: false`, or `algorithm.name: allreduce`",
+            at,
+        )
     if run.model.is_network_file:
-        yield f"cannot see into {run.model.name}; leave it out", at
+        yield (
+            f"the layers of the saved network {run.model.name} cannot be replaced; set `parallel.sync_batch_norm: false`",
+            at,
+        )
     if run.train.compile:
-        yield "a compiled model cannot wait for other ranks in the middle; leave one of the two out", at
+        yield (
+            "a compiled model cannot wait for other ranks between layers; set `parallel.sync_batch_norm: false`, "
+            "or `train.compile: false`",
+            at,
+        )
 
 
 def _batched_faults(run: Any) -> Iterator[KeyedReason]:
@@ -56,18 +81,35 @@ def _batched_faults(run: Any) -> Iterator[KeyedReason]:
     }
     for key, is_plain in plain.items():
         if not is_plain:
-            yield "simulation.compute: batched has gradients of its own; use exact", ("train", key)
+            yield (
+                "not supported with simulation.compute: batched; set `parallel.simulation.compute: exact`",
+                ("train", key),
+            )
     if isinstance(run.problem, UserProblemConfig):
-        yield "simulation.compute: batched supports built-in problems only; use exact", ("problem", "name")
+        yield (
+            "not supported with simulation.compute: batched; set `parallel.simulation.compute: exact`",
+            ("problem", "name"),
+        )
     if run.model.is_network_file:
-        yield f"simulation.compute: batched cannot see into {run.model.name}; use exact", ("model", "name")
+        yield (
+            f"simulation.compute: batched does not support the saved network {run.model.name}; "
+            "set `parallel.simulation.compute: exact`",
+            ("model", "name"),
+        )
     if run.parallel.sync_batch_norm:
-        yield "simulation.compute: batched normalizes by rank; use exact", ("parallel", "sync_batch_norm")
+        yield (
+            "not supported with simulation.compute: batched, which normalizes the samples of each rank; "
+            "set `parallel.simulation.compute: exact`",
+            ("parallel", "sync_batch_norm"),
+        )
 
 
 def _gpu_faults(parallel: Any) -> Iterator[KeyedReason]:
     how, at = parallel.gpu_exchange, ("parallel", "gpu_exchange")
     if how in ("nccl", "cuda_aware") and not parallel.gpus_per_rank:
-        yield f"{how} moves what is on GPUs; set parallel.gpus_per_rank: 1", at
+        yield f"{how} requires GPUs; set `parallel.gpus_per_rank: 1`", at
     if how == "nccl" and parallel.ranks_per_gpu > 1:
-        yield "NCCL needs a GPU for each rank; use ranks_per_gpu: 1, or host", at
+        yield (
+            "nccl requires one GPU per rank; set `parallel.ranks_per_gpu: 1`, or `parallel.gpu_exchange: host`",
+            at,
+        )

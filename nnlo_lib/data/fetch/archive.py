@@ -65,7 +65,7 @@ def extract(archive: Path, target: Path) -> None:
         if getattr(error, "errno", None):  # an error of the file system, not of a decompressor
             raise UserError(f"cannot extract {archive} into {target}: {error}") from error
         raise UserError(
-            f"{archive} is damaged or no archive ({error or type(error).__name__}); get it again"
+            f"{archive}: damaged or not an archive ({error or type(error).__name__}); download or copy it again"
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -73,20 +73,25 @@ def extract(archive: Path, target: Path) -> None:
 
 def _extract(archive: Path, target: Path) -> None:
     room = shutil.disk_usage(target).free - FREE_SPACE_MARGIN_BYTES
-    honest = max(HIGHEST_RATIO * archive.stat().st_size, FREE_SPACE_MARGIN_BYTES)
+    max_bytes = max(HIGHEST_RATIO * archive.stat().st_size, FREE_SPACE_MARGIN_BYTES)
     total = 0
     for number, member in enumerate(_members(archive)):
         total += member.size
         if number == MAX_MEMBERS:
-            raise UserError(f"{archive} holds more than {MAX_MEMBERS:,} files, at {member.name}")
+            raise UserError(
+                f"{archive}: more than {MAX_MEMBERS:,} files (at {member.name}); extract the archive yourself and set "
+                f"data.source to the folder"
+            )
         if total > room:
             raise UserError(
-                f"{archive} holds more than the disk of {target.parent} has room for, at {member.name}"
+                f"{archive}: the files up to {member.name} need {total:,} bytes, more than the free disk space of "
+                f"{target.parent}; free some disk space"
             )
-        if total > honest:
+        if total > max_bytes:
             raise UserError(
-                f"{archive} grows more than {HIGHEST_RATIO}-fold, at {member.name}, as no honest archive does; if it is "
-                f"one, extract it yourself and set data.source to the folder"
+                f"{archive}: the files up to {member.name} are more than {HIGHEST_RATIO} times as large as the archive, "
+                f"which indicates a decompression bomb; if you trust the archive, extract it yourself and set data.source "
+                f"to the folder"
             )
         path = target.joinpath(*_parts(archive, member.name))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +120,9 @@ def _tar_members(archive: Path) -> Iterator[Member]:
 def _content(archive: Path, tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     content = tar.extractfile(info) if info.isreg() else None
     if content is None:
-        raise UserError(f"{archive}: {info.name} is a link or device; only plain files are extracted")
+        raise UserError(
+            f"{archive}: {info.name} is a link or device; make the archive again with plain files only"
+        )
     return content
 
 
@@ -129,7 +136,7 @@ class _Bounded:
         chunk = self.stream.read(size)
         self.left -= len(chunk)
         if self.left < 0:
-            raise tarfile.ReadError("more between its files than a tar needs")
+            raise tarfile.ReadError("too many bytes of metadata between two files")
         return chunk
 
 
@@ -149,7 +156,7 @@ def _zip_members(archive: Path) -> Iterator[Member]:
                 continue
             if info.external_attr >> 28 not in (0, 8):  # type of the file, if the archive was written on Unix
                 raise UserError(
-                    f"{archive}: {info.filename} is a link or device; only plain files are extracted"
+                    f"{archive}: {info.filename} is a link or device; make the archive again with plain files only"
                 )
             with zipped.open(info) as stream:
                 yield Member(info.filename, info.file_size, stream)
@@ -158,12 +165,15 @@ def _zip_members(archive: Path) -> Iterator[Member]:
 def _parts(archive: Path, name: str) -> tuple[str, ...]:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in name or not path.parts or "\0" in name:
-        raise UserError(f"{archive}: {name!r} would lie outside the folder; this archive cannot be trusted")
+        raise UserError(
+            f"{archive}: the path {name!r} could be outside the target folder; do not use an archive with absolute paths, "
+            f"'..', ':' or empty names"
+        )
     return path.parts
 
 
 def _write(archive: Path, member: Member, path: Path) -> None:
-    """Write a member, at most its declared size. Raises UserError if its content has another size."""
+    """Write at most the declared size of a member. Raises UserError if the content has another size."""
     left = member.size
     with path.open("xb") as file:
         while chunk := member.stream.read(min(CHUNK_BYTES, left + 1)):
@@ -173,7 +183,8 @@ def _write(archive: Path, member: Member, path: Path) -> None:
             file.write(chunk)
     if left:
         raise UserError(
-            f"{archive}: {member.name} does not hold the {member.size:,} bytes it declares; get it again"
+            f"{archive}: {member.name} does not have the declared size of {member.size:,} bytes; download or copy the "
+            f"archive again"
         )
 
 

@@ -35,12 +35,12 @@ class _FailedError(Exception):
 
 
 def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], None]) -> None:
-    """Download the file from the first of `urls` that delivers a good one.
+    """Download the file from the first of `urls` that delivers a file accepted by `check`.
 
     Each address gets up to ATTEMPTS attempts, but only one if connecting takes longer than CONNECT_SECONDS or
-    if the server answers that it has no such file; a machine without network therefore fails within seconds.
-    Received bytes stay in a hidden `.part` file beside `target`; the next attempt or the next process
-    requests only the rest from the same address.
+    if the server responds with a permanent error such as HTTP 404. A machine without network therefore fails
+    within seconds. Received bytes stay in a hidden `.part` file beside `target`; the next attempt or the next
+    process requests only the rest from the same address.
 
     Args:
         urls: addresses of the file, tried in turn.
@@ -77,7 +77,7 @@ def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], N
 
 
 def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
-    """Check the downloaded file, and truncate it if it is wrong so that no later attempt resumes from it."""
+    """Check the downloaded file. Truncate it if the check fails, so that no later attempt resumes from it."""
     try:
         check(part, url)
     except UserError:
@@ -132,8 +132,8 @@ def _get(url: str, part: Path) -> None:
         ) from error
     except requests.RequestException as error:
         slow = time.monotonic() - started > CONNECT_SECONDS
-        hopeless = isinstance(error, ValueError) or (isinstance(error, requests.ConnectionError) and slow)
-        raise _FailedError(_reason(error), again=not hopeless) from error
+        is_permanent = isinstance(error, ValueError) or (isinstance(error, requests.ConnectionError) and slow)
+        raise _FailedError(_reason(error), again=not is_permanent) from error
 
 
 def _start(response: "Response", part: Path, have: int) -> int:
@@ -142,21 +142,21 @@ def _start(response: "Response", part: Path, have: int) -> int:
         return 0
     if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
         _resume_info_path(part).unlink(missing_ok=True)
-        raise _FailedError("the server sent another part than it was asked for", again=True)
+        raise _FailedError("the server sent another byte range than the requested one", again=True)
     return have
 
 
 def _receive(response: "Response", url: str, part: Path, start: int) -> None:
     version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
     with part.open("rb+") as file, _bar(response, part.name[1:-5], start) as bar:
-        file.truncate(start)  # before the JSON is written, which must not describe older bytes
+        file.truncate(start)  # before the JSON file is written, because it must not describe older bytes
         _resume_info_path(part).write_text(
             json.dumps({"url": url, "version": "" if version.startswith("W/") else version})
         )
         file.seek(start)
         for chunk in response.iter_content(CHUNK_BYTES):
             if bar.update(file.write(chunk)) and not sys.stderr.isatty():
-                print(file=sys.stderr)  # in a log each progress state gets its own line
+                print(file=sys.stderr)  # in a log, each progress state is a line
 
 
 def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
@@ -174,8 +174,8 @@ def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
 def _version_begun(url: str, part: Path) -> str | None:
     """Return the HTTP validator of the partial file's version, or None if it cannot be resumed from `url`."""
     try:
-        note = json.loads(_resume_info_path(part).read_text())
-        return str(note["version"]) or None if note["url"] == url else None
+        info = json.loads(_resume_info_path(part).read_text())
+        return str(info["version"]) or None if info["url"] == url else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -185,11 +185,11 @@ def _reason(error: Exception) -> str:
     from requests import exceptions as known
 
     reasons: dict[type[Exception], str] = {
-        known.ConnectTimeout: f"no answer within {CONNECT_SECONDS:g} s",
-        known.ReadTimeout: f"silent for {READ_SECONDS:g} s",
-        known.SSLError: "its certificate is not trusted here",
-        known.ProxyError: "the proxy refused",
-        known.ConnectionError: "no connection",
-        known.ChunkedEncodingError: "the transfer broke off",
+        known.ConnectTimeout: f"connecting timed out after {CONNECT_SECONDS:g} s",
+        known.ReadTimeout: f"no data received for {READ_SECONDS:g} s",
+        known.SSLError: "the TLS certificate cannot be verified on this machine",
+        known.ProxyError: "the connection to the proxy failed",
+        known.ConnectionError: "connection failed",
+        known.ChunkedEncodingError: "the transfer was interrupted",
     }
     return next((text for kind, text in reasons.items() if isinstance(error, kind)), str(error))

@@ -14,7 +14,7 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.catalog import DatasetSpec, SourceFile
-from nnlo_lib.data.fetch.archive import extract, is_archive, single_subfolder
+from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, extract, is_archive, single_subfolder
 from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
 from nnlo_lib.data.fetch.record import FetchRecord
@@ -23,18 +23,18 @@ EXTRACTED_FOLDER = "files"  # folder of extracted archives, below the target
 
 
 def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> FetchRecord:
-    """Put the data set's files into `target` and write a record of them.
+    """Copy or download the files of the data set to `target` and write a record of them.
 
-    Files of a catalog data set that are already in `target` with the right content are kept; others get their
-    final name only after their checksum was verified. Folders of the user's own files are not copied, only
-    recorded; archives are extracted into `target`.
+    Files of a catalog data set that are already in `target` with the expected checksum are kept. Other files
+    get their final name only after their checksum is verified. Folders of the user are recorded but not
+    copied; archives are extracted into `target`.
 
     Args:
         dataset: specification of the data set.
         target: folder of the files and of the record.
         source: a folder, an archive, or a URL; None uses the mirrors or the installed package.
     Raises:
-        UserError: if a file cannot be fetched or differs from the official one by its checksum.
+        UserError: if a file cannot be fetched or its checksum differs from the official one.
     """
     fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
     fetched.save()
@@ -68,13 +68,16 @@ def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRe
 def _own(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
     if source is None:
         hint = f" ({dataset.hint})" if dataset.hint else ""
-        raise UserError(f"data.source: name the folder, archive or URL of the files of {dataset.name}{hint}")
+        raise UserError(
+            f"data.source: required, because data set {dataset.name} has no download address; set it to the folder, archive "
+            f"or URL of the files{hint}"
+        )
     path = Path(source).expanduser()
     if not _is_remote(source) and path.is_dir():
         return FetchRecord(target, dataset.name, source, str(path.resolve()), ())
     if not is_archive(_name(source)):
         raise UserError(
-            f"data.source {source}: there is no such folder, and it is not the name of an archive"
+            f"data.source: {source} is neither an existing folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})"
         )
     archive = _archive(source, target)
     return FetchRecord(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))
@@ -93,10 +96,12 @@ def _archive(source: str, target: Path) -> Path:
     """Return the local archive, downloaded into `target` if `source` is a URL."""
     path = target / _name(source) if _is_remote(source) else Path(source).expanduser()
     if _is_remote(source):
-        what = f"download {source}; get it elsewhere and set data.source to the archive"
-        _download([source], path, lambda *_: None, what)
+        task = f"download {source}; download it on another machine, copy it here and set data.source to the archive"
+        _download([source], path, lambda *_: None, task)
     elif not path.is_file():
-        raise UserError(f"data.source {source}: there is no such folder or archive")
+        raise UserError(
+            f"data.source: file not found: {source}; set data.source to an existing folder or archive"
+        )
     return path
 
 
@@ -137,7 +142,10 @@ def _embedded(dataset: DatasetSpec) -> str | None:
     package, _, folder = dataset.embedded.partition("/")
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"data set {dataset.name} lies inside the package {package}, which is not installed")
+        raise UserError(
+            f"data set {dataset.name} is part of the package {package}, which is not installed; install it, or set data.source "
+            f"to the folder of the files"
+        )
     return str(Path(spec.submodule_search_locations[0]) / folder)
 
 
@@ -165,7 +173,7 @@ def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path)
     """Copy the file from the folder `base`, or copy `base` itself if it is a file."""
     found = base if base.is_file() else find_plain_or_gzip(base, file.name)
     if found is None:
-        raise UserError(f"no {file.name} in {base} (data.source); {_wanted(dataset)}")
+        raise UserError(f"data.source: {file.name} not found in {base}; {_required_files(dataset)}")
     final = target / (file.name if found == base else found.name)
     with atomic_write(final) as part:
         shutil.copyfile(found, part)
@@ -178,46 +186,46 @@ def _from_web(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | 
         urls = [base]
     else:
         urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
-    what = (
-        f"download {file.name}; {_wanted(dataset)}: put them in a folder and set data.source to it, or put them in "
-        f"{target}"
+    task = (
+        f"download {file.name}; {_required_files(dataset)}: copy them to a folder and set data.source to it, or copy "
+        f"them to {target}"
     )
-    _download(urls, target / file.name, partial(_check, dataset, file), what)
+    _download(urls, target / file.name, partial(_check, dataset, file), task)
     return target / file.name
 
 
-def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], what: str) -> None:
+def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], task: str) -> None:
     try:
         download(urls, path, check)
     except UserError as error:
-        raise UserError(f"cannot {what}\n  {error}") from error
+        raise UserError(f"cannot {task}\n  {error}") from error
 
 
-def _wanted(dataset: DatasetSpec) -> str:
-    return f"data set {dataset.name} is made of the files {', '.join(file.name for file in dataset.files)}"
+def _required_files(dataset: DatasetSpec) -> str:
+    return f"data set {dataset.name} requires the files {', '.join(file.name for file in dataset.files)}"
 
 
 def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> None:
     """Raise UserError naming `origin` unless `path` is the official file."""
     if difference := _difference(file, path, origin):
         raise UserError(
-            f"{origin} is not the official {file.name}: {difference}; get the file again or set data.source to another "
-            f"place. To use other files on purpose give the data set a name of your own and say "
-            f"`reader: {{name: {dataset.reader}}}`"
+            f"{origin}: not the official {file.name} ({difference}); download or copy the file again, or change "
+            f"data.source. To use other files on purpose, set data.dataset to a name that is not in the catalog and "
+            f"data.reader: {{name: {dataset.reader}}}"
         )
 
 
 def _difference(file: SourceFile, path: Path, origin: str) -> str | None:
-    """Return how the checksum differs from the official one, or None if it does not."""
+    """Return a text that compares the checksum with the official one, or None if they are equal."""
     if file.content_sha256:
-        found, expected, what = (
+        found, expected, label = (
             content_sha256(path, origin),
             file.content_sha256,
-            "the SHA-256 of its content",
+            "the SHA-256 of the content",
         )
     else:
-        found, expected, what = _md5(path), file.md5 or "", "its MD5"
-    return None if found == expected else f"{what} is {found[:16]}..., expected {expected[:16]}..."
+        found, expected, label = _md5(path), file.md5 or "", "the MD5"
+    return None if found == expected else f"{label} is {found[:16]}..., expected {expected[:16]}..."
 
 
 def _md5(path: Path) -> str:

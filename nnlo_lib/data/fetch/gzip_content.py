@@ -21,7 +21,7 @@ def variants(name: str) -> tuple[str, ...]:
 
 
 def find_plain_or_gzip(folder: Path, name: str) -> Path | None:
-    """Return the path of `name` in `folder`, with or without .gz; None if there is neither."""
+    """Return the path of `name` in `folder`, with or without .gz; None if neither file exists."""
     return next((folder / each for each in variants(name) if (folder / each).is_file()), None)
 
 
@@ -33,16 +33,16 @@ def is_gzip(path: Path) -> bool:
 
 @contextmanager
 def open_decompressed(path: Path, called: str | None = None) -> Iterator[BinaryIO]:
-    """Open the decompressed content; raises UserError naming the file (or `called`) if it is damaged."""
+    """Open the decompressed content. Raises UserError with the path (or `called`) if the file is damaged."""
     try:
         with cast(BinaryIO, gzip.open(path)) if is_gzip(path) else path.open("rb") as stream:
             yield stream
     except EOFError as error:
         raise UserError(
-            f"{called or path} is truncated (the gzip stream ends early); get it again"
+            f"{called or path}: truncated (the gzip stream ends early); download or copy it again"
         ) from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{called or path} is damaged ({error}); get it again") from error
+        raise UserError(f"{called or path}: damaged ({error}); download or copy it again") from error
     except OSError as error:
         raise UserError(f"cannot read {called or path}: {error.strerror or error}") from error
 

@@ -43,7 +43,7 @@ class FetchRecord:
             return cls(raw, "", str(raw), ".", ())
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"{raw / FETCH_RECORD_FILE} is damaged ({error}); remove it and fetch again"
+                f"{raw / FETCH_RECORD_FILE}: damaged ({error}); remove it and fetch the data set again"
             ) from error
 
     @property

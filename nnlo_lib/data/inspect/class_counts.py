@@ -22,7 +22,7 @@ def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str
     from pandas import DataFrame
 
     table = DataFrame({name: _count(manifest, each) for name, each in labels.items()})
-    summary = range_summary("samples per class of train", table["train"].to_numpy())
+    summary = range_summary("training samples per class", table["train"].to_numpy())
     if manifest.class_names:
         names = [_short(name) for name in manifest.class_names]
         width = max(len(name) for name in names)
@@ -34,7 +34,12 @@ def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str
 def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
     """Return a table of the samples of each worker.
 
-    It has a column for each class if there are at most CLASSES, else the most frequent class of each worker.
+    The table has a column per class for up to CLASSES classes, otherwise the most frequent class per worker.
+
+    Args:
+        manifest: the data set.
+        parts: training samples of each worker, (samples,).
+        labels: class of each training sample.
     """
     counts = np.array([_count(manifest, labels[part]) for part in parts])
     named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
@@ -45,11 +50,11 @@ def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: 
     return f"{_text(table)}\n{range_summary('classes per worker', classes)}"
 
 
-def range_summary(what: str, counts: Indices) -> str:
-    """Return a line with the minimum, maximum and median of `counts`; `what` names the counts."""
+def range_summary(title: str, counts: Indices) -> str:
+    """Return a line with `title` and the minimum, maximum and median of `counts`."""
     if counts.min() == counts.max():
-        return f"{what}: {counts.min():,}"
-    return f"{what}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
+        return f"{title}: {counts.min():,}"
+    return f"{title}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
 
 
 def _count(manifest: DataManifest, labels: Array) -> Indices:
@@ -68,7 +73,7 @@ def _most_frequent(named: Sequence[str], counts: Array) -> "DataFrame":
 
     shares = counts.max(axis=1) / counts.sum(axis=1)
     names = [_short(named[kind]) for kind in counts.argmax(axis=1)]
-    return DataFrame({"most frequent": names, "of it": [f"{share:.0%}" for share in shares]})
+    return DataFrame({"most frequent": names, "share": [f"{share:.0%}" for share in shares]})
 
 
 def _short(name: str) -> str:

@@ -35,13 +35,24 @@ def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int =
 
     Each class gets the same number of tiles. The choice of images depends on the data alone. If there are
     more classes than tiles, classes are left out at even intervals. Bytes are multiplied by the data set's
-    `scale` to 0..1; other numbers are scaled linearly from the minimum to the maximum on the sheet. Raises
-    UserError if the samples are not images.
+    `scale` to 0..1; other numbers are scaled linearly from the minimum to the maximum on the sheet.
+
+    Args:
+        manifest: the data set.
+        split: name of the split.
+        path: PNG file to write.
+        columns: tiles per row.
+        rows: maximum number of rows.
+    Raises:
+        UserError: if the samples are not images.
     """
     number = image_input(manifest)
     if number is None:
         shapes = ", ".join(f"{column.name} {column.shape}" for column in manifest.inputs)
-        raise UserError(f"no contact sheet of {manifest.dataset}: its inputs ({shapes}) are no images")
+        raise UserError(
+            f"{manifest.dataset}: cannot draw a contact sheet, because no input has the shape of images (1 or 3, height, "
+            f"width); the inputs are {shapes}"
+        )
     samples = Split(manifest, split)
     chosen, places = _choose(_groups(samples.labels, manifest.classes), columns, rows)
     inputs, labels = samples.take(chosen)
@@ -73,10 +84,10 @@ def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices
     return np.concatenate(chosen), np.concatenate(places)
 
 
-def _spread(things: int, wanted: int) -> Indices:
-    """Return up to `wanted` evenly spaced numbers of 0..things-1."""
-    count = min(things, wanted)
-    return np.arange(count) * things // count
+def _spread(total: int, wanted: int) -> Indices:
+    """Return up to `wanted` evenly spaced numbers of 0..total-1."""
+    count = min(total, wanted)
+    return np.arange(count) * total // count
 
 
 def _bytes(images: Array, scale: float) -> Array:

@@ -60,12 +60,13 @@ def _column(column: ArraySpec) -> str:
 def _moments(column: ArraySpec, scale: float) -> str:
     """Return mean and standard deviation of each channel, for the values after `normalize: unit`."""
     factor = scale if column.dtype == "uint8" else 1.0
-    told = [
-        f"{what} " + (" ".join(values) if len(values) <= CHANNELS else f"{values[0]} ... {values[-1]}")
-        for what, moments in (("mean", column.mean), ("deviation", column.std))
+    statistics = [
+        f"{label} " + (" ".join(values) if len(values) <= CHANNELS else f"{values[0]} ... {values[-1]}")
+        for label, moments in (("mean", column.mean), ("deviation", column.std))
         if (values := [f"{moment * factor:.4g}" for moment in moments])
     ]
-    return ", ".join(["", *told]) + (f" (of 0..1, bytes / {1 / scale:.4g})" if told and factor != 1 else "")
+    unit = f" (in 0..1: bytes / {1 / scale:.4g})" if statistics and factor != 1 else ""
+    return ", ".join(["", *statistics]) + unit
 
 
 def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
@@ -79,12 +80,14 @@ def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
 
 
 def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
-    """Return the samples of each worker in a run, or that all workers share one order."""
+    """Return the number of samples of each worker in a run, or a note that all workers share one order."""
     samples = np.array([len(part) for part in parts])
     held = len(labels) - samples.sum()
-    head = f"run {run}: {samples.sum():,} training samples, {held:,} held back for validation; "
+    head = f"run {run}: {samples.sum():,} training samples, {held:,} validation samples; "
     if len(parts) == 1:
-        return head + "the workers share them in one order, a new one each epoch"
+        return (
+            head + "all workers share one order of the training samples, which is shuffled again each epoch"
+        )
     table = [] if manifest.classes is None else [samples_by_worker(manifest, parts, labels)]
-    own = f"{head}{len(parts):,} workers have their own"
-    return "\n".join([own, *table, range_summary("samples per worker", samples)])
+    summary = f"{head}each of {len(parts):,} workers has its own"
+    return "\n".join([summary, *table, range_summary("samples per worker", samples)])

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.loading.prefetch import prefetched
-from nnlo_lib.data.loading.sampler import Sampler
+from nnlo_lib.data.loading.sampler import EpochSampler
 from nnlo_lib.data.readers import Array, Indices, Inputs
 from nnlo_lib.data.store.split import Split
 
-PREFETCH_BATCHES = 2  # batches read ahead
+PREFETCH_BATCHES = 2  # number of batches that the thread reads ahead
 MIN_PREFETCH_BYTES = 1 << 20  # reading a smaller batch costs less than a thread switch
 
 
@@ -42,7 +42,7 @@ class BatchLoader:
     the shards.
     """
 
-    def __init__(self, split: Split, sampler: Sampler, augment: Augment | None = None) -> None:
+    def __init__(self, split: Split, sampler: EpochSampler, augment: Augment | None = None) -> None:
         self._split, self._sampler, self._augment = split, sampler, augment
 
     @property

@@ -19,8 +19,8 @@ class _Failed:
 def prefetched(source: Iterator[T], depth: int) -> Generator[T, None, None]:
     """Yield the items of `source`; a thread computes up to `depth` items ahead.
 
-    An exception of `source` is raised here after the items before it. Closing the generator stops the thread
-    and waits for its end.
+    An exception of `source` is raised after the items that precede it. Closing the generator stops the thread
+    and waits until it has exited.
     """
     ready: Queue[T | _Failed | None] = Queue(depth)
     stop = Event()
@@ -43,7 +43,7 @@ def _fill(source: Iterator[T], ready: "Queue[T | _Failed | None]", stop: Event) 
             if not _put(item, ready, stop):
                 return
         _put(None, ready, stop)
-    except BaseException as error:  # the consumer raises it, whatever its type
+    except BaseException as error:  # the consumer raises it, also if it is not an Exception
         _put(_Failed(error), ready, stop)
 
 

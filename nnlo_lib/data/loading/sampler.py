@@ -1,4 +1,4 @@
-"""Samplers, which select the samples of each worker in each step of an epoch."""
+"""Samplers: selection of the samples of each worker in each step of an epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
 from nnlo_lib.data.readers import Array, Indices
 
 
-class Sampler(ABC):
+class EpochSampler(ABC):
     """Selects the samples of one worker in every step.
 
     Invariant: the selection is a pure function of (seed, epoch, step) and of the samples given to `resume`.
@@ -25,7 +25,8 @@ class Sampler(ABC):
     def __init__(self, steps: int, wanted: int | None) -> None:
         if wanted is not None and wanted > steps:
             raise UserError(
-                f"train.steps_per_epoch {wanted}: the samples make at most {steps} steps; lower it, or train.batch_size"
+                f"train.steps_per_epoch: {wanted} is more than the {steps} steps that use every sample once; lower "
+                f"train.steps_per_epoch or train.batch_size"
             )
         self.steps_per_epoch = wanted or steps
         self._epoch: int | None = None
@@ -40,12 +41,13 @@ class Sampler(ABC):
     def resume(self, epoch: int, used: Array) -> int:
         """Resume an epoch of which previous workers, possibly another number of them, used some samples.
 
-        The previous workers must have shared one order. The used samples move to the front of it.
+        The previous workers must have shared one order. The used samples move to the front of this order.
 
         Args:
             epoch: the epoch to resume.
             used: (samples of the split,) bool, True for each used sample.
-        Returns: the step to resume at; it is shorter than the others if the used samples end within it.
+        Returns:
+            The step to resume at; it has fewer samples than the others if the used samples end within it.
         """
         self._before, self._epoch = (epoch, used), None
         steps, taken = range(self.steps_per_epoch), self._already_used(epoch)
@@ -69,7 +71,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def position(self, epoch: int, step: int) -> int:
-        """Return the position of this worker's first sample of a step; the others follow it.
+        """Return the position of this worker's first sample of a step; its other samples follow.
 
         Positions are unique among all samples of all workers in an epoch.
         """
@@ -79,7 +81,7 @@ class Sampler(ABC):
         """Return the number of samples that all workers have used after a step."""
 
     def order(self, epoch: int) -> Indices:
-        """Return the order from which `ids` takes samples; an epoch with fewer steps leaves out its end."""
+        """Return the order from which `ids` takes samples; an epoch with fewer steps does not use its end."""
         if epoch != self._epoch:
             self._order, self._epoch = self._shuffle(epoch), epoch
             if epoch == self._before[0]:
@@ -96,13 +98,23 @@ class Sampler(ABC):
         """Compute the order of an epoch."""
 
 
-class SharedOrderSampler(Sampler):
-    """Sampler for workers that share one order of `indices`.
+class SharedOrderSampler(EpochSampler):
+    """EpochSampler for workers that share one order of `indices`.
 
     The order is cut into global batches of batch_size * workers samples. Each worker takes a contiguous share
     of every global batch. The last global batch is kept and shared evenly even if it is small: a worker may
-    get no sample in it, but has the same number of steps as the others. Raises UserError if there are fewer
-    samples than workers.
+    get no sample in it, but has the same number of steps as the others.
+
+    Args:
+        indices: training samples, (samples,).
+        batch_size: samples per worker and step.
+        workers: number of workers.
+        worker: number of this worker, from 0.
+        seed: seed of the shuffle.
+        shuffle: use another order in each epoch.
+        steps_per_epoch: number of steps; None uses every sample once.
+    Raises:
+        UserError: if there are fewer samples than workers, or too few for `steps_per_epoch`.
     """
 
     def __init__(
@@ -118,7 +130,7 @@ class SharedOrderSampler(Sampler):
         _check(batch_size, workers, worker)
         if len(indices) < workers:
             raise UserError(
-                f"{workers} ranks asked on a {len(indices)}-sample set; each needs at least one sample: "
+                f"parallel.ranks: {workers} ranks for {len(indices)} training samples, but each rank needs at least one; "
                 f"lower parallel.ranks, or use more samples (data.dataset, data.validation)"
             )
         self._global_batch = batch_size * workers
@@ -153,12 +165,22 @@ class SharedOrderSampler(Sampler):
         )
 
 
-class PartitionedSampler(Sampler):
-    """Sampler for workers that each have their own samples, `parts[worker]`, and their own order.
+class PartitionedSampler(EpochSampler):
+    """EpochSampler for workers that each have their own samples, `parts[worker]`, and their own order.
 
     In step s of S every worker takes the s-th of S pieces of its order; the largest pieces have batch_size
     samples. All workers have the same number of steps and use each of their samples once an epoch, even if
     the parts differ in size.
+
+    Args:
+        parts: training samples of each worker, (samples,).
+        batch_size: largest number of samples per worker and step.
+        worker: number of this worker, from 0.
+        seed: seed of the shuffle.
+        shuffle: use another order in each epoch.
+        steps_per_epoch: number of steps; None uses every sample once.
+    Raises:
+        UserError: if there are too few samples for `steps_per_epoch`.
     """
 
     def __init__(
@@ -201,4 +223,4 @@ class PartitionedSampler(Sampler):
 
 def _check(batch_size: int, workers: int, worker: int) -> None:
     if not 0 <= worker < workers or batch_size < 1:
-        raise ValueError(f"worker {worker} of {workers} with batches of {batch_size}")
+        raise ValueError(f"worker {worker} is not in 0..{workers - 1}, or batch size {batch_size} is below 1")

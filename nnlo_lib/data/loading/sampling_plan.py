@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnlo_lib.data.loading.sampler import PartitionedSampler, Sampler, SharedOrderSampler
+from nnlo_lib.data.loading.sampler import EpochSampler, PartitionedSampler, SharedOrderSampler
 from nnlo_lib.data.readers import Array, Indices
 
 
@@ -26,7 +26,7 @@ class SamplingPlan:
     steps_per_epoch: int | None
     dynamic: bool
 
-    def sampler(self, worker: int) -> Sampler:
+    def sampler(self, worker: int) -> EpochSampler:
         """Return the sampler of a worker."""
         steps = self.steps_per_epoch
         if self.dynamic:

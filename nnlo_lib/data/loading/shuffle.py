@@ -19,8 +19,14 @@ class ShufflePurpose(IntEnum):
 def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates: int) -> Indices:
     """Return `indices` permuted by the random stream of (seed, purpose, coordinates).
 
-    Coordinates are, for example, epoch and worker. The samples are sorted by raw 64-bit draws: numpy
-    guarantees that these never change, but does not guarantee this for its shuffle.
+    The samples are sorted by raw 64-bit draws: numpy guarantees that these never change, but does not
+    guarantee this for its shuffle.
+
+    Args:
+        indices: the samples, (samples,).
+        seed: seed of the run.
+        purpose: purpose of the random stream.
+        coordinates: further parts of the key, for example epoch and worker.
     """
     stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
     return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]

@@ -1,4 +1,4 @@
-"""The samples of each worker and of the validation, saved with the run as `partition.npz`."""
+"""Partition file of a run, `partition.npz`: the samples of each worker and of the validation."""
 
 import io
 import zlib
@@ -19,6 +19,11 @@ def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) ->
 
     The arrays `worker-00000`, ..., `validation` (samples,) int64 are indices in the training split. All
     workers share a single part.
+
+    Args:
+        path: file to write.
+        validation: validation samples, (samples,).
+        parts: training samples of each worker, (samples,); a single part is shared by all workers.
     """
     ids = (each.astype(np.int64) for each in (*parts, validation))
     with atomic_write(path) as part_file:
@@ -31,26 +36,32 @@ def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
         with ZipFile(path) as archive:
             members = archive.namelist()
             if members != [f"{name}.npy" for name in _names(len(members) - 1)]:
-                raise ValueError("arrays are missing or have other names")
+                raise ValueError("its arrays are not worker-00000, ..., validation")
             *parts, validation = (_array(archive.read(member)) for member in members)
     except (*UNREADABLE_SHARD_ERRORS, RuntimeError, zlib.error) as error:
-        raise UserError(f"{path} is no partition of a run ({error}); train the run again") from error
+        raise UserError(f"{path}: not the partition of a run ({error}); train the run again") from error
     return validation, parts
 
 
 def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> None:
-    """Raise ValueError unless each of the samples 0..samples-1 is in exactly one of validation and parts."""
+    """Raise ValueError unless each of the samples 0..samples-1 is in exactly one of validation and parts.
+
+    Args:
+        samples: number of samples of the training split.
+        validation: validation samples, (samples,).
+        parts: training samples of each worker, (samples,).
+    """
     ids: Array = np.concatenate([validation, *parts])
-    for stranger in ids[(ids < 0) | (ids >= samples)][:1]:
-        raise ValueError(f"the partition holds sample {stranger}, but they are 0..{samples - 1}")
+    for invalid in ids[(ids < 0) | (ids >= samples)][:1]:
+        raise ValueError(f"the partition contains sample {invalid}, which is not in 0..{samples - 1}")
     times = np.bincount(ids, minlength=samples)
     for missing in np.flatnonzero(times == 0)[:1]:
-        raise ValueError(f"the partition misses {np.sum(times == 0)} samples, the first is {missing}")
-    for twice in np.flatnonzero(times > 1)[:1]:
+        raise ValueError(f"the partition lacks {np.sum(times == 0)} samples, the first is {missing}")
+    for repeated in np.flatnonzero(times > 1)[:1]:
         named = zip(_names(len(parts)), (*parts, validation), strict=True)
-        owners = [name for name, each in named if twice in each]
+        owners = [name for name, each in named if repeated in each]
         raise ValueError(
-            f"the partition repeats {np.sum(times > 1)} samples, the first is {twice} in {', '.join(owners)}"
+            f"the partition contains {np.sum(times > 1)} samples more than once, the first is {repeated} in {', '.join(owners)}"
         )
 
 

@@ -14,14 +14,14 @@ def split_train_validation(
 
     Args:
         samples: number of samples.
-        labels: classes (samples,) that are spread evenly over both sides; None ignores classes.
-        validation: fraction held back for validation; ignored if `fold` is given.
+        labels: classes (samples,), distributed evenly between training and validation; None ignores classes.
+        validation: fraction of the samples for validation; ignored if `fold` is given.
         folds: number of folds; over all folds each sample is in the validation once.
         fold: number of the fold that validates, from 0; None splits by `validation`.
         seed: seed of the random order.
     Raises:
-        UserError: if one side would be empty (`validation` 0 is allowed), or if `fold` or `folds` is out of
-            range.
+        UserError: if training or validation has no sample (`validation` 0 is allowed), or if `fold` or `folds`
+            is out of range.
     """
     order = shuffled(np.arange(samples), seed, ShufflePurpose.VALIDATION)
     if labels is not None:
@@ -37,8 +37,8 @@ def _fraction(samples: int, validation: float) -> Indices:
     count = round(validation * samples)
     if not 0 <= validation < 1 or count == samples or (validation > 0 and count == 0):
         raise UserError(
-            f"data.validation {validation} of {samples} samples holds {count} back; "
-            f"both sides need at least one (0 is no validation): change data.validation or use more samples"
+            f"data.validation: {validation} of {samples} samples gives {count} validation samples, but training and "
+            f"validation need at least one each; change data.validation (0: no validation) or use more samples"
         )
     return ((np.arange(count) + 0.5) * samples / max(count, 1)).astype(np.int64)
 
@@ -46,7 +46,9 @@ def _fraction(samples: int, validation: float) -> Indices:
 def _fold(samples: int, folds: int, fold: int) -> Indices:
     """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`."""
     if folds < 2 or not 0 <= fold < folds:
-        raise UserError(f"fold {fold} of {folds}: they are numbered from 0, and there must be at least 2")
+        raise UserError(f"fold {fold} of {folds} does not exist; use 2 or more folds, numbered from 0")
     if samples < folds:
-        raise UserError(f"{folds} folds asked of {samples} samples; lower `folds` or use more samples")
+        raise UserError(
+            f"{folds} folds need at least {folds} samples, not {samples}; use fewer folds or more samples"
+        )
     return np.arange(fold, samples, folds)

@@ -1,6 +1,6 @@
-"""Partition of the training samples among workers, for studies of unequal data.
+"""Partition of the training samples among workers, for studies of heterogeneous data.
 
-Three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665), but leaves out no class.
+There are three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes.
 `dirichlet` divides every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019,
 arXiv:1905.12022); Hsu et al. 2019 (arXiv:1909.06335) instead draw a mixture of classes for each worker.
 `sorted` cuts the samples sorted by class into one contiguous piece per worker (McMahan et al. 2017,
@@ -21,7 +21,7 @@ PARTITION_STREAM = 0x776F726B  # "work": independent of the streams in nnlo_lib.
 
 
 class PartitionScheme(Protocol):
-    """The experiment's data.partition block: by_class, sorted or dirichlet."""
+    """The experiment's section data.partition: by_class, sorted or dirichlet."""
 
     @property
     def name(self) -> str:
@@ -51,13 +51,13 @@ def assign_to_workers(
         scheme: the experiment's data.partition.
         seed: seed of the random stream.
     Raises:
-        UserError: if the labels are no classes or there are fewer samples than workers.
+        UserError: if the labels are not classes or if there are fewer samples than workers.
     """
     classes = _classes(labels, scheme)[train]
     if len(train) < workers:
         raise UserError(
-            f"data.partition {scheme.name}: {workers} workers but {len(train)} training samples; each needs at "
-            f"least one: lower parallel.ranks, or use more samples (data.dataset, data.validation)"
+            f"data.partition: {scheme.name} needs a training sample for each worker, but there are {len(train)} samples "
+            f"for {workers} workers; lower parallel.ranks, or use more samples (data.dataset, data.validation)"
         )
     stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, PARTITION_STREAM])))
     owners = _owners(np.unique(classes, return_counts=True)[1], workers, scheme, stream)
@@ -69,8 +69,8 @@ def assign_to_workers(
 def _classes(labels: Array | None, scheme: PartitionScheme) -> Array:
     if labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise UserError(
-            f"data.partition {scheme.name} divides by class, but the labels of this data set are no classes; "
-            f"use data.partition: {{name: iid}}"
+            f"data.partition: {scheme.name} divides the samples by class, but the labels of this data set are not "
+            f"classes; set data.partition: {{name: iid}}"
         )
     return labels
 
@@ -83,12 +83,12 @@ def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.ra
         return _even(int(sizes.sum()), workers)
     if scheme.name == "by_class":
         return _by_class(sizes, workers)
-    raise ValueError(f"'{scheme.name}' gives workers no samples of their own")
+    raise ValueError(f"the partition scheme '{scheme.name}' does not assign samples to workers")
 
 
-def _even(things: int, workers: int) -> Indices:
-    """Return the worker of each thing: contiguous pieces with sizes that differ by at most one."""
-    return np.arange(things) * workers // things
+def _even(count: int, workers: int) -> Indices:
+    """Return the worker of each of `count` items: contiguous pieces with sizes that differ by at most one."""
+    return np.arange(count) * workers // count
 
 
 def _by_class(sizes: Indices, workers: int) -> Indices:
@@ -101,7 +101,7 @@ def _by_class(sizes: Indices, workers: int) -> Indices:
         return np.repeat(_even(len(sizes), workers), sizes)
     sharing = np.ones(len(sizes), dtype=np.int64)
     for _ in range(workers - len(sizes)):
-        sharing[np.argmax(sizes / sharing)] += 1  # over 1 sample per worker, because samples >= workers
+        sharing[np.argmax(sizes / sharing)] += 1  # more than 1 sample per worker, because samples >= workers
     firsts = np.cumsum(sharing) - sharing
     each = zip(firsts, sizes.tolist(), sharing.tolist(), strict=True)
     return np.concatenate([first + _even(size, share) for first, size, share in each])
@@ -110,15 +110,15 @@ def _by_class(sizes: Indices, workers: int) -> Indices:
 def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.RandomState) -> Indices:
     """Divide each class in proportions drawn from Dir(alpha).
 
-    A worker without samples then gets one sample of the worker that has the most.
+    A worker without samples then gets one sample from the worker with the most samples.
     """
     ends = np.cumsum(_gammas((len(sizes), workers), alpha, stream), axis=1)
     ends = np.rint(ends / ends[:, -1:] * sizes[:, np.newaxis]).astype(np.int64)
     counts = np.diff(ends, axis=1, prepend=0)
-    for poor in np.flatnonzero(counts.sum(axis=0) == 0):
-        rich = counts.sum(axis=0).argmax()
-        given = counts[:, rich].argmax()
-        counts[given, [rich, poor]] += (-1, 1)
+    for empty in np.flatnonzero(counts.sum(axis=0) == 0):
+        largest = counts.sum(axis=0).argmax()
+        moved_class = counts[:, largest].argmax()
+        counts[moved_class, [largest, empty]] += (-1, 1)
     return np.repeat(np.tile(np.arange(workers), len(sizes)), counts.reshape(-1))
 
 

@@ -1,4 +1,4 @@
-"""Readers, which turn the original files of a data set into arrays, one shard at a time."""
+"""Readers: conversion of the original files of a data set to arrays, one shard per call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -71,8 +71,8 @@ class DatasetContents:
 def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> DatasetContents:
     """Return the contents of the files in `folder`. Raises UserError if files are damaged.
 
-    Calls the function `read` of the module `reader` in this package, or a user's function. Most readers only
-    read headers at this point.
+    Calls the function `read` of the module `reader` in this package, or the user's function. At this point,
+    most readers read only the headers.
 
     Args:
         reader: name of the module, or `path.py:function`.
@@ -109,7 +109,13 @@ def _block(inputs: Array, labels: Array) -> SampleBlock:
 
 
 def shard_ranges(split: str, samples: int, shard_size: int) -> list[tuple[str, int, int]]:
-    """Cut 0..samples-1 into shards; return (name like train-00000-of-00006, first sample, end) of each."""
+    """Return (name, first sample, end) of each shard of samples 0..samples-1.
+
+    Args:
+        split: name of the split, the first part of names like train-00000-of-00006.
+        samples: number of samples of the split.
+        shard_size: maximum number of samples per shard.
+    """
     count = -(-samples // shard_size)
     return [
         (f"{split}-{index:05d}-of-{count:05d}", index * shard_size, min(samples, (index + 1) * shard_size))

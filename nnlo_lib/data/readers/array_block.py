@@ -27,23 +27,25 @@ class FileSlice:
 def read_block(
     pieces: Sequence[FileSlice], one_hot: bool, adaptor: str | None, channels: str = "first"
 ) -> SampleBlock:
-    """Return the samples of all pieces in order; raises UserError naming the file at fault.
+    """Return the samples of all pieces in order. Raises UserError with the path of an invalid file.
 
-    The arguments `one_hot`, `adaptor` and `channels` are explained at `readers.arrays.read`.
+    Args:
+        pieces: samples to read.
+        one_hot, adaptor, channels: see `readers.arrays.read`.
     """
     labels = [_targets(piece, one_hot) for piece in pieces]
     inputs = [_inputs(piece, adaptor) for piece in pieces]
     for piece, arrays in zip(pieces, inputs, strict=True):
         if _kinds(arrays) != _kinds(inputs[0]):
             raise UserError(
-                f"the adaptor {adaptor} gave samples of {_kinds(arrays)} for {piece.inputs[0].path}, but of "
-                f"{_kinds(inputs[0])} for {pieces[0].inputs[0].path}; they must be of one kind"
+                f"{piece.inputs[0].path}: the adaptor {adaptor} returned samples of {_kinds(arrays)}, but of "
+                f"{_kinds(inputs[0])} for {pieces[0].inputs[0].path}; it must return the same shapes and types for all files"
             )
     joined = tuple(_joined(each) for each in zip(*inputs, strict=True))
-    return SampleBlock(tuple(map(_turned, joined)) if channels == "last" else joined, _joined(labels))
+    return SampleBlock(tuple(map(_channels_first, joined)) if channels == "last" else joined, _joined(labels))
 
 
-def _turned(array: Array) -> Array:
+def _channels_first(array: Array) -> Array:
     """Return images (n, ..., channels) as (n, channels, ...); leave arrays of fewer than 4 axes unchanged."""
     return np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 3 else array
 
@@ -90,8 +92,8 @@ def _refuse_other_than_classes(labels: Array, fits: Array, piece: FileSlice) -> 
     for row in np.flatnonzero(~fits)[:1]:
         shown = np.array2string(labels[row], threshold=8)
         raise UserError(
-            f"{piece.labels.path}: the label of sample {piece.start + row} is {shown}, neither a class nor a row with "
-            f"a single 1; if labels are numbers to be learned set data.reader.one_hot: false"
+            f"{piece.labels.path}: the label of sample {piece.start + row} is {shown}, neither a class number nor a "
+            f"one-hot row; for regression targets set data.reader.one_hot: false"
         )
 
 
@@ -101,10 +103,15 @@ def _inputs(piece: FileSlice, adaptor: str | None) -> Inputs:
 
 
 def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
-    """Return the inputs that the user's function makes of `inputs`; raises UserError if it fails.
+    """Return the result of the user's function for `inputs`. Raises UserError if the function fails.
 
     The function gets the array of a single input or the tuple of several arrays, and returns the same number
     of arrays.
+
+    Args:
+        inputs: array (n, ...) of each input.
+        adaptor: "path.py:function".
+        path: file of the samples, for error messages.
     """
     samples = len(inputs[0])
     try:
@@ -112,12 +119,12 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
     except Exception as error:
-        raise UserError(f"the adaptor {adaptor} failed on {path}: {type(error).__name__}: {error}") from error
+        raise UserError(f"{path}: the adaptor {adaptor} failed: {type(error).__name__}: {error}") from error
     fit = [len(array) == samples and array.size and is_number(array.dtype) for array in arrays]
     if len(arrays) != len(inputs) or not all(fit):
         found = ", ".join(f"{array.shape} {array.dtype}" for array in arrays[:5])
         raise UserError(
-            f"the adaptor {adaptor} turned {samples} samples of {path} into {found}; it must return "
+            f"{path}: the adaptor {adaptor} returned {found} for {samples} samples; it must return "
             f"{len(inputs)} array(s) of numbers with {samples} rows"
         )
     return arrays

@@ -37,11 +37,11 @@ class FileArray:
 
     def rows(self, start: int, end: int) -> Array:
         """Return rows start..end-1 in native byte order. Raises UserError if the file is damaged."""
-        with _blamed(self.path):
+        with _with_path_in_errors(self.path):
             array = _format(self.path).rows(self.path, self.name, start, end)
             native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
             if (native.shape, native.dtype) != ((end - start, *self.shape[1:]), self.dtype):
-                raise ValueError("it changed while it was read")
+                raise ValueError("the file changed while it was read")
             return native
 
 
@@ -49,16 +49,18 @@ def find_arrays(path: Path, key: str) -> list[FileArray]:
     """Return the array `key`, or the arrays in the group `key` sorted by name; only headers are read.
 
     The only array of an NPY file is returned for any key. Raises UserError if the file has no `key`, or if it
-    cannot hold arrays of the shape and type that its headers declare.
+    is too small for the shapes and types that its headers declare.
     """
     key = key.strip("/")
-    with _blamed(path):
+    with _with_path_in_errors(path):
         format = _format(path)
         found = format.find(path, key)
         if not found:
             names = format.names(path)
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-            raise UserError(f"{path} has no {key!r}; it has {shown or 'nothing'}: see data.reader")
+            raise UserError(
+                f"{path}: no array or group {key!r} (found: {shown or 'none'}); correct the name in data.reader"
+            )
         return [
             FileArray(path, name, kind.shape, kind.dtype.newbyteorder("=")) for name, kind in found.items()
         ]
@@ -66,25 +68,25 @@ def find_arrays(path: Path, key: str) -> list[FileArray]:
 
 def is_array_file(path: Path) -> bool:
     """Return True if the file has the suffix of an array file or starts with the bytes of one."""
-    with _blamed(path):
-        return path.suffix.lower() in ARRAY_SUFFIXES or _recognised(path) is not None
+    with _with_path_in_errors(path):
+        return path.suffix.lower() in ARRAY_SUFFIXES or _detected_format(path) is not None
 
 
 def is_npy(path: Path) -> bool:
-    """Return True if the file starts like an NPY, which holds a single array without a name."""
-    with _blamed(path):
-        return _recognised(path) is NPY
+    """Return True if the file starts with the bytes of an NPY file (a single array without a name)."""
+    with _with_path_in_errors(path):
+        return _detected_format(path) is NPY
 
 
 @contextmanager
-def _blamed(path: Path) -> Iterator[None]:
+def _with_path_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # h5py, zipfile and numpy raise a dozen types on damaged bytes
+    except Exception as error:  # h5py, zipfile and numpy raise many types of exceptions for damaged files
         reason = str(error) or type(error).__name__
-        raise UserError(f"{path} cannot be read ({reason}); make it or get it again") from error
+        raise UserError(f"{path}: cannot be read ({reason}); create, download or copy it again") from error
 
 
 @dataclass(frozen=True)
@@ -108,17 +110,17 @@ NPY = ArrayFileFormat(lambda path: [], find_npy, npy_rows)
 
 
 def _format(path: Path) -> ArrayFileFormat:
-    format = _recognised(path)
+    format = _detected_format(path)
     if format is None:
-        raise ValueError("it is neither HDF5 nor NPZ nor NPY")
+        raise ValueError("not an HDF5, NPZ or NPY file")
     return format
 
 
-def _recognised(path: Path) -> ArrayFileFormat | None:
+def _detected_format(path: Path) -> ArrayFileFormat | None:
     with path.open("rb") as file:
         start = file.read(6)
     if start == b"\x93NUMPY":
         return NPY
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return NPZ
-    return HDF5 if h5py.is_hdf5(path) else None  # also behind MATLAB's user block
+    return HDF5 if h5py.is_hdf5(path) else None  # is_hdf5 also finds the signature after MATLAB's user block

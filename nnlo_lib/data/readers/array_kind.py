@@ -28,6 +28,12 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def refuse_bomb(name: str, declared: int, stored: int) -> None:
-    """Raise ValueError if `stored` bytes cannot decompress to `declared` bytes."""
+    """Raise ValueError if `stored` bytes cannot decompress to `declared` bytes.
+
+    Args:
+        name: name of the array, for the error message.
+        declared: size of the array in bytes that the header declares.
+        stored: size of the stored data in bytes.
+    """
     if declared > stored * DEFLATE_LIMIT:
         raise ValueError(f"{name} declares {declared:,} bytes, but {stored:,} are stored")

@@ -28,7 +28,7 @@ class ArraySource:
 
 
 def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> ArraySource:
-    """Return the source in `paths`; raises UserError if its arrays cannot be used as samples.
+    """Return the source in `paths`. Raises UserError if its arrays cannot be used as samples.
 
     Args:
         paths: one file, or the NPY files of features and labels.
@@ -39,11 +39,11 @@ def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Ar
     targets = find_arrays(paths[-1], labels)
     if targets[0].name != labels.strip("/"):
         raise UserError(
-            f"{paths[-1]}: {labels} is a group, but several targets are not supported yet; "
-            f"name one array as data.reader.labels"
+            f"{paths[-1]}: {labels} is a group, but only a single label array is supported; "
+            f"set data.reader.labels to the name of one array"
         )
     source = ArraySource(tuple(array for key in keys for array in find_arrays(paths[0], key)), targets[0])
-    _refuse_what_is_no_sample(source)
+    _refuse_unsuitable_arrays(source)
     return source
 
 
@@ -53,11 +53,11 @@ def check_same_layout(source: ArraySource, first: ArraySource) -> None:
         [f"{array.name} {array.shape[1:]} {array.dtype}" for array in each.arrays] for each in (source, first)
     )
     if found != wanted:
-        here = ", ".join(each for each in found if each not in wanted) or "fewer arrays"
-        there = ", ".join(each for each in wanted if each not in found) or "no such array"
+        surplus = ", ".join(each for each in found if each not in wanted) or "fewer arrays"
+        absent = ", ".join(each for each in wanted if each not in found) or "no such array"
         raise UserError(
-            f"{source.labels.path} has {here}, but {first.labels.path} has {there}; all files must hold "
-            f"samples of one kind"
+            f"{source.labels.path}: the file has {surplus}, but {first.labels.path} has {absent}; all files must have "
+            f"arrays of the same names, sample shapes and types"
         )
 
 
@@ -65,30 +65,32 @@ def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
     single = [path for path in paths if is_npy(path)]
     if single and (len(single) != 2 or len(keys) != 1):
         raise UserError(
-            f"{single[0]} is an NPY, which holds a single array; name two on one line, like features.npy labels.npy, "
-            f"and a single data.reader.features"
+            f"{single[0]}: an NPY file holds a single array; list two NPY files per line (features.npy labels.npy) and "
+            f"set data.reader.features to a single name"
         )
     if len(paths) == 2 and not single:
         raise UserError(
-            f"{paths[0]} and {paths[1]} stand on one line, which is for NPY; give each its own line"
+            f"{paths[0]}: listed on one line with {paths[1]}, but only NPY files are listed in pairs; write each file on "
+            f"its own line"
         )
     if not keys:
-        raise UserError("data.reader.features names no array")
+        raise UserError("data.reader.features: the list is empty; name at least one array")
 
 
-def _refuse_what_is_no_sample(source: ArraySource) -> None:
+def _refuse_unsuitable_arrays(source: ArraySource) -> None:
     for array in source.arrays:
         if not is_number(array.dtype):
             raise UserError(
-                f"{array.path}: {array.name} holds {array.dtype}, but samples are booleans, integers or floats of up "
-                f"to 64 bits; name another array, or convert it"
+                f"{array.path}: {array.name} has the type {array.dtype}, but samples must be booleans, integers or "
+                f"floats of up to 64 bits; set data.reader to another array, or convert the array"
             )
         if not array.shape or 0 in array.shape[1:]:
             raise UserError(
-                f"{array.path}: {array.name} has the shape {array.shape}; a row for each sample is wanted"
+                f"{array.path}: {array.name} has the shape {array.shape}, but samples need the shape (samples, ...) "
+                f"without empty axes; set data.reader to another array"
             )
     if len({array.shape[0] for array in source.arrays}) > 1:
         counts = ", ".join(f"{array.name} {array.shape[0]}" for array in source.arrays)
         raise UserError(
-            f"{source.labels.path}: its arrays differ in their number of samples: {counts}; make it again"
+            f"{source.labels.path}: the arrays have different numbers of samples ({counts}); create the file again"
         )

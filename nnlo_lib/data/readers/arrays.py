@@ -29,23 +29,23 @@ def read(
 ) -> DatasetContents:
     """Return the contents of the files of each split.
 
-    Labels (n,) or (n, 1) of integers are always classes; see `one_hot` for the others.
+    Integer labels (n,) or (n, 1) are always classes; `one_hot` decides about other labels.
     Uncompressed arrays are read by row range and compressed HDF5 arrays by chunk. Compressed NPZ arrays are
-    read from their start for each shard, so large ones are slow.
+    read from their start for each shard, so large arrays are slow.
 
     Args:
         folder: folder that relative paths refer to.
         shard_size: maximum number of samples per shard.
         train: a text list of files, a pattern, a file, or several of these; or a module of NNLO, `path.py`,
             which defines the files, `features`, `labels` and the adaptor in place of the arguments.
-        test: files of the test split, given like `train`; None: no such split.
-        validation: files of the validation split, given like `train`; None: no such split.
+        test: files of the test split, in the form of `train`; None: the split does not exist.
+        validation: files of the validation split, in the form of `train`; None: the split does not exist.
         features: name of the input array; a group or a list of names denotes several inputs.
         labels: name of the label array.
-        one_hot: True treats all labels as classes and accepts also whole floats and rows (n, classes) with a
-            single 1; False treats all labels but integers (n,) or (n, 1) as regression targets.
+        one_hot: True treats all labels as classes and also accepts integral floats and one-hot rows
+            (n, classes); False treats all labels except integers (n,) or (n, 1) as regression targets.
         channels: "last" moves the last axis of samples of three axes or more to the front.
-        adaptor: "path.py:function", called on some samples of one file at a time. The function gets the array
+        adaptor: "path.py:function", called with some samples of a single file. The function gets the array
             (n, ...) of a single input or the tuple of several arrays, and returns as many arrays with n rows.
     Raises:
         UserError: if files are missing or damaged, or if their arrays differ in name, sample shape or type.
@@ -60,7 +60,7 @@ def read(
             channels=channels,
             **reader_options_of_module(str(train)),
         )
-    _refuse_lost(adaptor)
+    _refuse_missing_adaptor(adaptor)
     keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}
     splits = {
@@ -104,17 +104,19 @@ def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end
     return pieces
 
 
-def _refuse_lost(adaptor: str | None) -> None:
+def _refuse_missing_adaptor(adaptor: str | None) -> None:
     if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
-        raise UserError(f"data.reader.adaptor: there is no file {adaptor.rpartition(':')[0]}")
+        raise UserError(
+            f"data.reader.adaptor: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
+        )
 
 
 def _refuse_labels(source: ArraySource, one_hot: bool) -> None:
     labels = source.labels
     if one_hot and len(labels.shape) > 2:
         raise UserError(
-            f"{labels.path}: {labels.name} has the shape {labels.shape}; classes are (samples,) or one-hot rows (samples, "
-            f"classes); if labels are numbers to be learned set data.reader.one_hot: false"
+            f"{labels.path}: {labels.name} has the shape {labels.shape}, but class labels have the shape (samples,) or, "
+            f"one-hot, (samples, classes); for regression targets set data.reader.one_hot: false"
         )
 
 
@@ -122,5 +124,5 @@ def _refuse_one_name_for_two(names: Sequence[str], labels: str) -> None:
     for name in names:
         if names.count(name) > 1 or name == labels or name.startswith(f"{labels}/"):
             raise UserError(
-                f"data.reader: two arrays would be called {name}; name each feature once, and none like the labels"
+                f"data.reader: the name {name} is used for two arrays; list each feature once, and give the labels another name"
             )

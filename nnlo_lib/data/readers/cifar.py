@@ -47,7 +47,7 @@ class CifarFile:
         for wrong in np.flatnonzero((block.labels < 0) | (block.labels >= CLASSES[self.key]))[:1]:
             raise UserError(
                 f"{self.path}: record {start + wrong} has label {block.labels[wrong]}, but the `{self.key}` of CIFAR "
-                f"are 0..{CLASSES[self.key] - 1}; get it again"
+                f"are 0..{CLASSES[self.key] - 1}; download or copy the file again"
             )
         return block
 
@@ -60,13 +60,21 @@ class CifarFile:
             -1, width
         )
         if len(rows) < end - start:
-            raise UserError(f"{self.path} became shorter while it was read; get it again")
+            raise UserError(
+                f"{self.path}: the file was truncated while it was read; download or copy it again"
+            )
         images = rows[:, self.labels :].reshape(-1, *IMAGE)
         return SampleBlock((images,), rows[:, self.label].astype(np.int64))
 
 
 def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> DatasetContents:
-    """Return the contents of `folder`, or of its only subfolder; files may have any number of records."""
+    """Return the contents of `folder`, or of its only subfolder; files may have any number of records.
+
+    Args:
+        folder: folder of the batches, or of a single subfolder with the batches.
+        shard_size: maximum number of samples per shard.
+        labels: labels of CIFAR-100 to use: fine (100 classes) or coarse (20 classes).
+    """
     folder = _root(folder)
     splits = _splits(folder, labels)
     units = [
@@ -78,7 +86,7 @@ def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> Datase
 
 
 def _root(folder: Path) -> Path:
-    """Return `folder`, or its only subfolder if `folder` has no batches (other files are ignored)."""
+    """Return `folder`, or its only subfolder if `folder` has no batches (files are ignored)."""
     if any((folder / name).is_file() for name in FIRST) or not folder.is_dir():
         return folder
     folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
@@ -86,7 +94,7 @@ def _root(folder: Path) -> Path:
 
 
 def _splits(folder: Path, labels: LabelKind) -> dict[str, list[CifarFile]]:
-    """Return the files of each split, in whichever of the four layouts is present in `folder`."""
+    """Return the files of each split, in the layout (of four) that is present in `folder`."""
     for train, test, suffix, label_bytes, label in (
         (BATCHES, "test_batch", ".bin", 1, 0),
         (["train"], "test", ".bin", 2, int(labels == "fine")),
@@ -100,20 +108,21 @@ def _splits(folder: Path, labels: LabelKind) -> dict[str, list[CifarFile]]:
                 for split, stems in (("train", train), ("test", [test]))
             }
     raise UserError(
-        f"{folder} holds no CIFAR data: data_batch_1.bin or data_batch_1 (CIFAR-10), train.bin or train (CIFAR-100) "
-        f"are wanted"
+        f"{folder}: no CIFAR data found; expected data_batch_1.bin or data_batch_1 (CIFAR-10), train.bin or train "
+        f"(CIFAR-100)"
     )
 
 
 def _open(path: Path, label_bytes: int, label: int, key: str) -> CifarFile:
     if not path.is_file():
-        raise UserError(f"{path} is missing; get all files of the data set")
+        raise UserError(f"{path}: file not found; download or copy all files of the data set")
     if not label_bytes:
         return CifarFile(path, len(load_batch(path, key)[1]), 0, 0, key)
     count, rest = divmod(path.stat().st_size, label_bytes + PIXELS)
     if rest or not count:
         raise UserError(
-            f"{path} has {path.stat().st_size:,} bytes, no multiple of a record's {label_bytes + PIXELS:,}; get it again"
+            f"{path}: the file has {path.stat().st_size:,} bytes, which is not a positive multiple of the record size "
+            f"({label_bytes + PIXELS:,} bytes); download or copy it again"
         )
     return CifarFile(path, count, label_bytes, label, key)
 

@@ -1,4 +1,4 @@
-"""Safe reader for the pickles of CIFAR's python layout, which creates only arrays and built-in values."""
+"""Safe reader for the pickles of CIFAR's python layout; it creates only arrays and built-in values."""
 
 import io
 import pickle
@@ -25,13 +25,13 @@ class _Ndarray:
         _, shape, dtype, fortran, data = state
         wanted = int(np.prod(shape, dtype=object))
         if not isinstance(data, bytes) or dtype != np.dtype(np.uint8) or len(data) != wanted:
-            raise pickle.UnpicklingError("an array in it is not of bytes, or not of the size it declares")
+            raise pickle.UnpicklingError("an array is not of type uint8 or does not have the declared size")
         self.array = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
 def _dtype(name: object, *_: object) -> "_Dtype":
     if name not in ("u1", b"u1"):
-        raise pickle.UnpicklingError(f"an array in it has the type {name!r}, not bytes")
+        raise pickle.UnpicklingError(f"an array has the type {name!r} instead of 'u1'")
     return _Dtype()
 
 
@@ -50,7 +50,7 @@ class _Dtype:
 def _encode(text: str, encoding: str) -> bytes:
     """Stand-in for codecs.encode: Python 3 writes bytes in protocol 2 as codecs.encode(text, 'latin1')."""
     if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it encodes text as {encoding!r}")
+        raise pickle.UnpicklingError(f"a text has the encoding {encoding!r} instead of 'latin1'")
     return text.encode("latin1")
 
 
@@ -68,12 +68,15 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
+            raise pickle.UnpicklingError(f"the file refers to {module}.{name}, which CIFAR files do not use")
         return ADMITTED[module, name]
 
 
 def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
-    """Return pixels (n, 3072) uint8 and labels (n,). Raises UserError if the file is no CIFAR batch."""
+    """Return pixels (n, 3072) uint8 and labels (n,). Raises UserError if the file is not a CIFAR batch.
+
+    `key`: name of the labels in the file.
+    """
     content = _content(path)
     data, labels = content.get("data"), content.get(key)
     pixels = data.array if isinstance(data, _Ndarray) else np.empty(0, np.uint8)
@@ -84,10 +87,11 @@ def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
         or len(labels) != len(pixels)
     ):
         raise UserError(
-            f"{path} is no batch of CIFAR: `data` (n, {PIXELS}) and n `{key}` are wanted; get it again"
+            f"{path}: not a CIFAR batch (expected `data` of shape (n, {PIXELS}) and n values in `{key}`); download or copy it "
+            f"again"
         )
     if not all(isinstance(label, int) and 0 <= label < 100 for label in labels):
-        raise UserError(f"{path} has labels that are no classes of CIFAR; get it again")
+        raise UserError(f"{path}: a label is not an integer in 0..99; download or copy the file again")
     return pixels, np.array(labels, np.int64)
 
 
@@ -95,34 +99,36 @@ def load_class_names(path: Path, key: str) -> tuple[str, ...]:
     """Return the class names in a meta file. Raises UserError if it has no list of names `key`."""
     found = _content(path).get(key)
     if not isinstance(found, list) or not all(isinstance(name, bytes | str) for name in found):
-        raise UserError(f"{path} has no list of names `{key}`; get it again")
+        raise UserError(f"{path}: `{key}` is missing or not a list of names; download or copy the file again")
     return tuple(_text(name) for name in found)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, bytes | str):
-        raise pickle.UnpicklingError("a name in it is no text")
+        raise pickle.UnpicklingError("a name is not text")
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _check_memo(raw: bytes) -> None:
     """Raise pickle.UnpicklingError if a memo index exceeds the file size.
 
-    The unpickler would allocate 16 bytes for each index below it.
+    For a memo index n, the unpickler would allocate 16 n bytes.
     """
     for opcode, argument, _ in pickletools.genops(raw):
         if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(raw):
-            raise pickle.UnpicklingError(f"it numbers an object {argument}")
+            raise pickle.UnpicklingError(f"the memo index {argument} exceeds the file size")
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Return the dictionary of a file, with keys as text. Raises UserError if the file is no CIFAR pickle."""
+    """Return the dictionary of a file, with keys as text. Raises UserError if it is not a CIFAR pickle."""
     if path.stat().st_size > MAX_FILE_BYTES:
-        raise UserError(f"{path} is larger than any file of CIFAR; is it another data set?")
+        raise UserError(
+            f"{path}: {path.stat().st_size:,} bytes is too large for a CIFAR file; check data.dataset and data.source"
+        )
     try:
         raw = path.read_bytes()
         _check_memo(raw)
         content = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
         return {_text(key): value for key, value in content.items()}
     except DAMAGED as error:
-        raise UserError(f"{path} is no file of CIFAR ({error}); get it again") from error
+        raise UserError(f"{path}: not a CIFAR file ({error}); download or copy it again") from error

@@ -21,7 +21,7 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
     features, labels = _table(folder, MEASUREMENTS, COLUMNS), _table(folder, TARGET, 1)[:, 0]
     if len(features) != len(labels):
         raise UserError(
-            f"{folder}: {len(features)} patients but {len(labels)} targets; fetch the files again"
+            f"{folder}: {len(features)} patients, but {len(labels)} targets; fetch both files again"
         )
     test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
     return contents_of_arrays(
@@ -34,12 +34,16 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
 def _table(folder: Path, name: str, columns: int) -> Array:
     path = find_plain_or_gzip(folder, name)
     if path is None:
-        raise UserError(f"no {name} in {folder}; fetch it: python scripts/fetch.py --dataset diabetes")
+        raise UserError(
+            f"{folder / name}: file not found; fetch it: python scripts/fetch.py --dataset diabetes"
+        )
     with open_decompressed(path) as stream:
         try:
             table = np.loadtxt(stream, dtype=np.float32, ndmin=2)
         except ValueError as error:
-            raise UserError(f"{path} is not the table of the study: {error}; fetch it again") from error
+            raise UserError(
+                f"{path}: not a table of the diabetes data set ({error}); fetch it again"
+            ) from error
     if table.shape[1] != columns:
-        raise UserError(f"{path} has rows of {table.shape[1]} numbers instead of {columns}; fetch it again")
+        raise UserError(f"{path}: rows have {table.shape[1]} numbers instead of {columns}; fetch it again")
     return table

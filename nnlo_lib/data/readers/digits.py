@@ -20,7 +20,9 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
     """
     path = find_plain_or_gzip(folder, "digits.csv.gz")
     if path is None:
-        raise UserError(f"no digits.csv.gz in {folder}; fetch it: python scripts/fetch.py --dataset digits")
+        raise UserError(
+            f"{folder / 'digits.csv.gz'}: file not found; fetch it: python scripts/fetch.py --dataset digits"
+        )
     rows = _rows(path)
     features, labels = rows[:, :PIXELS].reshape(-1, 1, 8, 8), rows[:, PIXELS].astype(np.int64)
     test = _is_test(labels)
@@ -37,10 +39,10 @@ def _rows(path: Path) -> Array:
         try:
             rows = np.loadtxt(stream, delimiter=",", dtype=np.uint8, ndmin=2)
         except ValueError as error:
-            raise UserError(f"{path} is not the digits table: {error}; fetch it again") from error
+            raise UserError(f"{path}: not the digits table ({error}); fetch it again") from error
     if rows.shape[1] != PIXELS + 1 or rows[:, :PIXELS].max() > 16:
         raise UserError(
-            f"{path} is not the digits table: a row is 64 pixels of 0..16 and a label; get it again"
+            f"{path}: not the digits table (expected rows of 64 pixels in 0..16 and a label); fetch it again"
         )
     return rows
 

@@ -7,7 +7,7 @@ NUMBERS = {
     "bytes": (12, "BytesList"),
     "float": (2, "FloatList"),
     "int64": (3, "Int64List"),
-}  # protobuf's type codes
+}  # type code of protobuf, name of the message
 MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
 
 
@@ -18,7 +18,7 @@ def parse(data: bytes) -> dict[str, list[Any]]:
     try:
         features = _message_class().FromString(data).features.feature
     except DecodeError as error:
-        raise ValueError(f"is no tf.train.Example ({error})") from error
+        raise ValueError(f"not a tf.train.Example ({error})") from error
     return {
         name: list(getattr(value, kind).value) if (kind := value.WhichOneof("kind")) else []
         for name, value in features.items()

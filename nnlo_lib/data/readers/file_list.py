@@ -22,12 +22,12 @@ def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
 
     `wanted` is a text list, a pattern, a file, or several of these. A text list has NNLO's format: one path
     per line, `#` starts a comment, paths are relative to the folder of the list or else to `folder`. `~` and
-    environment variables are expanded. Raises UserError if a file is missing, naming the list and the line.
+    environment variables are expanded. Raises UserError with the list and the line if a file is missing.
     """
     texts = [wanted] if isinstance(wanted, str) else wanted
     entries = [entry for text in texts for entry in _entries(folder, text)]
     if not entries:
-        raise UserError(f"{WHERE}: an empty list names no file; leave the split out")
+        raise UserError(f"{WHERE}: the list of files of a split is empty; list a file, or remove the split")
     return entries
 
 
@@ -44,7 +44,7 @@ def _matching(folder: Path, pattern: str) -> list[Entry]:
     matches = sorted(glob.glob(_expanded(pattern), root_dir=folder, recursive=True))
     found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
     if not found:
-        raise UserError(f"{WHERE}: no file in {folder} is like {pattern}")
+        raise UserError(f"{WHERE}: no file in {folder} matches {pattern}; correct the pattern")
     return found
 
 
@@ -55,7 +55,7 @@ def _listed(path: Path, folder: Path) -> list[Entry]:
         if (text := COMMENT.sub("", line).strip())
     ]
     if not entries:
-        raise UserError(f"{path} lists no file; write one path a line")
+        raise UserError(f"{path}: the list contains no file; write one path per line")
     return entries
 
 
@@ -67,23 +67,31 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UserError(f"{path} is neither HDF5, NPZ or NPY nor a text list of such files: see {WHERE}")
+        raise UserError(
+            f"{path}: not an HDF5, NPZ or NPY file and not a text list of such files; correct {WHERE}"
+        )
     return text
 
 
 def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
-    """Return the file `text`, or if it does not exist the two files that the words of `text` name."""
+    """Return the file `text`, or, if it does not exist, the two files in `text` separated by a space.
+
+    Args:
+        text: path of a file, or paths of two NPY files.
+        folders: folders that a relative path is searched in, in this order.
+        where: key or line of the list, for error messages.
+    """
     if whole := _found(text, folders):
         return (whole,)
     words = text.split()
     paths = [_found(word, folders) for word in words]
-    lost = [word for word, path in zip(words, paths, strict=True) if path is None]
-    if lost or not words:
-        named = text if len(lost) == len(words) else lost[0]
+    missing = [word for word, path in zip(words, paths, strict=True) if path is None]
+    if missing or not words:
+        name = text if len(missing) == len(words) else missing[0]
         places = " or ".join(map(str, dict.fromkeys(folders)))
-        raise UserError(f"{where}: there is no file {named[:SHOWN]} in {places}")
+        raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}")
     if len(words) != 2:
-        raise UserError(f"{where}: {len(words)} files are named at once; write each on a line of its own")
+        raise UserError(f"{where}: {len(words)} files on one line; write each file on its own line")
     return tuple(path for path in paths if path)
 
 

@@ -16,7 +16,7 @@ from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, decode, r
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
-LAYOUT = "<split>/<class>/<image> with the splits train and test (or val), or <class>/<image>, is wanted"
+LAYOUT = "expected <split>/<class>/<image> with the splits train and test (or val), or <class>/<image>"
 
 LabeledPath = tuple[str, int]  # path below the folder, class
 
@@ -64,7 +64,7 @@ def _listed(folder: Path, test_fraction: float) -> tuple[list[str], dict[str, li
     prefixes = _prefixes(folder)
     classes = _folders(folder / prefixes["train"])
     if not classes:
-        raise UserError(f"{folder / prefixes['train']} holds no folders of images; {LAYOUT}")
+        raise UserError(f"{folder / prefixes['train']}: no folders of images found; {LAYOUT}")
     numbers = {name: number for number, name in enumerate(classes)}
     splits = {split: _images(folder, prefix, numbers) for split, prefix in prefixes.items()}
     return classes, splits if prefixes["train"] else _divided(splits["train"], test_fraction)
@@ -77,7 +77,7 @@ def _prefixes(folder: Path) -> dict[str, str]:
         return {"train": ""}
     prefixes = {SPLITS[name]: f"{name}/" for name in names}
     if "train" not in prefixes or len(prefixes) < len(names):
-        raise UserError(f"{folder} has the splits {' and '.join(names)}; {LAYOUT}")
+        raise UserError(f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}")
     if "test" not in prefixes and "validation" in prefixes:
         prefixes["test"] = prefixes.pop("validation")
     return prefixes
@@ -88,10 +88,14 @@ def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[Label
     images = []
     for name in _folders(folder / prefix):
         if name not in classes:
-            raise UserError(f"{folder / prefix} has the class {name}, which train has not")
+            raise UserError(
+                f"{folder / prefix}: the class {name} does not exist in train; add it to train, or remove it"
+            )
         paths = list(_below(folder, prefix + name))
         if not paths:
-            raise UserError(f"{folder / prefix / name} holds no image ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
+            raise UserError(
+                f"{folder / prefix / name}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}"
+            )
         images += [(path, classes[name]) for path in paths]
     return sorted(images, key=lambda image: _hash(image[0].removeprefix(prefix)))
 
@@ -119,7 +123,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, list[LabeledPath]]:
-    """Return train and test; the first images of each class are the test, and at least one stays in train."""
+    """Return train and test: the first images of each class are test images, at least one remains in train."""
     sizes = Counter(number for _, number in images)
     wanted = {number: min(round(test_fraction * size), size - 1) for number, size in sizes.items()}
     splits: dict[str, list[LabeledPath]] = {"train": [], "test": []}
@@ -144,12 +148,12 @@ def _block(
         except ImageError as error:
             if not skip:
                 raise UserError(
-                    f"{folder / path} {error}; mend it, or set data.reader.on_corrupt: skip"
+                    f"{folder / path}: {error}; replace the image, or set data.reader.on_corrupt: skip"
                 ) from error
             skipped.append(f"{path}: {error}")
     if not pixels:
         raise UserError(
-            f"{folder}: none of {len(images)} images can be used ({skipped[0]}); are they images?"
+            f"{folder}: none of {len(images)} images can be used ({skipped[0]}); replace the images"
         )
     return SampleBlock((np.stack(pixels),), np.array(labels, np.int64), tuple(skipped))
 

@@ -19,28 +19,40 @@ def hdf5_names(path: Path) -> list[str]:
 
 
 def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
-    """Return the array `key`, or the arrays in the group `key` sorted by name; empty if there is no `key`."""
+    """Return the array `key`, or the arrays in the group `key` sorted by name; empty if `key` is missing."""
     with h5py.File(path, "r", locking=False) as file:
         item = file.get(key) if key else None
         return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
 
 
 def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Return rows start..end-1 of an array; for a chunked array only the chunks of these rows are read."""
+    """Return rows start..end-1 of an array; for a chunked array only the chunks of these rows are read.
+
+    Args:
+        path: HDF5 file.
+        name: name of the array in the file.
+        start: first row.
+        end: last row + 1.
+    """
     with h5py.File(path, "r", locking=False) as file:
         return np.asarray(file[name][start:end])
 
 
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays of a group sorted by name, as NNLO's H5Data does.
+    """Yield the arrays of a group sorted by name, as in NNLO's H5Data.
 
-    Links are followed; raises ValueError if a group is reached twice.
+    Links are followed. Raises ValueError if a group is reached more than once.
+
+    Args:
+        name: name of the item in the file.
+        item: array, group or None.
+        seen: groups that were already reached.
     """
     if isinstance(item, h5py.Dataset):
         yield name, item
     elif isinstance(item, h5py.Group):
         if item in seen:
-            raise ValueError(f"the group {name} is in {name.partition('/')[0]} twice")
+            raise ValueError(f"{name.partition('/')[0]} contains the group {name} more than once")
         seen.add(item)
         for key in sorted(item):
             yield from _datasets(f"{name}/{key}", item[key], seen)
@@ -48,7 +60,9 @@ def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]
 
 def _kind_of(dataset: Any) -> ArrayHeader:
     if dataset.is_virtual:
-        raise ValueError(f"{dataset.name} is a virtual dataset; list the files that it is made of instead")
+        raise ValueError(
+            f"{dataset.name} is a virtual dataset, which is not supported: list its source files instead"
+        )
     kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)

@@ -50,10 +50,12 @@ class IdxFile:
             _skip(stream, self.header + start * size)
             values = stream.read((end - start) * size)
             if end == self.shape[0] and stream.read(1):
-                raise UserError(f"{self.path} holds more than its header's {self.shape} values; get it again")
+                raise UserError(
+                    f"{self.path}: more values than the header declares {self.shape}; download or copy it again"
+                )
         if len(values) < (end - start) * size:
             raise UserError(
-                f"{self.path} is truncated: fewer than its header's {self.shape} values; get it again"
+                f"{self.path}: truncated, fewer values than the header declares {self.shape}; download or copy it again"
             )
         return np.frombuffer(values, dtype=np.uint8).reshape(end - start, *self.shape[1:])
 
@@ -70,13 +72,15 @@ def open_idx(path: Path, dimensions: int) -> IdxFile:
         start, sizes = stream.read(4), stream.read(4 * dimensions)
     if start != bytes((0, 0, UNSIGNED_BYTE, dimensions)) or len(sizes) < 4 * dimensions:
         raise UserError(
-            f"{path} is not an IDX file of bytes in {dimensions} dimensions: it starts with "
-            f"{start.hex(' ')}, not 00 00 08 {dimensions:02x}; get the file again"
+            f"{path}: not an IDX file of bytes in {dimensions} dimensions (starts with "
+            f"{start.hex(' ')}, expected 00 00 08 {dimensions:02x}); download or copy it again"
         )
     idx = IdxFile(path, struct.unpack(f">{dimensions}I", sizes))
     declared, held = idx.header + math.prod(idx.shape), path.stat().st_size
     if declared > held * DEFLATE_LIMIT if is_gzip(path) else declared != held:
-        raise UserError(f"{path} declares {declared:,} bytes but the file has {held:,}; get the file again")
+        raise UserError(
+            f"{path}: the header declares {declared:,} bytes, but the file has {held:,}; download or copy it again"
+        )
     return idx
 
 
@@ -85,8 +89,8 @@ def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[C
     labels = open_idx(_find(folder, f"{prefix}-labels-idx1-ubyte.gz"), 1)
     if images.shape[0] != labels.shape[0]:
         raise UserError(
-            f"{images.path} has {images.shape[0]} images but {labels.path} has {labels.shape[0]} labels; "
-            f"get both again from one place"
+            f"{images.path}: {images.shape[0]} images, but {labels.path} has {labels.shape[0]} labels; "
+            f"download or copy both files from the same source"
         )
     for name, start, end in shard_ranges(split, labels.shape[0], shard_size):
         yield ConversionUnit(split, name, labels.path, partial(_block, images, labels, start, end))
@@ -95,7 +99,7 @@ def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[C
 def _find(folder: Path, name: str) -> Path:
     path = find_plain_or_gzip(folder, name)
     if path is None:
-        raise UserError(f"no {name} in {folder}; bring it there with scripts/fetch.py")
+        raise UserError(f"{folder / name}: file not found; fetch it with scripts/fetch.py")
     return path
 
 

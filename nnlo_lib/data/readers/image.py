@@ -15,7 +15,8 @@ Indices = npt.NDArray[np.intp]
 ColorMode = Literal["rgb", "grey"]
 Resize = Literal["pydtnn", "standard", "none"]
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # some of Pillow's others run programs
+# Pillow supports more formats, but runs external programs for some of them.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 MAX_PIXELS = 64_000_000
 LONGEST_SIDE = 65_535  # limit of the JPEG format
 CENTRAL = 0.875  # PyDTNN's central_crop
@@ -32,7 +33,7 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
     The image may have any of the FORMATS. The format is detected from the first bytes. Transparency and EXIF
     rotation are ignored, as in TensorFlow. Decoded JPEGs equal TensorFlow's with dct_method INTEGER_ACCURATE;
     its default, INTEGER_FAST, deviates by 1.2 of 255 on average. Raises ImageError if the bytes are damaged
-    or no image, or if the image is too large.
+    or not an image, or if the image is too large.
     """
     from PIL import Image
 
@@ -42,20 +43,22 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
             pixels = np.asarray(_eight_bits(image).convert("RGB" if colour == "rgb" else "L"))
     except ImageError:
         raise
-    except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
-        raise ImageError(f"is no image that can be decoded ({error})") from error
+    except Exception as error:  # Pillow's decoders raise exceptions of many types for damaged bytes
+        raise ImageError(f"not a decodable image ({error})") from error
     return pixels if colour == "rgb" else pixels[:, :, np.newaxis]
 
 
 def _refuse_large(width: int, height: int) -> None:
     if width * height > MAX_PIXELS or max(width, height) > LONGEST_SIDE:
-        raise ImageError(f"declares {width} x {height} pixels, more than can be meant")
+        raise ImageError(
+            f"declares {width} x {height} pixels, more than the limit of {MAX_PIXELS:,} or {LONGEST_SIDE:,} per side"
+        )
 
 
 def _eight_bits(image: "Image") -> "Image":
     """Return 16-bit gray images reduced to their high byte, because Pillow's convert would clip them."""
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-        raise ImageError("has samples of 32 bits, of which none is known to be white")
+        raise ImageError("samples of 32 bits are not supported, because their white level is unknown")
     if not image.mode.startswith("I"):
         return image
     from PIL import Image
@@ -77,9 +80,9 @@ def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
             to even). "none" requires that the image has the size already.
         size: side of the result, in pixels.
     Raises:
-        ImageError: if "none" gets an image of another size, or "standard" an image too long to resize.
+        ImageError: if the image has another size ("none") or is too elongated to resize ("standard").
     """
-    square = {"pydtnn": _pydtnn, "standard": _standard, "none": _as_it_is}[resize](image, size)
+    square = {"pydtnn": _pydtnn, "standard": _standard, "none": _unchanged}[resize](image, size)
     return np.ascontiguousarray(square.transpose(2, 0, 1))
 
 
@@ -128,16 +131,18 @@ def _standard(image: Pixels, size: int) -> Pixels:
     shorter = round(size * SHORTER)
     target = (int(shorter * width / min(height, width)), int(shorter * height / min(height, width)))
     if target[0] * target[1] > MAX_PIXELS:
-        raise ImageError(f"is {width} x {height} pixels, too long a strip to resize")
+        raise ImageError(
+            f"{width} x {height} pixels, too elongated: more than {MAX_PIXELS:,} pixels after resizing"
+        )
     picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
     larger = np.asarray(picture.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
     top, left = (round((side - size) / 2) for side in larger.shape[:2])
     return larger[top : top + size, left : left + size]
 
 
-def _as_it_is(image: Pixels, size: int) -> Pixels:
+def _unchanged(image: Pixels, size: int) -> Pixels:
     if image.shape[:2] != (size, size):
         raise ImageError(
-            f"is {image.shape[1]} x {image.shape[0]} pixels, not {size} x {size}; choose a `resize`"
+            f"{image.shape[1]} x {image.shape[0]} pixels instead of {size} x {size} (data.reader.resize: none)"
         )
     return image

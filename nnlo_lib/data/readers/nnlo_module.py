@@ -19,19 +19,21 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
 
     Raises UserError if the module or one of its functions fails, or if it has no get_train().
     """
-    asked = {"train": "get_train", "validation": "get_val", "features": FEATURES, "labels": "get_labels"}
+    functions = {"train": "get_train", "validation": "get_val", "features": FEATURES, "labels": "get_labels"}
     try:
         module = load_user_module(path)
         if not hasattr(module, "get_train"):
-            raise UserError(f"data.reader.train: {path} has no get_train(), which names the files")
-        told = {key: getattr(module, name)() for key, name in asked.items() if hasattr(module, name)}
+            raise UserError(
+                f"data.reader.train: {path} does not define get_train(); add the function, which returns the files"
+            )
+        options = {key: getattr(module, name)() for key, name in functions.items() if hasattr(module, name)}
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"data.reader.train: {path} failed: {type(error).__name__}: {error}") from error
-    if isinstance(told.get("features"), tuple):
-        told |= {"features": told["features"][0], "adaptor": f"{path}:{FEATURES}"}
-    return told
+    if isinstance(options.get("features"), tuple):
+        options |= {"features": options["features"][0], "adaptor": f"{path}:{FEATURES}"}
+    return options
 
 
 def resolve_adaptor(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,7 +25,14 @@ def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
 
 
 def npy_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Return rows start..end-1 of an NPY."""
+    """Return rows start..end-1 of an NPY.
+
+    Args:
+        path: NPY file.
+        name: not used; an NPY holds a single array.
+        start: first row.
+        end: last row + 1.
+    """
     with path.open("rb") as stream:
         return _rows(stream, path.stat().st_size, start, end)
 
@@ -38,7 +45,7 @@ def npz_names(path: Path) -> list[str]:
 
 
 def find_npz(path: Path, key: str) -> dict[str, ArrayHeader]:
-    """Return the array `key`, or the arrays `key/...` sorted by name; empty if there are none."""
+    """Return the array `key`, or the arrays `key/...` sorted by name; empty if neither exists."""
     names = npz_names(path)
     wanted = [key] if key in names else [name for name in names if name.startswith(f"{key}/")]
     return {name: _kind_in_npz(path, name) for name in wanted}
@@ -49,6 +56,12 @@ def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
 
     A compressed array is unpacked from its start in pieces. A call that includes the last row also verifies
     the checksum of the whole array.
+
+    Args:
+        path: NPZ file.
+        name: name of the array in the file.
+        start: first row.
+        end: last row + 1.
     """
     if end == _kind_in_npz(path, name).shape[0]:
         _compare_checksum(path, name)
@@ -69,10 +82,10 @@ def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type not in METHODS:
-            raise ValueError(f"{name} is compressed by a method other than NumPy's, deflate")
+            raise ValueError(f"{name} is compressed by a method other than deflate, the method of NumPy")
         if member.compress_type == zipfile.ZIP_STORED:
             file.seek(member.header_offset)
-            before = struct.unpack("<26x2H", file.read(30))  # the lengths of name and extra field
+            before = struct.unpack("<26x2H", file.read(30))  # lengths of the name and of the extra field
             file.seek(sum(before), io.SEEK_CUR)
             yield file, member
         else:
@@ -97,9 +110,9 @@ def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
     shape, fortran, dtype = read(stream)
     kind, held = ArrayHeader(shape, dtype), size - (stream.tell() - begin)
     if min(shape, default=0) < 0:
-        raise ValueError(f"its header declares the shape {shape}")
+        raise ValueError(f"the header declares the shape {shape}, which has a negative length")
     if kind.bytes != held and not dtype.hasobject:
-        raise ValueError(f"its header declares {kind.bytes:,} bytes of values, but it has {held:,}")
+        raise ValueError(f"the header declares {kind.bytes:,} bytes of values, but {held:,} are stored")
     return kind, fortran
 
 
@@ -112,7 +125,7 @@ def _rows(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Array:
     for index, strip in enumerate(values):
         stream.seek(begin + (index * column + start * length) * kind.dtype.itemsize)
         if stream.readinto(strip.data) < len(strip):
-            raise ValueError("it is truncated")
+            raise ValueError("the file is truncated")
     numbers = values.view(kind.dtype)
     if fortran:
         return numbers.reshape(*kind.shape[:0:-1], end - start).T

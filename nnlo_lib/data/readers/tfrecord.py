@@ -32,14 +32,14 @@ class RecordError(ValueError):
     """Reason why a record cannot be used; `lost` is True if the next record cannot be located either."""
 
     def __init__(self, reason: str, lost: bool = False) -> None:
-        super().__init__(f"{reason}; the rest of the file is lost" if lost else reason)
+        super().__init__(f"{reason}; the rest of the file cannot be read" if lost else reason)
         self.lost = lost
 
 
 def list_shards(folder: Path) -> list[str]:
     """Return the name of the shard for each TFRecord in `folder`, like train/train-00000-of-01024.
 
-    Raises UserError if there is no train file, if a split lacks files, or if files of several sets are mixed.
+    Raises UserError if train files are missing, a split is incomplete, or files of several sets are mixed.
     """
     try:
         names = os.listdir(folder)
@@ -48,13 +48,19 @@ def list_shards(folder: Path) -> list[str]:
     files = {prefix: _set(folder, prefix, names) for prefix in SPLITS}
     if not files["train"]:
         raise UserError(
-            f"{folder} holds no TFRecords: files like train-00000-of-01024 are wanted (data.source)"
+            f"{folder}: no TFRecords found; set data.source to a folder of files like train-00000-of-01024"
         )
     return [f"{SPLITS[prefix]}/{file}" for prefix in SPLITS for file in files[prefix]]
 
 
 def _set(folder: Path, prefix: str, names: Sequence[str]) -> list[str]:
-    """Return the files of a split in order. Raises UserError if some are missing or of another set."""
+    """Return the files of a split in order. Raises UserError if files are missing or of several sets.
+
+    Args:
+        folder: folder of the files.
+        prefix: first part of the file names: train, validation or test.
+        names: names of all files in the folder.
+    """
     found = {
         name: match[2]
         for name in names
@@ -63,14 +69,16 @@ def _set(folder: Path, prefix: str, names: Sequence[str]) -> list[str]:
     counts = sorted(set(found.values()))
     if len(counts) > 1:
         raise UserError(
-            f"{folder} mixes {prefix} files of {' and '.join(counts)}: one set only can be converted"
+            f"{folder}: {prefix} files of several sets ({' and '.join(counts)} files); keep the files of one set only"
         )
     wanted = [f"{prefix}-{index:05d}-of-{count}" for count in counts for index in range(int(count))]
     if missing := [name for name in wanted if name not in found]:
         some = ", ".join(missing[:3]) + ", ..." * (len(missing) > 3)
-        raise UserError(f"{folder} lacks {len(missing)} of {len(wanted)} TFRecords: {some}")
+        raise UserError(f"{folder}: {len(missing)} of {len(wanted)} TFRecords are missing: {some}")
     if strange := found.keys() - set(wanted):
-        raise UserError(f"{folder} holds {min(strange)}, whose number is not below its count; remove it")
+        raise UserError(
+            f"{folder}: the number of {min(strange)} is not below the number of files in its name; remove the file"
+        )
     return wanted
 
 
@@ -87,6 +95,13 @@ def read(
     As in PyDTNN, `x` is uint8 (n, 3, size, size) and `y` is int16 (n, 1) counted from 1. Raises UserError
     like `list_shards`. Reading a unit raises UserError if a record is corrupt, or, if `on_corrupt` is "skip",
     only if no record of the file can be used.
+
+    Args:
+        folder: folder of the TFRecords.
+        shard_size: not used.
+        resize: method, see `readers.image.resized`.
+        size: side of the stored images, in pixels.
+        on_corrupt: raise an error for a corrupt record, or skip it.
     """
     units = []
     for name in list_shards(folder):
@@ -104,13 +119,13 @@ def _block(path: Path, resize: Resize, size: int, skip: bool) -> SampleBlock:
         except ValueError as error:
             if not skip:
                 raise UserError(
-                    f"{path}: record {number} at byte {offset} {error}; get the file again, or set "
+                    f"{path}: record {number} at byte {offset}: {error}; download or copy the file again, or set "
                     f"data.reader.on_corrupt: skip"
                 ) from error
             skipped.append(f"record {number}: {error}")
     if not samples:
-        reason = skipped[0] if skipped else "it is empty"
-        raise UserError(f"{path} holds no record that can be used ({reason}); get the file again")
+        reason = skipped[0] if skipped else "the file is empty"
+        raise UserError(f"{path}: no usable record ({reason}); download or copy the file again")
     images, labels = zip(*samples, strict=True)
     return SampleBlock((np.stack(images),), np.array(labels, np.int16)[:, np.newaxis], tuple(skipped))
 
@@ -121,7 +136,7 @@ def _sample(item: bytes | RecordError, resize: Resize, size: int) -> tuple[Pixel
     features = parse(item)
     label = _single(features, "image/class/label", int)
     if label not in LABELS:
-        raise RecordError(f"has the label {label}, which is not in 0..{LABELS[-1]}")
+        raise RecordError(f"the label {label} is not in 0..{LABELS[-1]}")
     return resized(decode(_single(features, "image/encoded", bytes)), resize, size), label
 
 
@@ -129,7 +144,7 @@ def _single(features: dict[str, list[Any]], name: str, kind: type[Value]) -> Val
     match features.get(name):
         case [value] if isinstance(value, kind):
             return value
-    raise RecordError(f"lacks {name}, a single value of type {kind.__name__}")
+    raise RecordError(f"no single value of type {kind.__name__} for {name}")
 
 
 def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
@@ -155,15 +170,15 @@ def _record(file: BinaryIO, left: int) -> bytes | RecordError:
     """Return the data of the next record, or a RecordError; `left`: bytes up to the end of the file."""
     header = file.read(HEADER)
     if len(header) < HEADER:
-        return RecordError("is truncated", lost=True)
+        return RecordError("truncated", lost=True)
     length, check = struct.unpack("<QI", header)
     if _masked_crc(header[:8]) != check:
-        return RecordError("has a damaged length (its checksum differs)", lost=True)
+        return RecordError("damaged length (the checksum differs)", lost=True)
     if length > left - HEADER - FOOTER:
-        return RecordError(f"declares {length:,} bytes, but the file ends before", lost=True)
+        return RecordError(f"declared length of {length:,} bytes, but the file ends earlier", lost=True)
     data, footer = file.read(length), file.read(FOOTER)
     whole = footer == struct.pack("<I", _masked_crc(data))
-    return data if whole else RecordError("is damaged (its checksum differs)")
+    return data if whole else RecordError("damaged (the checksum differs)")
 
 
 def _masked_crc(data: bytes) -> int:

@@ -23,8 +23,8 @@ from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 class Conversion:
     """Conversion of the files in `raw` to shards of up to `shard_size` samples in `target`.
 
-    `reader` has the name and options of the reader from the experiment; empty: the catalog's reader, no
-    options.
+    `reader` has the name and options of the reader from the experiment. If it is empty, the reader of the
+    catalog is used without options.
     """
 
     dataset: DatasetSpec
@@ -44,7 +44,16 @@ class Conversion:
         format: ShardFormat,
         shard_size: int,
     ) -> "Conversion":
-        """Return the conversion of a catalog data set, or else of the user's data set with this `reader`."""
+        """Return the conversion of a catalog data set, or else of the user's data set with this `reader`.
+
+        Args:
+            name: name of the data set.
+            reader: name and options of the reader; None: the reader of the catalog.
+            raw: folder of the fetched files.
+            target: folder of the store.
+            format: format of the shards.
+            shard_size: maximum number of samples per shard.
+        """
         dataset = user_dataset(name, reader["name"]) if reader and name not in CATALOG else find_dataset(name)
         return cls(dataset, raw, target, format, shard_size, reader or {})
 
@@ -58,11 +67,13 @@ class Conversion:
     def contents(self) -> DatasetContents:
         """Contents of the data set. Raises UserError if files are damaged or there is no training sample."""
         if self.shard_size < 1:
-            raise UserError(f"data.shard_size {self.shard_size}: a shard holds at least one sample")
+            raise UserError(f"data.shard_size: must be at least 1, not {self.shard_size}")
         folder = FetchRecord.load(self.raw).path
         contents = read(self.dataset.reader, folder, self.shard_size, self.options)
         if not any(unit.split == "train" for unit in contents.units):
-            raise UserError(f"{folder} holds no train sample of {self.dataset.name}; get the files again")
+            raise UserError(
+                f"{folder}: no training samples of {self.dataset.name} found; download or copy the files again"
+            )
         return contents
 
     def unit(self, name: str) -> ConversionUnit:
@@ -70,7 +81,9 @@ class Conversion:
         for unit in self.contents.units:
             if unit.name == name:
                 return unit
-        raise UserError(f"{self.dataset.name} in {self.raw} has no shard {name}; were files removed?")
+        raise UserError(
+            f"{self.raw}: data set {self.dataset.name} has no shard {name}; check --shard, or restore removed files"
+        )
 
     def missing_units(self) -> Iterator[ConversionUnit]:
         """Yield the units that have no shard of this conversion yet."""
@@ -86,7 +99,7 @@ class Conversion:
 
     @property
     def layout(self) -> DatasetContents:
-        """Contents without the units: the part needed to make a shard, small enough to send to processes."""
+        """Contents without the units: the part needed to make a shard, small enough to send to worker processes."""
         return replace(self.contents, units=())
 
     def convert_unit(self, layout: DatasetContents, unit: ConversionUnit) -> ShardRecord:
@@ -108,20 +121,20 @@ class Conversion:
     def _key(self, unit: ConversionUnit) -> str:
         """Return a hash of the original files and the settings; a shard with another key is outdated."""
         fetched, origin = self.raw / FETCH_RECORD_FILE, unit.origin.stat()
-        made = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
-        told = [self.dataset.reader, self.options, self.shard_size, self.format]
-        text = json.dumps([made, told, unit.name, origin.st_size, origin.st_mtime_ns], sort_keys=True)
+        source = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
+        settings = [self.dataset.reader, self.options, self.shard_size, self.format]
+        text = json.dumps([source, settings, unit.name, origin.st_size, origin.st_mtime_ns], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
         """Raise UserError if the block is empty, or differs from the catalog in shape or classes."""
         if not len(block.labels):
-            raise UserError(f"{unit.origin} holds no {unit.split} sample; get the file again")
+            raise UserError(f"{unit.origin}: no {unit.split} samples found; download or copy the file again")
         wanted, found = self.dataset.shape, block.inputs[0].shape[1:]
         if wanted and found != wanted:
             raise UserError(
-                f"{unit.origin.parent}: the {unit.split} images are {found}, but those of "
-                f"{self.dataset.name} are {wanted}; are these the files of another data set?"
+                f"{unit.origin.parent}: the {unit.split} samples have the shape {found}, but samples of "
+                f"{self.dataset.name} have {wanted}; check data.dataset and data.source"
             )
         if block.labels.dtype.kind in "iu":
             self._check_labels(layout, unit, block)
@@ -133,5 +146,5 @@ class Conversion:
         for wrong in np.flatnonzero((labels < first) | too_high)[:1]:
             raise UserError(
                 f"{unit.origin}: sample {wrong} of shard {unit.name} has label {labels[wrong]}, but the classes "
-                f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; mend the file or get it again"
+                f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; correct the file, or download or copy it again"
             )

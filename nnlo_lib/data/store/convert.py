@@ -21,11 +21,11 @@ LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?
 
 
 def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
-    """Make the missing shards of `conversion`, `processes` at a time, and write and return the manifest.
+    """Make the missing shards of `conversion` in `processes` processes; write and return the manifest.
 
-    Each process holds one shard in memory. Raises UserError if files are bad. An error while shards are made
-    leaves no manifest, so there is no store, but the finished shards stay: the next conversion makes only the
-    rest.
+    Each process holds one shard in memory. Raises UserError if files are missing or damaged. After an error
+    while shards are made, the store has no manifest and cannot be used. The finished shards remain, and the
+    next conversion makes only the other shards.
     """
     target, missing = conversion.target, list(conversion.missing_units())
     if missing:
@@ -52,8 +52,8 @@ def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes
                 print_skipped(record)
         except BrokenProcessPool as error:
             raise UserError(
-                f"a process that converted {conversion.dataset.name} died, perhaps for lack of memory; convert "
-                f"again to go on, with fewer processes or a smaller data.shard_size"
+                f"a process converting {conversion.dataset.name} was killed, possibly for lack of memory; run the same "
+                f"command with fewer processes to resume, or with a smaller data.shard_size to start again"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
@@ -66,7 +66,7 @@ def print_skipped(record: ShardRecord) -> None:
 
 
 def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
-    """Wrap the iterable in a progress bar, which is shown only on a terminal."""
+    """Wrap the iterable in a progress bar that is shown only on a terminal."""
     from tqdm import tqdm
 
     return tqdm(each, total=total, unit="shard", disable=None, leave=False)
@@ -78,8 +78,9 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
     for record in records:
         if (record.inputs, record.labels) != (first.inputs, first.labels):
             raise UserError(
-                f"the samples of {record.shard.file} are {_said(record)}, but those of {first.shard.file} are "
-                f"{_said(first)}; all files of {conversion.dataset.name} must hold samples of one kind"
+                f"{record.shard.file}: the samples are {_layout_text(record)}, but in {first.shard.file} they are "
+                f"{_layout_text(first)}; all files of {conversion.dataset.name} must have arrays of the same names, sample "
+                f"shapes and types"
             )
     return DataManifest(
         folder=conversion.target,
@@ -96,7 +97,7 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
     )
 
 
-def _said(record: ShardRecord) -> str:
+def _layout_text(record: ShardRecord) -> str:
     columns = (*record.inputs, record.labels)
     return ", ".join(f"{column.name} {column.shape} {column.dtype}" for column in columns)
 
@@ -125,9 +126,9 @@ def _part(records: Sequence[ShardRecord], split: str) -> SplitInfo:
 def _remove_leftover_files(target: Path, files: Sequence[str]) -> None:
     """Remove shards and records of earlier conversions, finished or not, that are not part of this store."""
     stems = {Path(file).with_suffix("") for file in files}
-    ours = {target / file for file in files} | {
+    current = {target / file for file in files} | {
         target / SHARD_RECORDS_FOLDER / f"{stem}.json" for stem in stems
     }
     for path in target.rglob("*"):
-        if LEFTOVER.fullmatch(path.name) and path not in ours:
+        if LEFTOVER.fullmatch(path.name) and path not in current:
             path.unlink()

@@ -91,9 +91,11 @@ class DataManifest:
         try:
             return cls(folder=path.parent, **_typed(json.loads(path.read_text())))
         except FileNotFoundError as error:
-            raise UserError(f"no data set at {path}; make it: python scripts/convert.py --help") from error
+            raise UserError(
+                f"{path}: data set not found; convert it, see python scripts/convert.py --help"
+            ) from error
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{path} is damaged ({error}); remove it and convert the data again") from error
+            raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
 
     def save(self) -> Path:
         """Write `manifest.json` into the folder atomically; return its path."""
@@ -103,11 +105,11 @@ class DataManifest:
         return self.folder / MANIFEST_FILE
 
     def verify(self) -> None:
-        """Compare the checksum of every shard. Raises UserError naming the first shard that differs."""
+        """Compare the checksum of every shard. Raises UserError with the first shard that differs."""
         for part in self.splits.values():
             for shard in part.shards:
                 if file_sha256(self.path(shard)) != shard.sha256:
-                    raise self.damaged_shard_error(shard, "its checksum differs from the manifest")
+                    raise self.damaged_shard_error(shard, "the checksum differs from the manifest")
 
     def path(self, shard: Shard) -> Path:
         """Return the path of a shard. Raises UserError if the file is missing or has a wrong size."""
@@ -119,14 +121,14 @@ class DataManifest:
         return path
 
     def damaged_shard_error(self, shard: Shard, reason: str) -> UserError:
-        """Return the error that names a bad shard and the command that restores it."""
+        """Return an error with the path of an unreadable shard and the command that restores it."""
         path, reader = self.folder / shard.file, json.dumps(self.settings["reader"])
         if self.staged:
             return UserError(
-                f"shard {path} is unreadable: {reason}; it is a copy: rm -f {path}, and run again"
+                f"shard {path} is unreadable ({reason}); remove this staged copy and run again: rm -f {path}"
             )
         return UserError(
-            f"shard {path} is unreadable: {reason}; convert the data set again: rm -f {path}; "
+            f"shard {path} is unreadable ({reason}); convert it again: rm -f {path}; "
             f"python scripts/convert.py --dataset {self.dataset} --raw {self.folder.parent / 'raw'} "
             f"--target {self.folder} --format {self.format} --shard-size {self.settings['shard_size']}"
             + (f" --reader {quote(reader)}" if self.settings["reader"] else "")

@@ -27,7 +27,13 @@ class ArrayLocation:
 
 
 def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) -> None:
-    """Write one shard; equal arrays give equal bytes. Raises OSError if the file system reports an error."""
+    """Write one shard; equal arrays give equal bytes. Raises OSError if the file system reports an error.
+
+    Args:
+        path: file to write.
+        format: "hdf5" or "npz".
+        arrays: arrays by name.
+    """
     if format == "hdf5":
         _write_hdf5(path, arrays)
     else:
@@ -64,7 +70,7 @@ def _in_hdf5(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
 def _in_dataset(dataset: Any) -> ArrayLocation:
     offset = dataset.id.get_offset()
     if offset is None:
-        raise ValueError(f"{dataset.name} is chunked or compressed, so it cannot be mapped")
+        raise ValueError(f"{dataset.name} is chunked or compressed, so it cannot be memory-mapped")
     return ArrayLocation(offset, dataset.shape, dataset.dtype)
 
 
@@ -79,13 +85,13 @@ def _in_member(member: zipfile.ZipInfo, file: Any) -> ArrayLocation:
     The npy header follows the local header (30 bytes, name, extra field).
     """
     if member.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{member.filename} is compressed, so it cannot be mapped")
+        raise ValueError(f"{member.filename} is compressed, so it cannot be memory-mapped")
     file.seek(member.header_offset)
     name, extra = struct.unpack("<26x2H", file.read(30))
     file.seek(name + extra, 1)
     version = np.lib.format.read_magic(file)
     if version != (1, 0):
-        raise ValueError(f"{member.filename} has npy version {version}, not (1, 0)")
+        raise ValueError(f"{member.filename} has the NPY version {version} instead of (1, 0)")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
     if fortran or dtype.hasobject:
         raise ValueError(f"{member.filename} is not a plain array in C order")

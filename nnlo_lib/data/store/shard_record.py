@@ -1,4 +1,4 @@
-"""Record of one converted shard: a small JSON file, so that shards can be made independently."""
+"""Record of one converted shard: a small JSON file per shard, so that shards can be made independently."""
 
 import json
 import math

@@ -14,8 +14,8 @@ from nnlo_lib.data.store.shard import UNREADABLE_SHARD_ERRORS, map_shard
 class Split:
     """Samples 0..len-1 of a split; only the requested pages are read, and ranks on a node share them.
 
-    Each shard keeps one file open for each input. Raises UserError naming a shard that is unreadable, or the
-    limit of open files if it is too low.
+    Each shard keeps one file open for each input. Raises UserError if a shard is unreadable or the limit of
+    open files is too low.
 
     Attributes:
         columns: specifications of the inputs.
@@ -86,13 +86,13 @@ def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
         raise manifest.damaged_shard_error(shard, str(error)) from error
     found = [(array.shape, array.dtype.name) for array in arrays]
     if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
-        raise manifest.damaged_shard_error(shard, f"its arrays are {found}, not those of the manifest")
-    return tuple(arrays[:-1]), arrays[-1].copy()  # the copy lets the file be closed
+        raise manifest.damaged_shard_error(shard, f"the arrays {found} differ from the manifest")
+    return tuple(arrays[:-1]), arrays[-1].copy()  # a copy, so that the file can be closed
 
 
 def _too_many_files(manifest: DataManifest) -> UserError:
     shards, limit = sum(len(part.shards) for part in manifest.splits.values()), resource.RLIMIT_NOFILE
     return UserError(
-        f"{manifest.folder} has {shards} shards, but a process may open {resource.getrlimit(limit)[0]} files here; "
-        f"raise the limit (ulimit -n), or convert with a larger data.shard_size"
+        f"{manifest.folder}: {shards} shards, but the limit of open files per process is "
+        f"{resource.getrlimit(limit)[0]}; raise it (ulimit -n), or convert with a larger data.shard_size"
     )

@@ -18,23 +18,29 @@ from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
 
 CHUNK_BYTES = 1 << 22
 FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
-STAGING_TIMEOUT_S = 3600.0  # wait for another process of the node that copies
+STAGING_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that copies the data set
 POLL_SECONDS = 0.2
 
 
 def stage_dataset(manifest: DataManifest, folder: str, patience: float = STAGING_TIMEOUT_S) -> DataManifest:
-    """Copy the data set to a subfolder of `folder` (like $TMPDIR) unless it is there; return its manifest.
+    """Copy the data set to a subfolder of `folder` (like $TMPDIR) unless the copy exists; return its manifest.
 
-    One process of a node copies while the others wait. Raises UserError if the free space does not suffice, a
-    copied shard does not match its checksum, `folder` does not exist or is not writable, or the wait exceeds
-    `patience` seconds.
+    One process of a node copies while the others wait.
+
+    Args:
+        manifest: data set to copy.
+        folder: existing folder on the node's own disk; may contain environment variables.
+        patience: maximum wait for another process of the node, in seconds.
+    Raises:
+        UserError: if the free space does not suffice, a copied shard does not match its checksum, `folder` does
+            not exist or is not writable, or the wait exceeds `patience`.
     """
     home = _expanded(folder)
     key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
     target = home / f"nnlo-{manifest.dataset}-{key}"
     with _staging_lock(target, patience):
         _clear_unfinished(target)
-        missing = [shard for shard in _shards(manifest) if not _is_there(target / shard.file, shard)]
+        missing = [shard for shard in _shards(manifest) if not _is_complete(target / shard.file, shard)]
         _refuse_without_room(missing, target)
         for shard in missing:
             _copy(manifest, shard, target / shard.file)
@@ -44,10 +50,14 @@ def stage_dataset(manifest: DataManifest, folder: str, patience: float = STAGING
 def _expanded(folder: str) -> Path:
     for variable in re.findall(r"\$\{?(\w+)", folder):
         if not os.environ.get(variable):
-            raise UserError(f"data.stage_to {folder}: the variable {variable} is not set on this node")
+            raise UserError(
+                f"data.stage_to: environment variable {variable} is not set on this node; set it, or change data.stage_to"
+            )
     path = os.path.expanduser(os.path.expandvars(folder))
     if not Path(path).is_dir():
-        raise UserError(f"data.stage_to {folder}: there is no folder {path} on this node")
+        raise UserError(
+            f"data.stage_to: folder {path} does not exist on this node; create it, or change data.stage_to"
+        )
     return Path(path)
 
 
@@ -55,7 +65,7 @@ def _shards(manifest: DataManifest) -> list[Shard]:
     return [shard for part in manifest.splits.values() for shard in part.shards]
 
 
-def _is_there(path: Path, shard: Shard) -> bool:
+def _is_complete(path: Path, shard: Shard) -> bool:
     return path.is_file() and path.stat().st_size == shard.bytes
 
 
@@ -69,8 +79,8 @@ def _refuse_without_room(missing: list[Shard], target: Path) -> None:
     wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
     if wanted > free:
         raise UserError(
-            f"data.stage_to: {target.parent} has {free / 1e9:.2f} GB free, but the data set needs {wanted / 1e9:.2f} GB "
-            f"more; free some, or leave data.stage_to out"
+            f"data.stage_to: {target.parent} has {free / 1e9:.2f} GB free, but the copy needs {wanted / 1e9:.2f} GB; free "
+            f"some disk space, or remove data.stage_to"
         )
 
 
@@ -82,7 +92,7 @@ def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
             digest.update(chunk)
             copy.write(chunk)
         if digest.hexdigest() != shard.sha256:
-            raise manifest.damaged_shard_error(shard, "its checksum differs from the manifest")
+            raise manifest.damaged_shard_error(shard, "the checksum differs from the manifest")
 
 
 @contextmanager
@@ -110,7 +120,7 @@ def _acquire(lock: TextIO, target: Path, patience: float) -> None:
             if time.monotonic() > deadline:
                 lock.seek(0)
                 raise UserError(
-                    f"process {lock.read() or 'unknown'} has been copying to {target} for over {patience:g} s; end it, "
-                    f"or leave data.stage_to out"
+                    f"data.stage_to: process {lock.read() or 'unknown'} has been copying to {target} for more than "
+                    f"{patience:g} s; end the process, or remove data.stage_to"
                 ) from None
             time.sleep(POLL_SECONDS)

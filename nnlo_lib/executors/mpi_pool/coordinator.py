@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.config.search import MpiPoolConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
@@ -26,44 +26,45 @@ from nnlo_lib.train.preemption import StopFlag
 
 logger = get_logger(__name__)
 
-SAVE_TIMEOUT_S = 900.0  # for all groups to save and stop; the launcher kills the ranks that do not
+SAVE_TIMEOUT_S = 900.0  # for all groups to save and stop; then the launcher kills the remaining ranks
 
 
-def heartbeat_file(folder: Path, block: int) -> Path:
+def heartbeat_file(folder: Path, group: int) -> Path:
     """Return the heartbeat file of a rank group's leader."""
-    return SearchPaths(folder).state.pool_heartbeats / str(block)
+    return SearchPaths(folder).state.pool_heartbeats / str(group)
 
 
 class Coordinator:
     """Executor that trains on the rank groups of an allocation; each rank except this one belongs to a group.
 
     Args:
+        world: ranks of the allocation.
         folder: folder of the search.
         config: settings of the pool.
-        cores: number of cores of a group.
+        cores: number of cores of a rank group.
         stop: stop condition of this rank.
 
     Attributes:
-        utilization: utilization of the groups.
+        utilization: utilization of the rank groups.
     """
 
     def __init__(
         self, world: PoolWorld, folder: Path, config: MpiPoolConfig, cores: int, stop: StopFlag
     ) -> None:
         self._world, self._folder, self._config, self._stop = world, folder, config, stop
-        self._cores, self._looked, self._stop_requested = cores, time.monotonic(), False
-        self._alive = {block: HeartbeatMonitor(heartbeat_file(folder, block)) for block in world.blocks}
+        self._cores, self._liveness_checked_at, self._stop_requested = cores, time.monotonic(), False
+        self._alive = {group: HeartbeatMonitor(heartbeat_file(folder, group)) for group in world.groups}
         self._busy: dict[int, tuple[FoldTask, float]] = {}
         self._queue: list[FoldTask] = []
-        self._failures, self._last = FailureLog(folder), ""
+        self._failures, self._last_loss = FailureLog(folder), ""
         self._mpi_is_broken = False
-        self.utilization = PoolUtilization(len(world.blocks))
+        self.utilization = PoolUtilization(len(world.groups))
 
     def start(self, fold_task: FoldTask) -> None:
         """Queue a fold task for an idle rank group."""
         self._queue.append(fold_task)
         if not self._failures[fold_task]:
-            self._hand_out()
+            self._assign()
 
     def wait(self) -> bool:
         """Wait until a fold task has ended; return False when all groups have stopped on request.
@@ -71,10 +72,10 @@ class Coordinator:
         Raises:
             UserError: if a trial cannot be trained, or (NoGroupLeftError) if no rank group is left.
         """
-        while not self._is_to_stop():
+        while not self._must_stop():
             if not self._alive:
-                raise NoGroupLeftError(f"no block is left ({self._last})")
-            self._hand_out()
+                raise NoGroupLeftError(f"no rank group is left; the last loss: {self._last_loss}")
+            self._assign()
             if self._receive() or self._check_liveness():
                 return True
             time.sleep(MESSAGE_POLL_INTERVAL_S)
@@ -82,28 +83,28 @@ class Coordinator:
 
     def shut_down(self) -> bool:
         """Order all ranks to quit; ranks that train save first. Return True if MPI can be finalized."""
-        whole = not (self.utilization.losses or self._mpi_is_broken or self._busy)
-        for block in self._alive:
-            for rank in self._world.members(block):
-                if block in self._busy:
+        mpi_is_intact = not (self.utilization.losses or self._mpi_is_broken or self._busy)
+        for group in self._alive:
+            for rank in self._world.members(group):
+                if group in self._busy:
                     self._world.messenger.send(None, rank, STOP_TAG)
-                self._world.messenger.send(whole, rank, QUIT_TAG)
-        return whole
+                self._world.messenger.send(mpi_is_intact, rank, QUIT_TAG)
+        return mpi_is_intact
 
-    def _hand_out(self) -> None:
+    def _assign(self) -> None:
         """Assign queued fold tasks to idle groups, the tasks with the fewest lost groups first.
 
-        A fold task that breaks another group is thus trained after all other work.
+        A fold task that may break another group is thus trained after all other fold tasks.
         """
-        for block in self._alive:
-            if self._queue and block not in self._busy:
+        for group in self._alive:
+            if self._queue and group not in self._busy:
                 fold_task = min(self._queue, key=self._failures.__getitem__)
                 self._queue.remove(fold_task)
-                self._busy[block] = fold_task, time.time()
+                self._busy[group] = fold_task, time.time()
                 work = [fold_task.trial, fold_task.fold, fold_task.epochs]
-                self._world.messenger.send(work, self._world.members(block)[0], ASSIGN_TAG)
+                self._world.messenger.send(work, self._world.members(group)[0], ASSIGN_TAG)
 
-    def _is_to_stop(self) -> bool:
+    def _must_stop(self) -> bool:
         return self._stop_requested or self._stop()
 
     def wait_until_idle(self) -> None:
@@ -117,14 +118,14 @@ class Coordinator:
     def _stop_all(self) -> bool:
         """Ask the groups that train to stop, and wait until they have saved; return False."""
         self._mpi_is_broken = True  # the stop messages may never be received
-        for block in self._busy:
-            for rank in self._world.members(block):
+        for group in self._busy:
+            for rank in self._world.members(group):
                 self._world.messenger.send(None, rank, STOP_TAG)
         self.wait_until_idle()
         return False
 
     def _receive(self) -> bool:
-        """Receive one report of a group; return True if a fold task is over."""
+        """Receive one report of a group; return True if a fold task has ended."""
         if found := self._world.messenger.receive(MPI.ANY_SOURCE, GROUP_LOST_TAG):
             rank, why = found
             return self._remove_group((rank - 1) // self._world.size, why)
@@ -132,58 +133,59 @@ class Coordinator:
         return found is not None and self._ended((found[0] - 1) // self._world.size, *found[1])
 
     def _ended(
-        self, block: int, status: int, error: str, started: float, ended: float, wrecked: bool
+        self, group: int, status: int, error: str, started: float, ended: float, mpi_is_broken: bool
     ) -> bool:
-        self._mpi_is_broken = self._mpi_is_broken or wrecked
-        if block not in self._busy:
+        self._mpi_is_broken = self._mpi_is_broken or mpi_is_broken
+        if group not in self._busy:
             return False
-        fold_task, _ = self._busy.pop(block)
+        fold_task, _ = self._busy.pop(group)
         self.utilization.add(started, ended)
         self._stop_requested = self._stop_requested or status == EXIT_PREEMPTED
-        if not (status or self._is_to_stop()):
-            self._hand_out()
+        if not (status or self._must_stop()):
+            self._assign()
         if status not in (0, EXIT_PREEMPTED):
             self._stop_requested = True
             self._stop_all()
+            log = RunPaths(fold_task.run_folder(self._folder)).trial_log
             raise UserError(
-                f"trial {fold_task.trial} cannot be trained: {error or 'see trial.log in its folder'}"
+                f"trial {fold_task.trial} cannot be trained: {error or f'its training ended with status {status}; see {log}'}"
             )
         return True
 
     def _check_liveness(self) -> bool:
-        """Remove lost groups, at most every LIVENESS_CHECK_INTERVAL_S; return True if a fold task is over."""
-        if time.monotonic() - self._looked < LIVENESS_CHECK_INTERVAL_S:
+        """Remove lost groups, at most every LIVENESS_CHECK_INTERVAL_S; return True if a fold task has ended."""
+        if time.monotonic() - self._liveness_checked_at < LIVENESS_CHECK_INTERVAL_S:
             return False
-        self._looked = time.monotonic()
+        self._liveness_checked_at = time.monotonic()
         if SearchPaths(self._folder).state.pool_stop.exists():
             self._stop_requested = True
-        over = [self._remove_group(block, why) for block, why in self._lost()]
-        return any(over)
+        ended_tasks = [self._remove_group(group, why) for group, why in self._lost()]
+        return any(ended_tasks)
 
     def _lost(self) -> list[tuple[int, str]]:
         lost = []
-        for block, silence in self._alive.items():
-            if dead := self._world.ended_ranks(self._world.members(block)):
-                lost.append((block, f"{self._world.describe_rank(dead[0])} has ended"))
-            elif silence.poll() > self._config.silence and not self._world.can_observe(
-                self._world.members(block)
+        for group, heartbeat in self._alive.items():
+            if ended_ranks := self._world.ended_ranks(self._world.members(group)):
+                lost.append((group, f"{self._world.describe_rank(ended_ranks[0])} has ended"))
+            elif heartbeat.poll() > self._config.silence and not self._world.can_observe(
+                self._world.members(group)
             ):
-                lost.append((block, f"it has been silent for {silence.seconds:.0f} s"))
+                lost.append((group, f"its leader sent no heartbeat for {heartbeat.seconds:.0f} s"))
         return lost
 
-    def _remove_group(self, block: int, why: str) -> bool:
-        """Remove a lost group and queue its fold task again; return True if the fold task is over.
+    def _remove_group(self, group: int, why: str) -> bool:
+        """Remove a lost group and queue its fold task again; return True if the fold task has ended.
 
-        It is over if its result is on disk or if it has lost too many groups.
+        It has ended if its result is on disk, or if too many groups were lost while they trained it.
         """
-        if self._alive.pop(block, None) is None:
+        if self._alive.pop(group, None) is None:
             return False
-        for rank in self._world.members(block):
+        for rank in self._world.members(group):
             self._world.messenger.send(False, rank, QUIT_TAG)
-        fold_task, started = self._busy.pop(block, (None, 0.0))
-        self._last = why
-        self.utilization.record_loss(block)
-        logger.warning(f"lost block {block}, {len(self._alive)} left: {why}")
+        fold_task, started = self._busy.pop(group, (None, 0.0))
+        self._last_loss = why
+        self.utilization.record_loss(group)
+        logger.warning(f"lost rank group {group}, {len(self._alive)} left: {why}")
         return fold_task is not None and self._requeue_task(fold_task, started, why)
 
     def _requeue_task(self, fold_task: FoldTask, started: float, why: str) -> bool:
@@ -193,7 +195,9 @@ class Coordinator:
         if self._failures[fold_task] < self._config.deaths:
             self._queue.append(fold_task)
             return False
-        error = f"{self._failures[fold_task]} blocks were lost while they trained this; the last as {why}"
+        error = (
+            f"{self._failures[fold_task]} rank groups were lost while they trained this; the last loss: {why}"
+        )
         result = Result(
             fold_task, "failed", error=error, started=started, ended=time.time(), cores=self._cores
         )

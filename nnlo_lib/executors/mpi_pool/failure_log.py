@@ -1,4 +1,4 @@
-"""Number of rank groups lost by each fold task; on disk, because the coordinator may be lost, too."""
+"""Number of rank groups lost per fold task; kept on disk, because the coordinator may be lost, too."""
 
 import json
 from collections import Counter

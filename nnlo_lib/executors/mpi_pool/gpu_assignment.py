@@ -13,16 +13,17 @@ from nnlo_lib.train.replica.device import GPU_SUBSET, visible_gpus
 
 def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
     """Restrict this rank to the GPUs of its group; return the error, or an empty string on success."""
-    if not _wanted(experiment):
+    if not _may_use_gpus(experiment):
         return ""
     shown = visible_gpus()
+    # The scheduler may show each rank its own GPU; otherwise, all ranks share this one.
     if len(shown) == 1:
-        return ""  # the scheduler may show each rank its own GPU; otherwise, all ranks share this one
+        return ""
     try:
-        mine = gpus_of_group(world, experiment, shown)
+        group_gpus = gpus_of_group(world, experiment, shown)
     except UserError as error:
         return str(error)
-    os.environ[GPU_SUBSET] = ",".join(map(str, mine))
+    os.environ[GPU_SUBSET] = ",".join(map(str, group_gpus))
     return ""
 
 
@@ -30,49 +31,53 @@ def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]
     """Assign the GPUs of this host to its rank groups in order; return the GPUs of this rank's group.
 
     Args:
-        shown: visible GPUs.
+        world: ranks of the allocation.
+        experiment: experiment of the search.
+        shown: visible GPUs of this host.
 
     Raises:
         UserError: if too few GPUs are left for a group.
     """
-    host, each = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
-    taken, mine = Counter[int](), list[int]()
-    for block in range(world.block + 1):
-        here = [rank for rank in _computing(world, experiment, block) if world.processes[rank].host == host]
-        wanted = -(-len(here) // each)
-        chosen = choose_gpus(taken, shown, wanted, max(1, each // max(1, len(here))))
+    host, ranks_per_gpu = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
+    taken, group_gpus = Counter[int](), list[int]()
+    for group in range(world.group + 1):
+        local_ranks = [
+            rank for rank in _gpu_ranks(world, experiment, group) if world.processes[rank].host == host
+        ]
+        wanted = -(-len(local_ranks) // ranks_per_gpu)
+        chosen = choose_gpus(taken, shown, wanted, max(1, ranks_per_gpu // max(1, len(local_ranks))))
         if chosen is None:
-            raise UserError(_too_few(world, block, wanted, len(shown), host))
+            raise UserError(_shortage(world, group, wanted, len(shown), host))
         taken.update(chosen)
-        mine = chosen
-    return mine
+        group_gpus = chosen
+    return group_gpus
 
 
-def _computing(world: PoolWorld, experiment: Experiment, block: int) -> Sequence[int]:
-    """Return the ranks of a group that have a GPU.
+def _gpu_ranks(world: PoolWorld, experiment: Experiment, group: int) -> Sequence[int]:
+    """Return the ranks of a group that need a GPU.
 
-    Servers without a GPU are left out only if all trials have the same algorithm.
+    Servers that use no GPU are excluded, but only if all trials have the same algorithm.
     """
     searched = (
         any(key.startswith("algorithm") for key in experiment.search.space) if experiment.search else False
     )
-    spared = 0 if experiment.parallel.master_gpu or searched else _servers(experiment)
-    return world.members(block)[spared:]
+    without_gpu = 0 if experiment.parallel.master_gpu or searched else _servers(experiment)
+    return world.members(group)[without_gpu:]
 
 
 def _servers(run: Run) -> int:
     return run.algorithm.servers
 
 
-def _wanted(experiment: Experiment) -> bool:
-    """Return True if a trial may compute on GPUs."""
+def _may_use_gpus(experiment: Experiment) -> bool:
+    """Return True if a trial may use GPUs."""
     space = experiment.search.space if experiment.search else {}
     return bool(experiment.parallel.gpus_per_rank) or "parallel.gpus_per_rank" in space
 
 
-def _too_few(world: PoolWorld, block: int, wanted: int, shown: int, host: str) -> str:
+def _shortage(world: PoolWorld, group: int, wanted: int, shown: int, host: str) -> str:
     return (
-        f"block {block} of {len(world.blocks)} wants {wanted} of the {shown} GPUs that are visible on {host}, but those "
-        "before it have taken them; take fewer --ranks, let more ranks share one (parallel.ranks_per_gpu), or compute on "
-        "processors (parallel.gpus_per_rank: 0)"
+        f"rank group {group} (of {len(world.groups)}, numbered from 0) needs {wanted} GPUs on {host}, but too few of the "
+        f"{shown} visible GPUs are free; start fewer --ranks, let more ranks share a GPU (raise parallel.ranks_per_gpu), or "
+        "train on CPUs (parallel.gpus_per_rank: 0)"
     )

@@ -7,9 +7,8 @@ from pathlib import Path
 from threading import Thread
 
 GROUP_HEARTBEAT_INTERVAL_S = 5.0  # between two heartbeats
-MAX_CREDITED_GAP_S = (
-    1.0  # upper limit of the time that one check adds: the checking process may have been suspended
-)
+# Upper limit of the time that one check adds, because the checking process may have been suspended.
+MAX_CREDITED_GAP_S = 1.0
 
 
 class Heartbeat(Thread):
@@ -23,7 +22,7 @@ class Heartbeat(Thread):
         self.start()
 
     def run(self) -> None:
-        """Touch the file periodically; ignore errors, because the disk may be away for a while."""
+        """Touch the file periodically; ignore errors, because the file system may be unavailable for a while."""
         while True:
             time.sleep(GROUP_HEARTBEAT_INTERVAL_S)
             with suppress(OSError):
@@ -35,18 +34,16 @@ class HeartbeatMonitor:
 
     def __init__(self, path: Path) -> None:
         self._path, self._beat = path, 0
-        self._looked, self.seconds = time.monotonic(), 0.0
+        self._polled_at, self.seconds = time.monotonic(), 0.0
 
     def poll(self) -> float:
         """Return the seconds without a change of the file; each check adds at most MAX_CREDITED_GAP_S."""
         beat, now = self._beat, time.monotonic()
-        with (
-            suppress(OSError),
-            self._path.open("rb") as file,
-        ):  # NFS asks the server only when a file is opened
+        # The file is opened, because NFS queries the server only then.
+        with suppress(OSError), self._path.open("rb") as file:
             self._beat = os.fstat(file.fileno()).st_mtime_ns
         self.seconds = (
-            self.seconds + min(now - self._looked, MAX_CREDITED_GAP_S) if beat == self._beat else 0.0
+            self.seconds + min(now - self._polled_at, MAX_CREDITED_GAP_S) if beat == self._beat else 0.0
         )
-        self._looked = now
+        self._polled_at = now
         return self.seconds

@@ -32,9 +32,8 @@ logger = get_logger(__name__)
 
 MAX_FRUITLESS_ALLOCATIONS = 3  # consecutive allocations that were lost without a new result
 ORPHAN_TIMEOUT_S = 120.0  # for rank groups to save and exit after the coordinator has ended
-KEEP_ALIVE_SHELL = (
-    'trap "" USR1; "$@"; exit 0'  # ignores USR1, by which MPICH's mpiexec reports a dead rank to the others
-)
+# Ignores USR1, by which MPICH's mpiexec reports a dead rank to the other ranks.
+KEEP_ALIVE_SHELL = 'trap "" USR1; "$@"; exit 0'
 
 
 class PoolProgress(NamedTuple):
@@ -48,7 +47,7 @@ def allocation_size(experiment: Experiment, ranks: int | None) -> int:
     """Return the number of ranks: `ranks`, else the scheduler's number, else as `search.parallel` needs.
 
     Raises:
-        UserError: if it is not one rank plus complete groups, or if the experiment cannot run in groups.
+        UserError: if it is not one rank plus complete rank groups, or if rank groups cannot run the experiment.
     """
     search, parallel = experiment.search, experiment.parallel
     assert search is not None
@@ -56,15 +55,17 @@ def allocation_size(experiment: Experiment, ranks: int | None) -> int:
     if parallel.transport != "mpi" or changed:
         what = f"search.space: {min(changed)}" if changed else "parallel.transport: simulated"
         raise UserError(
-            f"{what} does not go with --executor mpi, whose blocks have {parallel.ranks} MPI ranks each"
+            f"{what} is not supported by --executor mpi, whose rank groups have {parallel.ranks} MPI ranks each; remove "
+            "the setting, or use another --executor"
         )
     size = parallel.ranks
     count = ranks or int(os.environ.get("SLURM_NTASKS", 1 + search.parallel * size))
-    blocks, over = divmod(count - 1, size)
-    if over or not blocks:
-        few = 1 + max(1, blocks) * size
+    groups, remainder = divmod(count - 1, size)
+    if remainder or not groups:
+        few = 1 + max(1, groups) * size
         raise UserError(
-            f"--ranks {count}: one coordinates, and blocks of {size} (parallel.ranks) train; take {few} or {few + size}"
+            f"--ranks {count}: must be one coordinator plus complete rank groups of {size} ranks (parallel.ranks); "
+            f"use {few} or {few + size}"
         )
     return count
 
@@ -75,8 +76,10 @@ def search_in_pool(
     """Run a search on `ranks` ranks; return 0, 75 if it was asked to stop, or 1 if the coordinator failed.
 
     Args:
+        experiment: experiment of the search.
         folder: folder of the search; this process holds its lease.
         launcher: command that starts the ranks.
+        ranks: number of ranks of the allocation.
         signals: stop signals of this process.
         lost: set when this process no longer holds the lease.
 
@@ -91,31 +94,30 @@ def search_in_pool(
 
 
 def restart_until_done(
-    allocate: Callable[[], int], come: Callable[[], PoolProgress], stopped: Callable[[], bool]
+    allocate: Callable[[], int], read_progress: Callable[[], PoolProgress], stopped: Callable[[], bool]
 ) -> int:
-    """Allocate ranks again when all rank groups were lost but made progress; return the exit status.
+    """Restart all ranks if all rank groups are lost but made progress; return the exit status.
 
     Args:
         allocate: runs the search in one allocation.
-        come: returns the progress so far.
+        read_progress: returns the progress so far.
         stopped: returns True if the search was asked to stop.
 
     Raises:
         UserError: if an allocation is lost without progress, if MAX_FRUITLESS_ALLOCATIONS consecutive
             allocations are lost without a new result, or if the search was asked to stop.
     """
-    vain = 0
+    fruitless = 0
     while True:
-        before = come()
+        before = read_progress()
         try:
             return allocate()
         except NoGroupLeftError as error:
-            after = come()
-            vain = 0 if after.results > before.results else vain + 1
-            if after == before or vain == MAX_FRUITLESS_ALLOCATIONS or stopped():
-                again = "the same command goes on from there, with as many as before"
-                raise UserError(f"{error}; {again}") from error
-            logger.warning(f"{error}; starting all ranks anew")
+            after = read_progress()
+            fruitless = 0 if after.results > before.results else fruitless + 1
+            if after == before or fruitless == MAX_FRUITLESS_ALLOCATIONS or stopped():
+                raise UserError(f"{error}; run the same command again to resume with all ranks") from error
+            logger.warning(f"{error}; restarting all ranks")
 
 
 def _read_progress(folder: Path) -> PoolProgress:
@@ -144,14 +146,14 @@ def _allocate(
     watch.join()
     segments.remove_unused()
     if watch.start_timed_out:
-        raise UserError("no rank came up in time; what the launcher said is above")
+        raise UserError(f"no rank started in time; see the output of '{launcher}' above")
     return _status(state, watch.first_exits)
 
 
 def start_ranks(
     experiment: Experiment, launcher: str, ranks: int, program: list[str]
 ) -> "subprocess.Popen[bytes]":
-    """Start ranks of a Python program so that the others continue if some of them die."""
+    """Start the ranks of a Python program so that the other ranks continue if some of them die."""
     variables = rank_environment(experiment.parallel)
     variables.pop("NNLO_TERMINAL", None)
     rank, words = [sys.executable, *program], shlex.split(launcher)
@@ -169,19 +171,19 @@ def start_ranks(
             preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError as error:
-        raise UserError(f"cannot start the ranks by '{launcher}': {error}") from error
+        raise UserError(f"cannot start the ranks with '{launcher}': {error}; check --launcher") from error
 
 
 def _is_hydra(words: list[str], variables: dict[str, str]) -> bool:
     """Return True if the launcher is Hydra: mpiexec of MPICH, Intel MPI and others with the same options."""
     try:
-        asked = subprocess.run(
+        version = subprocess.run(
             [*words, "--version"], env=variables, capture_output=True, text=True, timeout=15,
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return "hydra" in asked.stdout.lower()
+    return "hydra" in version.stdout.lower()
 
 
 def _minutes() -> list[str]:
@@ -202,8 +204,8 @@ def _status(state: SearchStatePaths, first: list[str]) -> int:
     try:
         outcome = json.loads(state.pool_outcome.read_text())
     except FileNotFoundError:
-        who = "the coordinator, rank 0," if "0" in first else "the coordinator"
-        logger.error(f"{who} ended without a word; the same command goes on from there")
+        text = "the coordinator (rank 0, which exited first)" if "0" in first else "the coordinator (rank 0)"
+        logger.error(f"{text} exited without recording a result; run the same command again to resume")
         return 1
     if outcome["status"] == NO_GROUP_STATUS:
         raise NoGroupLeftError(outcome["error"])
@@ -222,7 +224,7 @@ class PoolWatchdog(Watchdog):
         timeout: float,
     ) -> None:  # fmt: skip
         super().__init__(RankProcesses(state.ranks), expected, child, signals, lost, timeout)
-        self._state, self._alone = state, 0.0
+        self._state, self._orphaned_at = state, 0.0
         self._coordinator: ProcessIdentity | None = None
 
     def _forward_signal(self) -> None:
@@ -231,12 +233,12 @@ class PoolWatchdog(Watchdog):
         if self._signals.first:
             self._state.pool_stop.touch()
         if self._has_ended():
-            self._alone = self._alone or time.monotonic()
-            if time.monotonic() - self._alone > ORPHAN_TIMEOUT_S:
+            self._orphaned_at = self._orphaned_at or time.monotonic()
+            if time.monotonic() - self._orphaned_at > ORPHAN_TIMEOUT_S:
                 self._child.kill()
 
     def _has_ended(self) -> bool:
-        note = self._state.ranks / "0"
-        if self._coordinator is None and note.exists():
-            self._coordinator = ProcessIdentity(**json.loads(note.read_text()))
+        rank_file = self._state.ranks / "0"
+        if self._coordinator is None and rank_file.exists():
+            self._coordinator = ProcessIdentity(**json.loads(rank_file.read_text()))
         return self._coordinator is not None and self._coordinator.is_dead

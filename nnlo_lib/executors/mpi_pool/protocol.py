@@ -7,7 +7,7 @@ from typing import Any
 from mpi4py import MPI
 
 ASSIGN_TAG, QUIT_TAG, STOP_TAG, REPORT_TAG, GROUP_LOST_TAG, TRAIN_TAG = range(6)
-FAILURE_TAG_BASE = 100  # plus the number of the training
+FAILURE_TAG_BASE = 100  # the tag of a training's failure message is this plus the number of the training
 
 
 class Messenger:
@@ -15,12 +15,12 @@ class Messenger:
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
-        self._under_way: list[MPI.Request] = []
+        self._pending_sends: list[MPI.Request] = []
 
     def send(self, item: Any, to: int, tag: int) -> None:
         """Start to send `item`; do not wait for its arrival."""
-        self._under_way = [request for request in self._under_way if not request.Test()]
-        self._under_way.append(self._comm.Isend([json.dumps(item).encode(), MPI.BYTE], to, tag))
+        self._pending_sends = [request for request in self._pending_sends if not request.Test()]
+        self._pending_sends.append(self._comm.Isend([json.dumps(item).encode(), MPI.BYTE], to, tag))
 
     def linger(self, seconds: float) -> None:
         """Let MPI transfer the messages that were sent, before this process ends."""
@@ -43,4 +43,4 @@ class Messenger:
         return status.Get_source(), json.loads(text)
 
 
-NO_GROUP_STATUS = 3  # of the coordinator, if work but no rank group is left
+NO_GROUP_STATUS = 3  # exit status of the coordinator if fold tasks but no rank groups are left

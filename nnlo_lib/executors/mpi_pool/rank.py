@@ -34,16 +34,16 @@ from nnlo_lib.train.rank_status import register_rank
 
 logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # `python -m` sets __name__ to __main__
 
-FLUSH_TIME_S = 0.5  # to transfer the last messages of a rank
+FLUSH_TIME_S = 0.5  # for MPI to transfer the last messages of a rank
 GroupRole = Callable[[PoolWorld, PoolStopFlag], bool]  # of a rank in a group; returns True if MPI is intact
 
 
 def main() -> None:
-    """Run one rank until the search ends or is asked to stop, or until this rank's group is broken."""
+    """Run one rank until the search ends or stops on request, or until this rank's group is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="results/<experiment>/search")
-    parser.add_argument("--size", type=int, required=True, help="ranks of a block")
-    parser.add_argument("--minutes", type=float, help="until the scheduler ends the job")
+    parser.add_argument("--size", type=int, required=True, help="ranks of a rank group")
+    parser.add_argument("--minutes", type=float, help="minutes until the scheduler ends the job")
     options = parser.parse_args()
     limit = TimeLimit(options.minutes, BatchJob.current())
     run_pool_rank(
@@ -51,13 +51,13 @@ def main() -> None:
     )
 
 
-def run_pool_rank(folder: Path, size: int, part: GroupRole, limit: TimeLimit) -> None:
+def run_pool_rank(folder: Path, size: int, role: GroupRole, limit: TimeLimit) -> None:
     """Run this rank as the coordinator or in a group, then exit the process (the function does not return).
 
     Args:
         folder: folder of the search.
-        size: number of ranks of a group.
-        part: role of this rank if it is in a group.
+        size: number of ranks of a rank group.
+        role: role of this rank if it belongs to a rank group.
         limit: time limit of the batch job.
     """
     die_with_parent(signal.SIGKILL)
@@ -66,15 +66,15 @@ def run_pool_rank(folder: Path, size: int, part: GroupRole, limit: TimeLimit) ->
     register_rank(SearchPaths(folder).state.folder, world.rank)
     try:
         if world.rank == COORDINATOR_RANK:
-            whole = _coordinate(world, folder, stop)
+            mpi_is_intact = _coordinate(world, folder, stop)
         else:
-            if world.rank == world.members(world.block)[0]:
-                Heartbeat(heartbeat_file(folder, world.block))
-            whole = part(world, stop)
+            if world.rank == world.members(world.group)[0]:
+                Heartbeat(heartbeat_file(folder, world.group))
+            mpi_is_intact = role(world, stop)
     except PeerLostError as error:
-        whole = False
+        mpi_is_intact = False
         world.messenger.send(f"{world.describe_rank(world.rank)}: {error}", COORDINATOR_RANK, GROUP_LOST_TAG)
-    _leave(world, whole)
+    _exit_rank(world, mpi_is_intact)
 
 
 def _install_signal_handlers(stop: PoolStopFlag) -> PoolStopFlag:
@@ -102,13 +102,16 @@ def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit)
     from nnlo_lib.train.task import Task
 
     tune_malloc_and_timers()
-    crew = RankGroup(world, stop)
-    short = crew.first_fault(assign_gpus(world, read_config(folder)))
-    if world.rank == world.members(world.block)[0]:
+    group = RankGroup(world, stop)
+    gpu_fault = group.first_fault(assign_gpus(world, read_config(folder)))
+    if world.rank == world.members(world.group)[0]:
         return run_group_leader(
-            world, failing_train_function(short) if short else GroupTrainer(world, crew, folder, stop, limit)
+            world,
+            failing_train_function(gpu_fault)
+            if gpu_fault
+            else GroupTrainer(world, group, folder, stop, limit),
         )
-    return run_group_member(world, lambda text: crew.train(Task.parse(text)))
+    return run_group_member(world, lambda text: group.train(Task.parse(text)))
 
 
 def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
@@ -120,15 +123,15 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
         world, folder, search.blocks, world.size * experiment.parallel.threads_per_rank, stop
     )
     try:
-        parallel = search.parallel if search.order == "fixed" else len(world.blocks) + search.blocks.ahead
+        parallel = search.parallel if search.order == "fixed" else len(world.groups) + search.blocks.ahead
         study = Study(folder, search, experiment.train.epochs, build_sampler(search), parallel)
         done = run_study(study, ProgressLogger(coordinator, load_study(folder)))
         coordinator.wait_until_idle()
         status, error = 0 if done else EXIT_PREEMPTED, ""
-    except NoGroupLeftError as end:
-        status, error = NO_GROUP_STATUS, str(end)
-    except UserError as mistake:
-        status, error = EXIT_USER_ERROR, str(mistake)
+    except NoGroupLeftError as no_group:
+        status, error = NO_GROUP_STATUS, str(no_group)
+    except UserError as user_error:
+        status, error = EXIT_USER_ERROR, str(user_error)
     except Exception:
         status, error = 1, traceback.format_exc()
     logger.info(coordinator.utilization.text())
@@ -139,9 +142,9 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
     return coordinator.shut_down()
 
 
-def _leave(world: PoolWorld, whole: bool) -> None:
-    """Exit without Python's interpreter teardown, and without MPI.Finalize if it would wait for ever."""
-    if whole:
+def _exit_rank(world: PoolWorld, mpi_is_intact: bool) -> None:
+    """Exit without Python's interpreter teardown, and without MPI.Finalize if it would block for ever."""
+    if mpi_is_intact:
         exit_process(0)
     world.messenger.linger(FLUSH_TIME_S)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The ranks of a group: they train together, one task after the other, and keep no state between tasks."""
+"""A rank group: its ranks train together, one task after the other, and keep no state between tasks."""
 
 import gc
 import os
@@ -19,14 +19,15 @@ from nnlo_lib.train.rank import reduction_mode, train_rank
 from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped
 from nnlo_lib.train.task import Task
 
-GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to meet after a training
+GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to synchronize after a training
 
 
 class RankGroup:
     """One rank of a rank group; trains tasks together with the other ranks.
 
     Args:
-        stop: condition under which this rank pauses.
+        world: ranks of the allocation.
+        stop: condition under which this rank stops.
     """
 
     def __init__(self, world: PoolWorld, stop: PoolStopFlag) -> None:
@@ -35,7 +36,7 @@ class RankGroup:
         self._number = FAILURE_TAG_BASE
 
     def first_fault(self, fault: str) -> str:
-        """Return the first fault of a rank of the group, or an empty string. All ranks must call it."""
+        """Return the first non-empty `fault` of a rank of the group, or an empty string. All its ranks must call it."""
         return next(filter(None, self._group_comm.gather(fault)), "")
 
     def train(self, task: Task) -> list[int]:
@@ -69,7 +70,7 @@ class RankGroup:
             register_rank(task.state, self._group_comm.rank)
             torch.set_num_threads(parallel.threads_per_rank)
             comm = MPICommunicator(ranks, reduction_mode(task.run), parallel.peer_timeout, self._peer_failure)
-            _refuse_what_does_not_fit(task, comm.size)
+            _check_group_fits(task, comm.size)
             done = train_rank(task, comm, self._stop)
             return 0 if done else report_stopped(task.state, comm.rank, self._stop.signal), comm, False
         except BaseException as error:
@@ -77,24 +78,25 @@ class RankGroup:
             return report_failure(task.state, self._group_comm.rank, error), comm, True
 
     def _send_failure(self) -> None:
-        for rank in self._world.members(self._world.block):
+        for rank in self._world.members(self._world.group):
             if rank != self._world.rank:
                 self._world.messenger.send(self._group_comm.rank, rank, self._number)
 
     def _peer_failure(self) -> str:
-        """Return a message if another rank has failed, or else an empty string."""
+        """Return a message if another rank has failed, otherwise an empty string."""
         return (
-            "another rank has failed"
+            "another rank of the rank group has failed"
             if self._world.messenger.has_message(MPI.ANY_SOURCE, self._number)
             else ""
         )
 
 
-def _refuse_what_does_not_fit(task: Task, size: int) -> None:
+def _check_group_fits(task: Task, size: int) -> None:
     parallel = task.run.parallel
     if (parallel.transport, parallel.ranks) != ("mpi", size):
         raise UserError(
-            f"parallel: {parallel.ranks} ranks by {parallel.transport} do not fit a block, {size} ranks by mpi"
+            f"parallel: {parallel.ranks} ranks with transport {parallel.transport} cannot be trained by a rank group, which "
+            f"has {size} ranks with transport mpi; use another --executor"
         )
 
 

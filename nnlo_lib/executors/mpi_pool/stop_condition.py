@@ -1,4 +1,4 @@
-"""Condition under which a rank of a group pauses during a training."""
+"""Condition under which a rank of a rank group stops during a training."""
 
 import time
 from collections.abc import Callable
@@ -15,10 +15,10 @@ MESSAGE_CHECK_INTERVAL_S = 0.02  # between two checks for messages; a check take
 class PoolStopFlag(StopFlag):
     """Stop condition of a group's rank: a signal, the time limit, the coordinator's stop message or its end.
 
-    The failure of another rank of the group also stops the training; the next communication call raises it.
+    The failure of another rank of the group also stops the training; the next communication call then raises.
 
     Attributes:
-        lost: set when the run folder is gone or another process has taken it over.
+        lost: set when the lease of the run folder is lost.
         peer_failed: returns True if another rank of the group has failed.
     """
 
@@ -26,7 +26,7 @@ class PoolStopFlag(StopFlag):
         super().__init__(limit)
         self._world, self.lost = world, Event()
         self.peer_failed: Callable[[], bool] = bool
-        self._glanced = self._looked = 0.0
+        self._messages_checked_at = self._coordinator_checked_at = 0.0
 
     @property
     def first(self) -> str:
@@ -35,27 +35,29 @@ class PoolStopFlag(StopFlag):
         return self.signal or ""
 
     def __call__(self) -> bool:
-        """Return True if the rank must pause.
+        """Return True if the rank must stop.
 
         Raises:
-            PeerLostError: if the run folder is lost, so that the rank must not write there.
+            PeerLostError: if the lease is lost, so that the rank must not write to the run folder.
         """
         if self.lost.is_set():
-            raise PeerLostError("the run folder is gone, or another nnlo took it over")
+            raise PeerLostError(
+                "the lease of the run folder is lost: the folder is missing, or another nnlo process took it over"
+            )
         return super().__call__() or self._stop_requested()
 
     def _stop_requested(self) -> bool:
         now = time.monotonic()
-        if now - self._glanced < MESSAGE_CHECK_INTERVAL_S:
+        if now - self._messages_checked_at < MESSAGE_CHECK_INTERVAL_S:
             return False
-        self._glanced = now
+        self._messages_checked_at = now
         if self._world.messenger.has_message(COORDINATOR_RANK, STOP_TAG) or self._is_orphan(now):
             self.signal = self.signal or "SIGTERM"
             return True
         return self.peer_failed()
 
     def _is_orphan(self, now: float) -> bool:
-        if now - self._looked < LIVENESS_CHECK_INTERVAL_S:
+        if now - self._coordinator_checked_at < LIVENESS_CHECK_INTERVAL_S:
             return False
-        self._looked = now
+        self._coordinator_checked_at = now
         return bool(self._world.ended_ranks([COORDINATOR_RANK]))

@@ -13,14 +13,14 @@ class PoolUtilization:
     """Utilization of the rank groups.
 
     Attributes:
-        blocks: number of rank groups at the start.
+        groups: number of rank groups at the start.
         begun: start of the allocation, in seconds since 1970.
         trained: seconds of all trainings.
         trainings: number of trainings.
         losses: time at which each lost group was lost, in seconds since 1970.
     """
 
-    blocks: int
+    groups: int
     begun: float = field(default_factory=time.time)
     trained: float = 0.0
     trainings: int = 0
@@ -31,28 +31,28 @@ class PoolUtilization:
         self.trained += ended - started
         self.trainings += 1
 
-    def record_loss(self, block: int) -> None:
+    def record_loss(self, group: int) -> None:
         """Record the loss of a rank group: its time does not count from now on."""
-        self.losses[block] = time.time()
+        self.losses[group] = time.time()
 
     def utilization(self, now: float) -> float:
         """Return the seconds of training divided by the seconds of all rank groups up to `now`."""
-        allocated = self.blocks * (now - self.begun) - sum(now - then for then in self.losses.values())
+        allocated = self.groups * (now - self.begun) - sum(now - lost_at for lost_at in self.losses.values())
         return self.trained / allocated if allocated > 0 else 0.0
 
     def text(self) -> str:
         """Return the utilization as text."""
         now = time.time()
         return (
-            f"{self.trainings} trainings on {self.blocks} blocks in {now - self.begun:.1f} s: "
-            f"{100 * self.utilization(now):.1f} % of the blocks' time was training"
+            f"{self.trainings} trainings on {self.groups} rank groups in {now - self.begun:.1f} s: "
+            f"{100 * self.utilization(now):.1f} % of the rank groups' time was training"
         )
 
     def write(self, state: Path) -> None:
         """Append the utilization to its file in the state folder."""
         now = time.time()
         row = {
-            "begun": self.begun, "ended": now, "blocks": self.blocks, "lost": len(self.losses),
+            "begun": self.begun, "ended": now, "blocks": self.groups, "lost": len(self.losses),
             "trainings": self.trainings, "trained": round(self.trained, 3),
             "utilisation": round(self.utilization(now), 4),
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rank group: its leader gets fold tasks from the coordinator, and its ranks train them together."""
+"""Rank group: its leader receives fold tasks from the coordinator, and its ranks train them together."""
 
 import shutil
 import time
@@ -35,43 +35,46 @@ TrainFunction = Callable[[FoldTask], int]  # trains a fold task; returns the sta
 
 
 def run_group_leader(world: PoolWorld, work: TrainFunction) -> bool:
-    """Train the fold tasks that the coordinator assigns, until it sends the order to quit.
+    """Train the fold tasks that the coordinator assigns, until it sends the message to quit (QUIT_TAG).
 
     Return True if MPI is intact, so that it can be finalized.
 
     Raises:
         PeerLostError: if the coordinator or a rank of the group is lost.
     """
-    fellows = [COORDINATOR_RANK, *world.members(world.block)[1:]]
+    awaited = [COORDINATOR_RANK, *world.members(world.group)[1:]]
     while not isinstance(
-        order := world.wait_for(lambda: _order(world, COORDINATOR_RANK, ASSIGN_TAG), fellows), bool
+        message := world.wait_for(lambda: _next_message(world, COORDINATOR_RANK, ASSIGN_TAG), awaited), bool
     ):
         started = time.time()
-        status, error = _run_task(work, FoldTask(*order))
+        status, error = _run_task(work, FoldTask(*message))
         world.messenger.send(
             [status, error, started, time.time(), bool(ABANDONED_COMMUNICATORS)], COORDINATOR_RANK, REPORT_TAG
         )
-    return order
+    return message
 
 
 def run_group_member(world: PoolWorld, train: Callable[[str], object]) -> bool:
-    """Train the tasks that the group's leader sends until the order to quit; return True if MPI is intact."""
-    leader = world.members(world.block)[0]
+    """Train the tasks that the group's leader sends, until the message to quit; return True if MPI is intact."""
+    leader = world.members(world.group)[0]
     while not isinstance(
-        order := world.wait_for(lambda: _order(world, leader, TRAIN_TAG), [COORDINATOR_RANK, leader]), bool
+        message := world.wait_for(
+            lambda: _next_message(world, leader, TRAIN_TAG), [COORDINATOR_RANK, leader]
+        ),
+        bool,
     ):
-        train(order)
-    return order
+        train(message)
+    return message
 
 
-def _order(world: PoolWorld, source: int, tag: int) -> Any:
-    """Return the next order, or the coordinator's message at the end, or None if neither has arrived."""
-    found = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
-    return found[1] if found else None
+def _next_message(world: PoolWorld, source: int, tag: int) -> Any:
+    """Return the next message of `source`, or the coordinator's message to quit, or None if neither has arrived."""
+    received = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
+    return received[1] if received else None
 
 
 def _run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
-    """Return the status of a fold task, and the error that must end the search or an empty string."""
+    """Return the status of a fold task, and the error that must end the search, or an empty string."""
     try:
         return work(fold_task), ""
     except PeerLostError:
@@ -83,7 +86,7 @@ def _run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
 
 
 def failing_train_function(fault: str) -> TrainFunction:
-    """Return a function for a group that cannot train: the coordinator ends the search with `fault`."""
+    """Return a function for a rank group that cannot train: the coordinator then ends the search with `fault`."""
 
     def work(_: FoldTask) -> int:
         raise UserError(fault)
@@ -92,45 +95,48 @@ def failing_train_function(fault: str) -> TrainFunction:
 
 
 class GroupTrainer:
-    """Function of a group's leader: trains fold tasks like a launcher, but on ranks that already run."""
+    """Trains fold tasks like a launcher, but on the ranks of a rank group, which already run; for its leader."""
 
     def __init__(
-        self, world: PoolWorld, crew: RankGroup, folder: Path, stop: PoolStopFlag, limit: TimeLimit
+        self, world: PoolWorld, group: RankGroup, folder: Path, stop: PoolStopFlag, limit: TimeLimit
     ) -> None:
-        self._world, self._crew, self._folder, self._stop = world, crew, folder, stop
-        self._experiment, self._place = read_config(folder), JobContext(BatchJob.current(), limit, stop)
-        self._broken: PeerLostError | None = None
+        self._world, self._group, self._folder, self._stop = world, group, folder, stop
+        self._experiment, self._context = read_config(folder), JobContext(BatchJob.current(), limit, stop)
+        self._group_error: PeerLostError | None = None
 
     def __call__(self, fold_task: FoldTask) -> int:
         """Train a fold task; return its `train_fold_task` status. Raises PeerLostError if a rank is lost."""
         with redirect_output(RunPaths(fold_task.run_folder(self._folder)).trial_log):
             return train_fold_task(
-                self._experiment, self._folder, fold_task, LaunchOptions(wait_for_lease=True), self._attempted
+                self._experiment,
+                self._folder,
+                fold_task,
+                LaunchOptions(wait_for_lease=True),
+                self._run_attempt,
             )
 
-    def _attempted(self, task: Task, launch_options: LaunchOptions) -> AttemptOutcome:
-        outcome = run_attempt(task, launch_options, self._place, self._launch)
+    def _run_attempt(self, task: Task, launch_options: LaunchOptions) -> AttemptOutcome:
+        outcome = run_attempt(task, launch_options, self._context, self._launch)
         if outcome.error:
             logger.info(outcome.error)
-        if self._broken:
-            raise self._broken
+        if self._group_error:
+            raise self._group_error
         return outcome
 
     def _launch(
-        self, task: Task, _: str, limit: TimeLimit, heard: SignalSource, lost: Event
+        self, task: Task, _: str, limit: TimeLimit, signals: SignalSource, lost: Event
     ) -> AttemptOutcome:
         clear_previous_attempt(task.state)
-        self._stop.lost, starved = lost, kernel_oom_kills()
-        for fellow in self._world.members(self._world.block)[1:]:
-            self._world.messenger.send(task.text, fellow, TRAIN_TAG)
+        self._stop.lost, oom_kills_before = lost, kernel_oom_kills()
+        for member in self._world.members(self._world.group)[1:]:
+            self._world.messenger.send(task.text, member, TRAIN_TAG)
         try:
-            statuses = self._crew.train(task)
+            statuses = self._group.train(task)
         except PeerLostError as error:
-            self._broken = error
+            self._group_error = error
             return AttemptOutcome("peer lost", str(error))
-        end = ExitFacts(max(statuses), {}, [], heard.first, kernel_oom_kills() > starved, limit)
+        end = ExitFacts(max(statuses), {}, [], signals.first, kernel_oom_kills() > oom_kills_before, limit)
         outcome = diagnose_exit(task, end)
-        shutil.rmtree(
-            task.paths.state.ranks, ignore_errors=True
-        )  # these ranks continue to run: the next launcher must not kill them
+        # These ranks continue to run: the next launcher in this run folder must not kill them.
+        shutil.rmtree(task.paths.state.ranks, ignore_errors=True)
         return outcome

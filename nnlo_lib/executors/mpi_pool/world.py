@@ -1,4 +1,4 @@
-"""All ranks of an allocation: rank 0 coordinates, the following ranks form rank groups."""
+"""All ranks of an allocation: rank 0 is the coordinator, the following ranks form rank groups."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,35 +18,35 @@ LIVENESS_CHECK_INTERVAL_S = 0.5  # between two checks of the processes
 
 
 class PoolWorld:
-    """MPI's world, divided into rank groups of `size` ranks. All ranks must create it together.
+    """MPI's world, divided into rank groups of `size` ranks. All ranks must construct it together.
 
     Attributes:
-        size: number of ranks of a group.
+        size: number of ranks of a rank group.
         rank: number of this rank in MPI's world.
         ranks: number of ranks in MPI's world.
         processes: identity of the process of each rank.
-        block: number of this rank's group; -1 for the coordinator.
-        comm: MPI communicator of this rank's group; the coordinator is alone in its communicator.
+        group: number of this rank's group, from 0; -1 for the coordinator.
+        comm: MPI communicator of this rank's group; the coordinator's communicator has one rank.
     """
 
     def __init__(self, size: int) -> None:
-        everyone, self.size = MPI.COMM_WORLD, size
-        self.rank, self.ranks = everyone.Get_rank(), everyone.Get_size()
-        self.messenger = Messenger(everyone)
+        all_ranks, self.size = MPI.COMM_WORLD, size
+        self.rank, self.ranks = all_ranks.Get_rank(), all_ranks.Get_size()
+        self.messenger = Messenger(all_ranks)
         self.processes = [
-            ProcessIdentity(**fields) for fields in everyone.allgather(asdict(ProcessIdentity.current()))
+            ProcessIdentity(**fields) for fields in all_ranks.allgather(asdict(ProcessIdentity.current()))
         ]
-        self.block = (self.rank - 1) // size
-        self.comm = everyone.Split(0 if self.rank == COORDINATOR_RANK else 1 + self.block, self.rank)
+        self.group = (self.rank - 1) // size
+        self.comm = all_ranks.Split(0 if self.rank == COORDINATOR_RANK else 1 + self.group, self.rank)
 
     @property
-    def blocks(self) -> range:
+    def groups(self) -> range:
         """Numbers of the rank groups."""
         return range((self.ranks - 1) // self.size)
 
-    def members(self, block: int) -> range:
-        """Return the ranks of a group, its leader first."""
-        return range(1 + block * self.size, 1 + (block + 1) * self.size)
+    def members(self, group: int) -> range:
+        """Return the ranks of a rank group, its leader first."""
+        return range(1 + group * self.size, 1 + (group + 1) * self.size)
 
     def ended_ranks(self, ranks: Sequence[int]) -> list[int]:
         """Return the ranks that are known to have ended; ranks on other hosts cannot be observed."""
@@ -60,17 +60,17 @@ class PoolWorld:
         """Return a rank with its process and host as text."""
         return f"rank {rank} (process {self.processes[rank].pid} on {self.processes[rank].host})"
 
-    def wait_for(self, done: Callable[[], T | None], whom: Sequence[int]) -> T:
+    def wait_for(self, done: Callable[[], T | None], awaited: Sequence[int]) -> T:
         """Call `done` until its value is not None, and return the value.
 
         Raises:
-            PeerLostError: if one of the awaited ranks ends before.
+            PeerLostError: if one of the `awaited` ranks ends first.
         """
-        looked = time.monotonic()
+        checked_at = time.monotonic()
         while (found := done()) is None:
             time.sleep(MESSAGE_POLL_INTERVAL_S)
-            if time.monotonic() - looked > LIVENESS_CHECK_INTERVAL_S:
-                if dead := self.ended_ranks(whom):
+            if time.monotonic() - checked_at > LIVENESS_CHECK_INTERVAL_S:
+                if dead := self.ended_ranks(awaited):
                     raise PeerLostError(f"{self.describe_rank(dead[0])} has ended")
-                looked = time.monotonic()
+                checked_at = time.monotonic()
         return found

@@ -25,22 +25,22 @@ RESULT_POLL_INTERVAL_S = 0.2  # between two checks for results
 
 
 class SubmititExecutor:
-    """Trains fold tasks as jobs of a queue; jobs that an earlier driver submitted are found again."""
+    """Trains fold tasks as jobs of a queue; continues jobs that an earlier driver submitted."""
 
     def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
         self._folder, self._signals = folder, signals
         self._experiment = read_config(folder)
         self._queue = _build_queue(folder, self._experiment, launcher)
         self._jobs: dict[FoldTask, JobRecord] = {}
-        self._tries = RestartPolicy(folder)
-        self._looked, self._missed = time.monotonic(), set[JobRecord]()
+        self._restarts = RestartPolicy(folder)
+        self._checked_at, self._missed = time.monotonic(), set[JobRecord]()
 
     def start(self, fold_task: FoldTask) -> None:
         """Submit a job for a fold task, unless it already has one."""
         if found := self._queue.find(fold_task):
-            logger.info(f"trial {fold_task.trial}, fold {fold_task.fold} goes on as job {found.job}")
-            self._tries.record_start(fold_task, lives=True)
-            self._keep(fold_task, found)
+            logger.info(f"trial {fold_task.trial}, fold {fold_task.fold} continues as job {found.job}")
+            self._restarts.record_start(fold_task, is_running=True)
+            self._record_job(fold_task, found)
         else:
             self._submit(fold_task)
 
@@ -71,48 +71,50 @@ class SubmititExecutor:
         return False
 
     def _check_jobs(self) -> None:
-        """Submit again the fold tasks of jobs that ended without a result.
+        """Resubmit the fold tasks of jobs that ended without a result.
 
         A job must be missing in two consecutive checks, because its result may become visible late.
         """
-        if time.monotonic() - self._looked < self._queue.poll_interval_s:
+        if time.monotonic() - self._checked_at < self._queue.poll_interval_s:
             return
         ended = self._queue.ended(self._jobs.values())
         gone, self._missed = ended & self._missed, ended
-        for fold_task in [fold_task for fold_task, ticket in self._jobs.items() if ticket in gone]:
+        for fold_task in [fold_task for fold_task, job_record in self._jobs.items() if job_record in gone]:
             if not fold_task.result_path(self._folder).exists():
                 self._resubmit(fold_task)
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def _resubmit(self, fold_task: FoldTask) -> None:
-        ticket = self._jobs.pop(fold_task)
-        if self._queue.was_cancelled(ticket):
+        job_record = self._jobs.pop(fold_task)
+        if self._queue.was_cancelled(job_record):
             raise UserError(
-                f"job {ticket.job} (trial {fold_task.trial}, fold {fold_task.fold}) was cancelled, so the search stops; the same "
-                f"command submits it again"
+                f"job {job_record.job} (trial {fold_task.trial}, fold {fold_task.fold}) was canceled, therefore the search "
+                "stops; run the same command again to resubmit the job"
             )
-        self._tries.record_exit(fold_task, log_of(self._folder, ticket))
+        log = log_of(self._folder, job_record)
+        self._restarts.record_exit(fold_task, log)
         logger.info(
-            f"job {ticket.job} ended without a result: trial {fold_task.trial}, fold {fold_task.fold} is submitted again"
+            f"job {job_record.job} ended without a result (see {log}); resubmitting trial {fold_task.trial}, "
+            f"fold {fold_task.fold}"
         )
         self._submit(fold_task)
 
     def _submit(self, fold_task: FoldTask) -> None:
         run = fold_task_run(self._experiment, self._folder, fold_task)
-        memory = memory_for_next_attempt(run.resources.mem_mb, self._tries.attempts(fold_task))
+        memory = memory_for_next_attempt(run.resources.mem_mb, self._restarts.attempts(fold_task))
         job = TrialJob(
-            self._folder.absolute(), fold_task, self._queue.launcher, self._tries.record_start(fold_task)
+            self._folder.absolute(), fold_task, self._queue.launcher, self._restarts.record_start(fold_task)
         )
-        self._keep(fold_task, self._queue.submit(job, run, memory))
+        self._record_job(fold_task, self._queue.submit(job, run, memory))
 
-    def _keep(self, fold_task: FoldTask, ticket: JobRecord) -> None:
-        ticket.write(self._folder, fold_task)
-        self._jobs[fold_task] = ticket
+    def _record_job(self, fold_task: FoldTask, job_record: JobRecord) -> None:
+        job_record.write(self._folder, fold_task)
+        self._jobs[fold_task] = job_record
 
 
 def _build_queue(folder: Path, experiment: Experiment, launcher: str) -> JobQueue:
     if has_slurm():
         return SlurmQueue(folder, f"nnlo-{experiment.name}", launcher)
     warn_if_gpus_are_few(experiment)
-    logger.info("there is no Slurm here, so submitit's jobs are processes of this machine")
+    logger.info("Slurm is not available; submitit runs the jobs as processes of this machine")
     return LocalProcessQueue(folder, launcher)

@@ -25,7 +25,7 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 class TrialJob:
     """Job that trains a fold task.
 
-    Everything that may change is read from the disk, because a job's pickle is written at its submission.
+    The job reads everything that may change from disk, because its pickle is written at submission.
 
     Attributes:
         folder: folder of the search.
@@ -44,7 +44,8 @@ class TrialJob:
 
         A Slurm job that was saved and stopped does not return.
         """
-        hook = signal.getsignal(JobEnvironment._usr_sig())  # read before the launcher replaces the handler
+        # Read before the launcher replaces the handler.
+        hook = signal.getsignal(JobEnvironment._usr_sig())
         launch_options = LaunchOptions(
             self.launcher, attempt_number=self.attempt, on_preemption="requeue", requeue=requeue_by(hook), wait_for_lease=True
         )  # fmt: skip
@@ -64,12 +65,12 @@ class TrialJob:
 def requeue_by(hook: Any) -> Callable[[BatchJob], str]:
     """Return a function that requeues the job, or returns the reason why it cannot.
 
-    It calls submitit's own signal handler, which calls `checkpoint`, requeues the job and ends this process.
+    The function calls submitit's own signal handler `hook`, which calls `checkpoint`, requeues the job and ends this process.
     """
 
     def requeue(job: BatchJob) -> str:
         if not callable(hook) or os.environ.get("SUBMITIT_EXECUTOR") != job.scheduler:
-            return "it was not submitted by submitit"
+            return "the job was not submitted by submitit"
         try:
             hook(JobEnvironment._usr_sig(), None)
         except (OSError, subprocess.SubprocessError) as error:

@@ -21,7 +21,7 @@ from nnlo_lib.search.study.trial import FoldTask
 
 NO_TIME_LIMIT_MIN = 60 * 24 * 365  # a year: local jobs have no time limit
 SAVE_TIMEOUT_S = 900.0  # for all jobs to save and exit
-SIGNAL_RETRY_INTERVAL_S = 2.0  # the signal is repeated, because a job ignores it until it trains
+SIGNAL_RETRY_INTERVAL_S = 2.0  # between two signals: a job ignores signals until it trains
 
 
 @dataclass(frozen=True)
@@ -65,37 +65,37 @@ class LocalProcessQueue:
         return JobRecord("local", number, ProcessIdentity.from_pid(int(number)))
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:
-        """Return the recorded job of a fold task if its process is running, or else None."""
-        ticket = JobRecord.read(self._search, fold_task)
-        return ticket if ticket and _lives(ticket) else None
+        """Return the recorded job of a fold task, or None if its process is not running."""
+        job_record = JobRecord.read(self._search, fold_task)
+        return job_record if job_record and _is_running(job_record) else None
 
-    def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
+    def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
         """Return the jobs that have no running process."""
-        return {ticket for ticket in tickets if not _lives(ticket)}
+        return {job_record for job_record in job_records if not _is_running(job_record)}
 
-    def was_cancelled(self, ticket: JobRecord) -> bool:
+    def was_cancelled(self, job_record: JobRecord) -> bool:
         """Return False: the cancellation of a local process is not recorded."""
         return False
 
-    def shut_down(self, tickets: Iterable[JobRecord]) -> str:
+    def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         """Ask all jobs to save and exit; kill jobs that exceed the timeout. Return a message."""
-        left, end = set(tickets), time.monotonic() + SAVE_TIMEOUT_S
+        left, end = set(job_records), time.monotonic() + SAVE_TIMEOUT_S
         while left := left - self.ended(left):
             _send(signal.SIGTERM if time.monotonic() < end else signal.SIGKILL, left)
-            told = time.monotonic()
-            while left - self.ended(left) and time.monotonic() < told + SIGNAL_RETRY_INTERVAL_S:
+            signaled_at = time.monotonic()
+            while left - self.ended(left) and time.monotonic() < signaled_at + SIGNAL_RETRY_INTERVAL_S:
                 time.sleep(0.05)
-        return "all jobs were saved"
+        return "all jobs were asked to save and have exited; run the same command again to resume"
 
 
-def _lives(ticket: JobRecord) -> bool:
-    return ticket.process is not None and ticket.process.is_local and not ticket.process.is_dead
+def _is_running(job_record: JobRecord) -> bool:
+    return job_record.process is not None and job_record.process.is_local and not job_record.process.is_dead
 
 
-def _send(number: signal.Signals, tickets: Iterable[JobRecord]) -> None:
-    for ticket in tickets:
+def _send(number: signal.Signals, job_records: Iterable[JobRecord]) -> None:
+    for job_record in job_records:
         with suppress(ProcessLookupError):
-            os.kill(int(ticket.job), number)
+            os.kill(int(job_record.job), number)
 
 
 @contextmanager

@@ -28,16 +28,16 @@ class JobQueue(Protocol):
     def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the waiting or running job of a fold task, or None if it has no job."""
 
-    def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
-        """Return the jobs that neither wait nor run; an empty set if the queue does not answer."""
+    def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
+        """Return the jobs that neither wait nor run; an empty set if the queue does not respond."""
 
-    def was_cancelled(self, ticket: JobRecord) -> bool:
-        """Return True if a job is known to have been cancelled."""
+    def was_cancelled(self, job_record: JobRecord) -> bool:
+        """Return True if a job is known to have been canceled."""
 
-    def shut_down(self, tickets: Iterable[JobRecord]) -> str:
-        """Let the jobs continue without their driver, or save and stop them; return a message about it."""
+    def shut_down(self, job_records: Iterable[JobRecord]) -> str:
+        """Let the jobs continue without their driver, or save and stop them; return a message for the user."""
 
 
-def log_of(search: Path, ticket: JobRecord) -> Path:
+def log_of(search: Path, job_record: JobRecord) -> Path:
     """Return the path of a job's log."""
-    return SearchPaths(search).submitit / f"{ticket.job}_0_log.out"
+    return SearchPaths(search).submitit / f"{job_record.job}_0_log.out"

@@ -26,17 +26,20 @@ from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
 
-SLURM_COMMAND_TIMEOUT_S = 60  # for an answer of a Slurm command
+SLURM_COMMAND_TIMEOUT_S = 60  # per Slurm command
 TRANSIENT_SLURM_ERROR = re.compile(r"timed out|[Uu]nable to contact|temporarily")
 SUBMIT_RETRY_DELAYS_S = (5, 15, 30, 60, 60, 60)  # the controller may be down for some minutes
-MAX_TIMEOUT_REQUEUES = 10**9  # practically no limit: the launcher judges a requeue by progress
-SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"  # as profiles/slurm/config.yaml explains
+MAX_TIMEOUT_REQUEUES = (
+    10**9
+)  # practically no limit: the launcher stops requeueing if an attempt makes no progress
+# profiles/slurm/config.yaml gives the reasons for the options.
+SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"
 
 
 def has_slurm() -> bool:
     """Return True if this machine belongs to a Slurm cluster, even if the controller is down."""
-    told = _run_slurm_command("scontrol", "ping") if shutil.which("sbatch") else None
-    return told is not None and "Slurmctld" in told.stdout
+    answer = _run_slurm_command("scontrol", "ping") if shutil.which("sbatch") else None
+    return answer is not None and "Slurmctld" in answer.stdout
 
 
 class SlurmQueue:
@@ -46,21 +49,27 @@ class SlurmQueue:
 
     def __init__(self, search: Path, name: str, launcher: str) -> None:
         self._search, self._name = search, name
-        self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher  # it gets no signals in Slurm
+        # Slurm's signals do not reach mpiexec.
+        self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        """Submit a job with the resources of its run; retry for some minutes if Slurm does not answer."""
+        """Submit a job with the resources of its run; retry for some minutes if Slurm does not respond."""
         for pause in SUBMIT_RETRY_DELAYS_S:
             try:
                 return JobRecord("slurm", self._submitted(job, run, memory))
             except RuntimeError as error:
                 if not TRANSIENT_SLURM_ERROR.search(str(error)):
-                    raise UserError(f"Slurm does not take trial {job.task.trial}: {error}") from error
-            logger.warning(f"Slurm does not answer; trying again in {pause} seconds")
+                    raise UserError(
+                        f"Slurm refused the job of trial {job.task.trial}: {error}; check `resources` in the experiment"
+                    ) from error
+            logger.warning(f"Slurm does not respond; submitting trial {job.task.trial} again in {pause} s")
             time.sleep(pause)
             if found := self.find(job.task):
                 return found
-        raise UserError("Slurm has not answered for minutes; the same command goes on once it does")
+        raise UserError(
+            f"Slurm did not respond to {len(SUBMIT_RETRY_DELAYS_S)} submissions of trial {job.task.trial}; "
+            "run the same command again to resume as soon as `scontrol ping` reports that the controller is up"
+        )
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the job of a fold task by its record, or by its comment if the driver died too early."""
@@ -68,30 +77,39 @@ class SlurmQueue:
         if queue is None or (written and written.job in queue):
             return written
         return next(
-            (JobRecord("slurm", job) for job, mark in queue.items() if mark == self._mark(fold_task)), None
+            (
+                JobRecord("slurm", job)
+                for job, comment in queue.items()
+                if comment == self._comment_of(fold_task)
+            ),
+            None,
         )
 
-    def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
-        """Return the jobs that are not in the queue; an empty set if Slurm does not answer."""
+    def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
+        """Return the jobs that are not in the queue; an empty set if Slurm does not respond."""
         queue = self._jobs()
-        return set() if queue is None else {ticket for ticket in tickets if ticket.job not in queue}
-
-    def was_cancelled(self, ticket: JobRecord) -> bool:
-        """Return True if the controller or the accounting knows that the job was cancelled.
-
-        Both are asked: the controller forgets jobs after some minutes, and some sites have no accounting.
-        """
-        told = _run_slurm_command(
-            "squeue", "--noheader", "--states=all", f"--jobs={ticket.job}", "--format=%T"
+        return (
+            set()
+            if queue is None
+            else {job_record for job_record in job_records if job_record.job not in queue}
         )
-        return (told is not None and "CANCELLED" in told.stdout) or BatchJob(
-            "slurm", ticket.job
+
+    def was_cancelled(self, job_record: JobRecord) -> bool:
+        """Return True if the controller or the accounting reports that the job was canceled.
+
+        Both are queried: the controller drops jobs after some minutes, and some sites have no accounting.
+        """
+        answer = _run_slurm_command(
+            "squeue", "--noheader", "--states=all", f"--jobs={job_record.job}", "--format=%T"
+        )
+        return (answer is not None and "CANCELLED" in answer.stdout) or BatchJob(
+            "slurm", job_record.job
         ).was_cancelled()
 
-    def shut_down(self, tickets: Iterable[JobRecord]) -> str:
+    def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         """Let the jobs continue; return a message with their numbers."""
-        jobs = " ".join(sorted(ticket.job for ticket in tickets))
-        return f"Slurm goes on with its jobs {jobs}; `scancel --name={self._name}` ends all of this search"
+        jobs = " ".join(sorted(job_record.job for job_record in job_records))
+        return f"Slurm jobs {jobs} continue; to cancel all jobs of this search, run `scancel --name={self._name}`"
 
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
         executor = AutoExecutor(
@@ -99,26 +117,26 @@ class SlurmQueue:
             slurm_python=f"exec {shlex.quote(sys.executable)}",
         )  # fmt: skip
         executor.update_parameters(
-            **request(run, memory), name=self._name, slurm_comment=self._mark(job.task)
+            **request(run, memory), name=self._name, slurm_comment=self._comment_of(job.task)
         )
         with _outside_any_job():
             return executor.submit(job).job_id
 
     def _jobs(self) -> dict[str, str] | None:
-        """Return the comments of this user's waiting and running jobs, by number; None without an answer."""
-        told = _run_slurm_command("squeue", "--me", "--noheader", "--format=%A|%k")
-        if told is None or told.returncode:
+        """Return the comments of this user's waiting and running jobs, by number; None if Slurm does not respond."""
+        answer = _run_slurm_command("squeue", "--me", "--noheader", "--format=%A|%k")
+        if answer is None or answer.returncode:
             return None
-        return dict(line.strip().split("|", 1) for line in told.stdout.splitlines() if "|" in line)
+        return dict(line.strip().split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
 
-    def _mark(self, fold_task: FoldTask) -> str:
+    def _comment_of(self, fold_task: FoldTask) -> str:
         return str(fold_task.result_path(self._search).absolute())
 
 
 def request(run: Run, memory: int) -> dict[str, Any]:
     """Return the resources of a Slurm job as parameters of submitit.
 
-    Submitit adds no srun of its own, because the launcher starts the ranks by srun.
+    Submitit adds no srun of its own, because the launcher starts the ranks with srun.
     """
     resources = RunResources(run)
     gpus = {"gpus": resources.gpus} if resources.gpus else {}

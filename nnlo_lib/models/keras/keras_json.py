@@ -42,7 +42,7 @@ def keras_model_from_json(text: str) -> Any:
 
     config = json.loads(text)
     if not isinstance(config, dict) or "class_name" not in config:
-        raise ValueError("it is no network that Keras wrote with model.to_json()")
+        raise ValueError("the file is not a network saved with model.to_json() of Keras")
     return keras.saving.deserialize_keras_object(config if "module" in config else _to_keras_3(config))
 
 

@@ -1,4 +1,4 @@
-"""A Keras model as a torch Module, to be trained like any other model here."""
+"""A Keras model as a torch Module, trained like any other model."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -17,9 +17,9 @@ Shapes = Sequence[tuple[int, ...]]  # sample shape of each input
 class KerasNetwork(nn.Module):
     """Wrapper of a Keras model (torch backend) that takes images channels first.
 
-    Invariant: the model's trainable variables are this module's parameters and its other variables are the
-    buffers, under Keras's names. Its random numbers in training derive from torch's generator, as in torch's
-    own layers.
+    Invariant: the trainable variables of the model are the parameters of this module, and the other variables
+    are its buffers, under the names of Keras. In training, random numbers derive from torch's generator, as in
+    torch's own layers.
     """
 
     def __init__(self, model: Any, shapes: Shapes, undone: OmittedActivation = None) -> None:
@@ -31,8 +31,8 @@ class KerasNetwork(nn.Module):
             undone: final activation to leave out, because the loss applies it.
 
         Raises:
-            ValueError: if Keras uses another backend, or if the model takes other samples, ends in the other
-                of the two activations (softmax, sigmoid), or has a regularizer or constraint.
+            ValueError: if Keras uses another backend, or if the model takes samples of another shape, ends in
+                the other of the two activations (softmax, sigmoid), or has a regularizer or constraint.
         """
         super().__init__()
         _refuse_other_backend()
@@ -65,7 +65,8 @@ class KerasNetwork(nn.Module):
             if self.training:
                 self._seed(inputs[0].device)
             given = [
-                _turned(tensor, way) for tensor, way in zip(inputs, self._input_conversions, strict=True)
+                _converted(tensor, conversion)
+                for tensor, conversion in zip(inputs, self._input_conversions, strict=True)
             ]
             outputs = self._model[0](given if len(given) > 1 else given[0], training=self.training)
         return tuple(outputs) if isinstance(outputs, list) else outputs
@@ -86,7 +87,7 @@ class KerasNetwork(nn.Module):
 
     def __deepcopy__(self, _: object) -> "KerasNetwork":
         raise UserError(
-            "the replicas of a Keras model are not stacked; use parallel.simulation.compute: exact"
+            "parallel.simulation.compute: batched does not support Keras models; set parallel.simulation.compute: exact"
         )
 
     def _link(self) -> None:
@@ -103,7 +104,9 @@ def _refuse_other_backend() -> None:
     import keras
 
     if keras.backend.backend() != "torch":
-        raise ValueError(f"Keras runs on {keras.backend.backend()}; start with KERAS_BACKEND=torch")
+        raise ValueError(
+            f"Keras uses the backend {keras.backend.backend()}; set the environment variable KERAS_BACKEND=torch"
+        )
 
 
 def _refuse_penalties(layers: Sequence[Any]) -> None:
@@ -111,8 +114,8 @@ def _refuse_penalties(layers: Sequence[Any]) -> None:
         for name, value in vars(layer).items():
             if value is not None and name.endswith(("_regularizer", "_constraint")):
                 raise ValueError(
-                    f"its layer {layer.name} has a {name.lstrip('_')}, which would not be heeded; take it out and "
-                    "use train.optimizer.weight_decay"
+                    f"layer {layer.name} has a {name.lstrip('_')}, which would be ignored; remove it and use "
+                    "train.optimizer.weight_decay"
                 )
 
 
@@ -129,12 +132,14 @@ def _input_conversion(shape: tuple[int, ...], wanted: tuple[int | None, ...]) ->
     """Return the conversion from samples of `shape` to `wanted`. Raises ValueError if they do not match."""
     last = (*shape[1:], *shape[:1]) if len(shape) == 3 else shape
     if _fits(shape, wanted):
-        return "as it is"
+        return "unchanged"
     if _fits(last, wanted):
         return "channels last"
     if _flat(wanted) == prod(shape) or (_squeezed(last) == _squeezed(wanted) and shape):
         return f"reshaped {','.join(map(str, wanted))}"
-    raise ValueError(f"it takes samples of {wanted} (channels last), but these are {shape}")
+    raise ValueError(
+        f"the model takes samples of shape {wanted} (channels last), but the samples are {shape}"
+    )
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
@@ -149,12 +154,13 @@ def _squeezed(shape: tuple[int | None, ...]) -> list[int | None]:
     return [side for side in shape if side != 1]
 
 
-def _turned(tensor: Tensor, way: str) -> Tensor:
-    if way == "as it is":
+def _converted(tensor: Tensor, conversion: str) -> Tensor:
+    if conversion == "unchanged":
         return tensor
-    turned = tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
-    sizes = way.removeprefix("reshaped ")
-    return turned if way == "channels last" else turned.reshape(-1, *map(int, sizes.split(",")))
+    channels_last = tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+    sizes = conversion.removeprefix("reshaped ")
+    reshape = conversion != "channels last"
+    return channels_last.reshape(-1, *map(int, sizes.split(","))) if reshape else channels_last
 
 
 def _name(variable: Any, model: Any) -> str:
@@ -176,7 +182,7 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
             continue
         if name != undone:
             raise ValueError(
-                f"it ends in {name}, but the loss applies {undone} itself; say problem.outputs: probabilities"
+                f"the model ends in {name}, but the loss applies {undone}; set problem.outputs: probabilities"
             )
         if isinstance(layer, keras.layers.Softmax):
             return keras.Model(model.inputs, layer.input)
@@ -185,7 +191,7 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
 
 
 def _last(model: Any) -> Iterator[Any]:
-    """Yield the layers that produce the outputs; nothing if the model's graph of layers is unknown."""
+    """Yield the layers that produce the outputs; no layer if the model's graph of layers is unknown."""
     import keras
 
     for tensor in getattr(model, "outputs", None) or []:

@@ -12,6 +12,11 @@ def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Mo
 
     For small images, the first kernels and poolings are small, as in PyDTNN (23,272,266 parameters for
     CIFAR-10).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        dropout: probability of dropout before or after each hidden dense layer.
     """
     shape = image_shape(shape, 16, "alexnet")
     filters = (64, 192, 384, 256, 256)

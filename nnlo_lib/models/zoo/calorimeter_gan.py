@@ -25,9 +25,15 @@ def calorimeter_gan(shape: tuple[int, ...], classes: int = 0, latent: int = 200,
     """Build generator (872,808 parameters) and critic (73,402) of showers (1, 25, 25, 25).
 
     The noise of a shower is multiplied by its particle's energy.
+
+    Args:
+        shape: shape of a sample, (1, 25, 25, 25).
+        classes: not used.
+        latent: number of noise values for each sample.
+        dropout: probability of dropout in the critic.
     """
     if tuple(shape) != SHAPE:
-        raise ValueError(f"calorimeter_gan makes showers {SHAPE}, these samples are {shape}")
+        raise ValueError(f"calorimeter_gan requires samples {SHAPE}, but the samples are {shape}")
     return Gan(_generator(latent), _critic(dropout), latent)
 
 

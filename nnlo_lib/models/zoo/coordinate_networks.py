@@ -29,6 +29,12 @@ def fourier(
     """Build DiNNO's network of positions: a sine layer, then ReLU layers (25,601 parameters for one output).
 
     The outputs are logits; if `classes` is 0, there is one output.
+
+    Args:
+        shape: shape of a position.
+        classes: number of outputs; 0: one output.
+        hidden: units of each hidden layer.
+        scale: factor of the argument of the sine.
     """
     first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]))
     dense = _dense(hidden, nn.ReLU)
@@ -41,6 +47,12 @@ def siren(
     """Build SIREN: sines of frequency `omega` in every layer, initial weights as in section 3.2 of the paper.
 
     If `classes` is 0, there is one output.
+
+    Args:
+        shape: shape of a position.
+        classes: number of outputs; 0: one output.
+        hidden: units of each sine layer.
+        omega: frequency of the sines.
     """
     widths = [prod(shape), *hidden]
     bounds = [1 / widths[0], *(sqrt(6 / width) / omega for width in widths[1:])]
@@ -56,6 +68,12 @@ def perceptron(
     """Build DiNNO's dense networks for reinforcement learning (12 inputs, 5 outputs: 9,477 parameters).
 
     Tanh and sigmoid are also applied to the outputs, to bound them. If `classes` is 0, there is one output.
+
+    Args:
+        shape: shape of a sample.
+        classes: number of outputs; 0: one output.
+        hidden: units of each hidden layer.
+        activation: name of the activation, see `activations.ACTIVATIONS`.
     """
     layer = activation_named(activation)
     bounds = [layer()] if activation in ("tanh", "sigmoid") else []

@@ -27,7 +27,13 @@ class Dense(nn.Module):
 
 
 def active_conv(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
-    """Build batch normalization, ReLU, convolution."""
+    """Build batch normalization, ReLU, convolution.
+
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        kernel: side of the kernel, in pixels.
+    """
     convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
     return [nn.BatchNorm2d(inputs), nn.ReLU(), convolution]
 

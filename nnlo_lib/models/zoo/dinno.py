@@ -9,6 +9,13 @@ def conv(shape: Shape, classes: int, filters: int = 3, kernel: int = 5, width: i
     """Build one convolution and two dense layers (28,440 parameters for MNIST).
 
     Pooling comes before ReLU, which yields the same values and gradients for a quarter of the work.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        filters: filters of the convolution.
+        kernel: side of the kernel, in pixels.
+        width: units of the hidden dense layer.
     """
     channels, *sides = shape
     height, breadth = ((side - kernel + 1) // 2 for side in sides)

@@ -35,7 +35,7 @@ class GeneratorAndCritic(nn.Module):
         self.generator, self.critic, self.latent = module.generator, module.critic, module.latent
 
     def forward(self, samples: Tensor) -> tuple[Any, Any]:
-        """Return as many samples, generated from zeros, and the critic's outputs for the given samples."""
+        """Return samples generated from zeros, as many as given, and the critic's outputs for the given samples."""
         return self.generator(samples.new_zeros(len(samples), self.latent)), self.critic(samples)
 
 
@@ -69,16 +69,19 @@ def gan(
         output: final activation of the generator, `sigmoid` for pixels in [0, 1], `tanh` for [-1, 1].
 
     Raises:
-        ValueError: if the sides are not divisible by 2 ** len(filters), or the two numbers of filters differ.
+        ValueError: if the sides are not divisible by 2 ** len(filters), or if `filters` and `critic_filters`
+            differ in length.
     """
     divisor = 2 ** len(filters)
     shape = image_shape(shape, divisor, "a generator")
     if any(side % divisor for side in shape[1:]):
         raise ValueError(
-            f"a generator with {len(filters)} doublings makes sides that {divisor} divides, not {shape[1:]}"
+            f"a generator with {len(filters)} doublings requires sides divisible by {divisor}, not {shape[1:]}"
         )
     if len(critic_filters or filters) != len(filters):
-        raise ValueError(f"the critic needs as many filters as the generator, {len(filters)}")
+        raise ValueError(
+            f"critic_filters has {len(critic_filters or filters)} entries, but filters has {len(filters)}; use as many in both"
+        )
     sides = (shape[1] // divisor, shape[2] // divisor)
     generator = _generator(sides, [shape[0], *filters][::-1], latent, hidden, activation_named(output)())
     critic = _critic(sides, [shape[0], *(critic_filters or filters)], hidden, batch_norm)

@@ -55,9 +55,19 @@ def hls4ml_gru(
     activation: str = "elu",
     dropout: float = 0.1,
 ) -> nn.Module:
-    """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150))."""
+    """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150)).
+
+    Args:
+        shape: number of features and of particles.
+        classes: number of outputs.
+        units: units of the GRU.
+        neurons: units of each dense layer.
+        layers: number of dense layers.
+        activation: activation of the dense layers.
+        dropout: probability of dropout after the GRU and after each dense layer.
+    """
     if len(shape) != 2:
-        raise ValueError(f"hls4ml_gru takes samples (features, particles), these samples are {shape}")
+        raise ValueError(f"hls4ml_gru requires samples (features, particles), but the samples are {shape}")
     widths = [units, *[neurons] * layers]
     dense = [_dense(a, b, activation, dropout) for a, b in pairwise(widths)]
     recurrent = [Transposed(), GRU(shape[0], units), nn.Dropout(dropout)]

@@ -13,6 +13,12 @@ def inception_v3(
     """Build Inception v3 for 299 pixels (23,834,568 parameters for ImageNet, 27,161,264 with `auxiliary`).
 
     With `auxiliary`, the result in training mode is a tuple of two scores.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        auxiliary: add an auxiliary classifier.
+        dropout: probability of dropout before the last layer.
     """
     channels = image_shape(shape, 75, "inception_v3")[0]
     parts = [_stem(channels), _five(192, 32), _five(256, 64), _five(288, 64), _narrow_five(288)]

@@ -55,9 +55,19 @@ def jedi_net(
     """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
 
     `effects` and `outputs` are the paper's D_E and D_O.
+
+    Args:
+        shape: number of features and of particles.
+        classes: number of outputs.
+        hidden: units of the first hidden layer of each perceptron; the second has half as many.
+        effects: number of effects on each particle.
+        outputs: number of values for each particle after its effects are applied.
+        activation: activation of all layers.
     """
     if len(shape) != 2 or shape[1] < 2:
-        raise ValueError(f"jedi_net takes samples (features, 2 or more particles), these samples are {shape}")
+        raise ValueError(
+            f"jedi_net requires samples (features, 2 or more particles), but the samples are {shape}"
+        )
     features, layer = shape[0], activation_named(activation)
     effect = _perceptron([2 * features, hidden, hidden // 2, effects], layer)
     post = _perceptron([features + effects, hidden, hidden // 2, outputs], layer)

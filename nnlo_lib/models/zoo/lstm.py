@@ -45,7 +45,15 @@ class Texts(nn.Module):
 def lstm(
     shape: tuple[int, ...], classes: int, words: int = 10_000, units: int = 128, dropout: float = 0.5
 ) -> nn.Module:
-    """Build the network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters)."""
+    """Build the network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters).
+
+    Args:
+        shape: number of words of a text, as (steps,).
+        classes: number of outputs.
+        words: size of the vocabulary.
+        units: units of the embedding and of the LSTM.
+        dropout: probability of dropout before the last layer.
+    """
     if len(shape) != 1:
-        raise ValueError(f"lstm takes texts of word numbers (steps,), these samples are {shape}")
+        raise ValueError(f"lstm requires texts of word numbers (steps,), but the samples are {shape}")
     return Texts(words, units, classes, dropout)

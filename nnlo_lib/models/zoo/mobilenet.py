@@ -12,6 +12,12 @@ def mobilenet_v1(shape: tuple[int, ...], classes: int, width: float = 1.0, dropo
     """Build 13 separable convolutions of `width` times the filters (4,231,976 parameters for ImageNet).
 
     For small images (CIFAR), the first convolution keeps height and width.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        width: factor of the number of filters.
+        dropout: probability of dropout before the last layer.
     """
     shape = image_shape(shape, 16, "mobilenet_v1")
     inputs = int(32 * width)

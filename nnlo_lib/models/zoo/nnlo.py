@@ -18,7 +18,17 @@ def mnist(
     dense: int = 128,
     dropout: float = 0.25,
 ) -> nn.Module:
-    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters)."""
+    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        filters: filters of each convolution.
+        kernel: side of the kernels, in pixels.
+        pool: side of the pooling, in pixels.
+        dense: units of the hidden dense layer.
+        dropout: probability of dropout after the pooling and after the hidden dense layer.
+    """
     channels, *sides = image_shape(shape, 2 * kernel - 2 + pool, "nnlo_mnist")
     height, width = ((side - 2 * kernel + 2) // pool for side in sides)
     convolutions = [nn.Conv2d(channels, filters, kernel), nn.ReLU(), nn.Conv2d(filters, filters, kernel)]
@@ -30,7 +40,15 @@ def mnist(
 def mnist_torch(
     shape: tuple[int, ...], classes: int, kernel: int = 5, dense: int = 50, dropout: float = 0.5
 ) -> nn.Module:
-    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters)."""
+    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        kernel: side of the kernels, in pixels.
+        dense: units of the hidden dense layer.
+        dropout: probability of dropout of a channel, and of a hidden unit.
+    """
     channels, *sides = image_shape(shape, 3 * kernel + 1, "nnlo_mnist_torch")
     height, width = (((side - kernel + 1) // 2 - kernel + 1) // 2 for side in sides)
     return nn.Sequential(
@@ -47,7 +65,15 @@ def cifar10(
     dense: tuple[int, int] = (512, 256),
     dropout: tuple[float, float] = (0.25, 0.5),
 ) -> nn.Module:
-    """Build NNLO's network for CIFAR-10: three convolutions, two dense layers (1,916,266 parameters)."""
+    """Build NNLO's network for CIFAR-10: three convolutions, two dense layers (1,916,266 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        filters: filters of each convolution.
+        dense: units of each hidden dense layer.
+        dropout: probability of dropout after each hidden dense layer.
+    """
     channels, height, width = shape
     widths = [filters[-1] * (height // 8) * (width // 8), *dense]
     convolutions = [

@@ -56,7 +56,14 @@ class Bottleneck:
 
 
 def conv_only(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Sequence[nn.Module]:
-    """Build a convolution and its batch normalization, without ReLU."""
+    """Build a convolution and its batch normalization, without ReLU.
+
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        kernel: side of the kernel, in pixels.
+        stride: stride in both directions.
+    """
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
     return convolution, nn.BatchNorm2d(outputs)
 
@@ -71,6 +78,13 @@ def resnet(
     """Build four stages of `depths` blocks.
 
     For small images (CIFAR), the stem is a 3 x 3 convolution without pooling.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        block: builder of the residual blocks.
+        depths: number of blocks in each stage.
+        dropout: probability of dropout before the last layer.
     """
     layers, inputs = _stem(image_shape(shape, 8, "resnet")), 64
     for stage, depth in enumerate(depths):

@@ -22,9 +22,16 @@ class Subsample(nn.Module):
 
 
 def resnet_cifar(shape: tuple[int, ...], classes: int, depth: int = 20, filters: int = 16) -> nn.Module:
-    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters."""
+    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        depth: number of layers, 6 n + 2.
+        filters: filters of the first stage.
+    """
     if depth % 6 != 2:
-        raise ValueError(f"resnet_cifar has 6 n + 2 layers (20, 32, 44, 56, 110, 1202), not depth {depth}")
+        raise ValueError(f"resnet_cifar: depth must be 6 n + 2 (20, 32, 44, 56, 110, 1202), not {depth}")
     channels = image_shape(shape, 8, "resnet_cifar")[0]
     layers: list[nn.Module] = [conv_bn(channels, filters, 3)]
     for stage in range(3):

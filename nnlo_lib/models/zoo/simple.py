@@ -8,7 +8,14 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 
 def simplemlp(shape: Shape, classes: int, hidden: int = 512, layers: int = 3) -> nn.Module:
-    """Build a perceptron of `layers` hidden layers (932,362 parameters for MNIST)."""
+    """Build a perceptron of `layers` hidden layers (932,362 parameters for MNIST).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        hidden: units of each hidden layer.
+        layers: number of hidden layers.
+    """
     channels, height, width = shape
     widths = [channels * height * width] + [hidden] * layers
     blocks = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
@@ -16,7 +23,13 @@ def simplemlp(shape: Shape, classes: int, hidden: int = 512, layers: int = 3) ->
 
 
 def simplecnn(shape: Shape, classes: int, dropout: float = 0.5) -> nn.Module:
-    """Build two convolutions and two dense layers (202,458 parameters for MNIST)."""
+    """Build two convolutions and two dense layers (202,458 parameters for MNIST).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        dropout: probability of dropout before the last layer.
+    """
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 4, 3, padding=1),

@@ -6,7 +6,13 @@ from nnlo_lib.models.blocks import image_shape
 
 
 def theanompi_cifar10(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
-    """Build three convolutions and two dense layers for crops of 28 x 28 (351,946 parameters)."""
+    """Build three convolutions and two dense layers for crops of 28 x 28 (351,946 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        dropout: probability of dropout before the last layer.
+    """
     channels, *sides = image_shape(shape, 20, "theanompi_cifar10")
     height, width = (((side - 4) // 2 - 4) // 2 - 2 for side in sides)
     return nn.Sequential(

@@ -15,7 +15,16 @@ def topclass(
     kernel: int = 3,
     dropout: float = 0.2,
 ) -> nn.Module:
-    """Build the Keras network (40,964 parameters)."""
+    """Build the Keras network (40,964 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        conv_layers: number of convolutions, besides the last one with stride 2.
+        dense_layers: number of hidden dense layers.
+        kernel: side of the kernels, in pixels.
+        dropout: probability of dropout after each hidden dense layer.
+    """
     channels, height, width = image_shape(shape, 20, "nnlo_topclass")
     inputs = ((height + 1) // 2 // 10) * ((width + 1) // 2 // 10)
     widths = [inputs, *(250 // 2**layer for layer in range(dense_layers))]
@@ -32,7 +41,16 @@ def topclass_torch(
     kernel: int = 3,
     dropout: float = 0.5,
 ) -> nn.Module:
-    """Build the torch network (8,364 parameters)."""
+    """Build the torch network (8,364 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        conv_layers: number of convolutions, besides the last one with stride 2.
+        dense_layers: number of hidden dense layers.
+        kernel: side of the kernels, in pixels.
+        dropout: probability of dropout before the pooling and before the last layer.
+    """
     channels = image_shape(shape, 20, "nnlo_topclass_torch")[0]
     widths = [100 // 2**layer for layer in range(dense_layers + 1)]
     pooling = [nn.Dropout(dropout), nn.AdaptiveMaxPool2d(10), nn.Flatten()]

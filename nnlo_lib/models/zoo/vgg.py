@@ -22,6 +22,14 @@ def vgg(
     """Build `depths` convolutions between five poolings and two dense layers of `width`.
 
     By default, the dense layers have 4096 units, or 512 for small images (CIFAR) as in PyDTNN.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        depths: number of convolutions in each of the five stages.
+        batch_norm: normalize batches after each convolution.
+        width: units of each hidden dense layer; None: 4096, or 512 for small images.
+        dropout: probability of dropout after each hidden dense layer.
     """
     shape = image_shape(shape, 32, "vgg")
     width = width or (512 if is_small(shape) else 4096)

@@ -31,9 +31,17 @@ class Wide(nn.Module):
 def wide_resnet(
     shape: tuple[int, ...], classes: int, depth: int = 28, widen: int = 10, dropout: float = 0.0
 ) -> nn.Module:
-    """Build WRN-depth-widen (28-10: 36,479,194 parameters for CIFAR-10); Theano-MPI's is 28-4 with dropout 0.3."""
+    """Build WRN-depth-widen (28-10: 36,479,194 parameters for CIFAR-10); Theano-MPI's is 28-4 with dropout 0.3.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        depth: number of layers, 6 n + 4.
+        widen: factor of the number of filters.
+        dropout: probability of dropout between the convolutions of a block.
+    """
     if depth % 6 != 4:
-        raise ValueError(f"wide_resnet has 6 n + 4 layers (16, 22, 28, 40), not depth {depth}")
+        raise ValueError(f"wide_resnet: depth must be 6 n + 4 (16, 22, 28, 40), not {depth}")
     channels = image_shape(shape, 8, "wide_resnet")[0]
     layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1, bias=False)]
     inputs = 16

@@ -1,1 +1,1 @@
-"""Fault campaigns: train under random faults, and compare with an undisturbed training."""
+"""Fault campaigns: train with random faults and compare the result with an undisturbed training."""

@@ -22,7 +22,8 @@ POSITION_KEYS = ("epoch", "index", "steps", "samples")
 def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:
     """Return the names of all differences between two finished trainings, except timings.
 
-    Compared are the published weights, the history, the histograms, and every rank's last checkpointed state.
+    The comparison covers the published weights, the history, the histograms, and the state of every rank in
+    the newest checkpoint.
     """
     ours, reference = FinishedRun(our_folder), FinishedRun(reference_folder)
     return [
@@ -47,7 +48,7 @@ def _result_differences(ours: FinishedRun, reference: FinishedRun) -> Iterator[s
 def _state_differences(ours: list[RankState], reference: list[RankState]) -> Iterator[str]:
     for rank, (part, other) in enumerate(zip_longest(ours, reference)):
         if part is None or other is None:
-            yield f"state of rank {rank}, which only one of them has"
+            yield f"state of rank {rank}, which only one of the trainings has"
             continue
         yield from (
             f"{name} of rank {rank}" for name in POSITION_KEYS if part.progress[name] != other.progress[name]

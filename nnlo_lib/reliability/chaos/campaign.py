@@ -1,4 +1,4 @@
-"""A training under random faults: restarted until all faults have struck, then finished without faults."""
+"""A training with random faults: restarted until all faults are injected, then finished without faults."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from nnlo_lib.train.task import Task
 
 @dataclass
 class FaultCampaign:
-    """A training under faults.
+    """A training that is restarted while faults are injected.
 
     Attributes:
         task: the task to train.
@@ -22,7 +22,7 @@ class FaultCampaign:
         steps: number of steps of the whole training.
         failpoint_counts: for each process, how often it reaches each failpoint in an undisturbed training.
         attempt_timeout_s: seconds that one attempt may take.
-        injected_faults: faults that have struck.
+        injected_faults: faults that have been injected.
     """
 
     task: Task
@@ -33,30 +33,32 @@ class FaultCampaign:
     attempt_timeout_s: float
     injected_faults: list[InjectedFault] = field(default_factory=list)
 
-    def run(self, faults: int, tell: Callable[[int], object]) -> None:
-        """Restart the training until all faults have struck, then finish it without faults.
+    def run(self, faults: int, report_injected: Callable[[int], object]) -> None:
+        """Restart the training until all faults are injected, then finish it without faults.
 
         Args:
             faults: number of faults.
-            tell: called after each attempt under faults, with the number of faults that struck in it.
+            report_injected: called after each attempt with faults, with the number of faults injected in it.
 
         Raises:
-            UnfinishedError: if an attempt exceeds its time, or the last one, without faults, does not finish.
+            UnfinishedError: if an attempt exceeds its time, or the last attempt (without faults) fails.
         """
         waiting = list(range(faults))
         while waiting:
             due = self._faults_for_attempt(waiting)
             run_faulty_attempt(self.task, self.launcher, due, self.attempt_timeout_s)
-            hit = set(injected_faults(self.task.folder))
-            self.injected_faults += [fault for fault in due if fault.number in hit]
-            tell(len(waiting) - len(waiting := [number for number in waiting if number not in hit]))
+            injected = set(injected_faults(self.task.folder))
+            self.injected_faults += [fault for fault in due if fault.number in injected]
+            report_injected(
+                len(waiting) - len(waiting := [number for number in waiting if number not in injected])
+            )
         if run_faulty_attempt(self.task, self.launcher, [], self.attempt_timeout_s):
             raise UnfinishedError(
-                f"{self.task.folder} cannot be finished after {faults} faults; see {self.task.paths.chaos_log.name} in it"
+                f"{self.task.folder}: the last attempt after {faults} faults failed; see {self.task.paths.chaos_log}"
             )
 
     def _faults_for_attempt(self, waiting: Sequence[int]) -> list[InjectedFault]:
-        """Return the faults of one attempt: faults that it survives, up to the first fault that ends it."""
+        """Return the faults of the next attempt: all faults up to the first one that ends the attempt."""
         share = max(0, self.steps - read_progress(self.task.state)[2]) / self.steps / len(waiting)
         due: list[InjectedFault] = []
         for number in waiting:

@@ -25,16 +25,16 @@ def sample_fault(seed: int, number: int, places: Sequence[Counter[str]], share: 
         seed: seed of the campaign.
         number: number of the fault.
         places: for each process, how often it reaches each failpoint in an undisturbed training.
-        share: share of the training within which the fault strikes. If 0, the training is at its end and
+        share: share of the training within which the fault is injected. If 0, the training is at its end and
             writes no more checkpoints; disk faults are then replaced by `kill`.
     """
-    lots = Random(derive_seed(seed, "chaos", number))
-    rank = lots.randrange(len(places))
-    found = places[rank]
-    action = lots.choices(list(ACTION_WEIGHTS), list(ACTION_WEIGHTS.values()))[0]
+    generator = Random(derive_seed(seed, "chaos", number))
+    rank = generator.randrange(len(places))
+    counts = places[rank]
+    action = generator.choices(list(ACTION_WEIGHTS), list(ACTION_WEIGHTS.values()))[0]
     if not share and action in DISK_FAULT_FAILPOINTS:
         action = "kill"
-    place = lots.choice(sorted(found.keys() & DISK_FAULT_FAILPOINTS.get(action, found.keys())))
-    count = lots.randint(1, max(1, int(share * found[place])))
-    within = None if action in DISK_FAULT_FAILPOINTS else max(1, int(share * found.total()))
+    place = generator.choice(sorted(counts.keys() & DISK_FAULT_FAILPOINTS.get(action, counts.keys())))
+    count = generator.randint(1, max(1, int(share * counts[place])))
+    within = None if action in DISK_FAULT_FAILPOINTS else max(1, int(share * counts.total()))
     return InjectedFault(number, place, rank, count, action, within)

@@ -1,4 +1,4 @@
-"""One attempt at a training under faults, with the launcher in its own process, as under a scheduler."""
+"""One attempt at a training with faults; the launcher runs in its own process, as in a batch job."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ class UnfinishedError(Exception):
 def run_faulty_attempt(
     task: Task, launcher: str, faults: Sequence[InjectedFault], patience: float | None
 ) -> int:
-    """Make one attempt; return the exit status of the launcher, negative if a signal killed it.
+    """Make one attempt; return the exit status of the launcher, or minus the number of a signal that killed it.
 
     Args:
         task: the task to train.
@@ -37,7 +37,7 @@ def run_faulty_attempt(
         process.kill()
         process.join()
         raise UnfinishedError(
-            f"an attempt did not end within {patience:.0f} s, under {faults}; see {task.paths.chaos_log}"
+            f"{task.folder}: an attempt took longer than {patience:.0f} s, with {faults}; see {task.paths.chaos_log}"
         )
     return process.exitcode
 

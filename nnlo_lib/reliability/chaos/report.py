@@ -1,4 +1,4 @@
-"""Report on a training under faults: faults, costs, and checks of the result."""
+"""Report on a training with faults: faults, costs, and checks of the result."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,15 +19,15 @@ ACTION_LABELS: dict[FaultAction, str] = {
     "kill_launcher": "kill -9 of the launcher",
     "term": "SIGTERM to a rank",
     "term_all": "SIGTERM to all ranks",
-    "truncate": "file or manifest cut short",
-    "bitflip": "bit of file or manifest changed",
-    "enospc": "disk full at a checkpoint",
+    "truncate": "rank file or manifest truncated",
+    "bitflip": "bit flip in rank file/manifest",
+    "enospc": "disk full during a checkpoint",
 }
 
 
 @dataclass(frozen=True)
 class CampaignSeconds:
-    """Seconds of the undisturbed training, and of all attempts of the training under faults."""
+    """Seconds of the undisturbed training, and of all attempts of the training with faults."""
 
     undisturbed: float
     with_faults: float
@@ -39,13 +39,13 @@ def campaign_table(
     """Yield the lines of a table of the faults and their costs.
 
     Args:
-        faults: faults that struck.
-        task: the task trained under faults.
+        faults: faults that were injected.
+        task: the task trained with faults.
         steps: number of steps of the whole training.
         times: seconds of both trainings.
     """
     tally = load_finished_run(task.folder).attempt_statistics
-    assert tally is not None, "a launcher keeps a record"
+    assert tally is not None, "the launcher records every attempt"
     kinds = Counter(fault.action for fault in faults)
     yield from (_line(ACTION_LABELS[kind], f"{count:,}") for kind, count in kinds.most_common())
     yield _line("faults", f"{len(faults):,}")
@@ -61,21 +61,21 @@ def _line(name: str, figure: str) -> str:
     return f"  {name:<32}{figure:>8}"
 
 
-def check_faulted_run(wild: Task, calm: Task) -> Iterator[Finding]:
-    """Check the training under faults (`wild`), and compare it with the undisturbed one (`calm`)."""
-    run = load_finished_run(wild.folder)
+def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
+    """Check the training with faults, and compare it with the undisturbed training."""
+    run = load_finished_run(faulted.folder)
     yield from check_outputs(run)
     yield from check_checkpoints(run)
     yield from check_history(run)
     yield from check_sample_ledger(run)
-    if reason := _reason_not_deterministic(wild.run):
-        yield note(f"bits cannot be compared with those of the undisturbed training: {reason}")
-    elif found := find_differences(wild.folder, calm.folder):
+    if reason := _reason_not_deterministic(faulted.run):
+        yield note(f"not compared bit for bit with the undisturbed training: {reason}")
+    elif found := find_differences(faulted.folder, undisturbed.folder):
         yield failed(f"differs from the undisturbed training: {', '.join(found)}")
     else:
         yield ok(
-            "weights, history and the last state of every rank, optimizer included, are those of the undisturbed "
-            "training, bit for bit"
+            "weights, history and the last state of every rank, including its optimizer, equal those of the undisturbed "
+            "training bit for bit"
         )
 
 
@@ -85,5 +85,5 @@ def _reason_not_deterministic(run: Run) -> str:
     if algorithm.is_asynchronous:
         return f"the ranks of {algorithm.name} do not wait for each other"
     if not algorithm.sums_in_rank_order:
-        return "with algorithm.reduction fastest, MPI chooses the order in which gradients are added"
+        return "with `algorithm.reduction: fastest`, MPI chooses the order in which gradients are added"
     return ""

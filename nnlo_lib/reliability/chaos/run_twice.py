@@ -1,4 +1,4 @@
-"""Train a run undisturbed, then under random faults, and compare both bit for bit."""
+"""Train a run undisturbed, then with random faults, and compare the results bit for bit."""
 
 import shutil
 import sys
@@ -22,45 +22,46 @@ CHECKPOINTS_PER_FAULT = 4  # approximate number of checkpoints between two fault
 ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, added to three times the undisturbed training
 
 
-def run_twice(calm: Task, wild: Task, launcher: str, seed: int, faults: int) -> int:
-    """Train `calm` undisturbed, then the equal task `wild` under random faults; print a report.
+def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults: int) -> int:
+    """Train a task undisturbed, then with random faults in another folder; print a report.
 
     Both task folders are emptied first.
 
     Args:
-        calm: task to train undisturbed.
-        wild: the same task in another folder, to train under faults.
+        undisturbed: task to train without faults.
+        faulted: the same task in another folder, to train with faults.
         launcher: command that starts the ranks.
         seed: seed of the faults.
         faults: number of faults.
 
     Returns:
-        1 if the training under faults does not finish or a check fails, else 0.
+        1 if the training with faults does not finish or a check fails, else 0.
     """
-    calm, wild = (_with_frequent_checkpoints(_emptied(task), faults) for task in (calm, wild))
-    undisturbed = _train(calm, launcher)
-    steps = read_progress(calm.state)[2]
-    storm = FaultCampaign(
-        wild, launcher, seed, steps, _failpoint_counts(calm), ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed
+    undisturbed, faulted = (
+        _with_frequent_checkpoints(_emptied(task), faults) for task in (undisturbed, faulted)
     )
+    undisturbed_s = _train(undisturbed, launcher)
+    steps = read_progress(undisturbed.state)[2]
+    timeout_s = ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed_s
+    campaign = FaultCampaign(faulted, launcher, seed, steps, _failpoint_counts(undisturbed), timeout_s)
     started = time.monotonic()
     try:
         with tqdm(total=faults, unit=" faults", desc=f"chaos, seed {seed}", file=sys.stderr) as bar:
-            storm.run(faults, bar.update)
+            campaign.run(faults, bar.update)
     except UnfinishedError as error:
         print(f"FAILED: {error}")
         return 1
-    found = list(check_faulted_run(wild, calm))
-    times = CampaignSeconds(undisturbed, time.monotonic() - started)
-    print(*campaign_table(storm.injected_faults, wild, steps, times), *found, sep="\n")
-    return int(any(finding.status == "FAILED" for finding in found))
+    findings = list(check_faulted_run(faulted, undisturbed))
+    times = CampaignSeconds(undisturbed_s, time.monotonic() - started)
+    print(*campaign_table(campaign.injected_faults, faulted, steps, times), *findings, sep="\n")
+    return int(any(finding.status == "FAILED" for finding in findings))
 
 
 def _train(task: Task, launcher: str) -> float:
     """Train without faults; return the seconds. Raises UserError if the training does not finish."""
     started = time.monotonic()
     if run_faulty_attempt(task, launcher, [], None):
-        raise UserError(f"{task.folder} cannot be trained even undisturbed; see {task.paths.chaos_log}")
+        raise UserError(f"{task.folder}: the training without faults failed; see {task.paths.chaos_log}")
     return time.monotonic() - started
 
 
@@ -70,9 +71,9 @@ def _emptied(task: Task) -> Task:
 
 
 def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
-    """Return the task with checkpoints frequent enough for progress between faults.
+    """Return the task with about CHECKPOINTS_PER_FAULT checkpoints per fault.
 
-    A checkpoint interval in steps that the run sets is kept.
+    A run that sets its checkpoint interval in steps keeps it.
     """
     if task.run.checkpoint.steps:
         return task

@@ -9,18 +9,18 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 def check_attempts(run: FinishedRun) -> Iterator[Finding]:
     """Report the attempts, the repeated steps and the effective training time ratio."""
-    tally = run.attempt_statistics
-    yield note(
-        f"attempts: {_describe_attempts(tally)}" if tally else "attempts: state/attempts.jsonl tells of none"
-    )
+    statistics = run.attempt_statistics
+    text = _describe_attempts(statistics) if statistics else "state/attempts.jsonl records none"
+    yield note(f"attempts: {text}")
 
 
-def _describe_attempts(tally: AttemptStatistics) -> str:
-    reasons = ", ".join(f"{count} {reason}" for reason, count in tally.count_by_reason.items())
-    told = f"{len(tally.attempts)} ({reasons}); steps done again: {tally.lost_steps:,}"
-    if tally.effective_time_ratio is None:
-        return told
+def _describe_attempts(statistics: AttemptStatistics) -> str:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in statistics.count_by_reason.items())
+    text = f"{len(statistics.attempts)} ({reasons}); repeated steps: {statistics.lost_steps:,}"
+    if statistics.effective_time_ratio is None:
+        return text
+    ratio, total_s = statistics.effective_time_ratio, statistics.total_seconds
     return (
-        f"{told}; effective training time ratio {100 * tally.effective_time_ratio:.1f} % of {tally.total_seconds:,.1f} s, the rest "
-        "went into starting and what was lost"
+        f"{text}; effective training time ratio {100 * ratio:.1f} % of {total_s:,.1f} s; the rest was spent on startup "
+        "and lost steps"
     )

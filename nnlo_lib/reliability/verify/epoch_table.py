@@ -9,7 +9,7 @@ EpochRow = dict[str, Any]
 
 
 class EpochTableError(Exception):
-    """A table cannot be read, or does not have each epoch once and in order; the message gives the reason."""
+    """A table is unreadable, or does not contain each epoch once and in order; the message gives the reason."""
 
 
 def read_epoch_table(path: Path, epochs: int) -> list[EpochRow]:
@@ -27,11 +27,11 @@ def read_epoch_table(path: Path, epochs: int) -> list[EpochRow]:
 
 
 def _completeness_fault(found: Sequence[int], epochs: int) -> str:
-    wanted = range(1, epochs + 1)
-    for missing in (epoch for epoch in wanted if epoch not in found):
-        return f"lacks epoch {missing}"
-    for repeated in (epoch for epoch in wanted if found.count(epoch) > 1):
-        return f"has epoch {repeated} {found.count(repeated)} times"
-    for stranger in (epoch for epoch in found if epoch not in wanted):
-        return f"has an epoch {stranger}, but {epochs} were trained"
-    return "" if list(found) == list(wanted) else "has its epochs out of order"
+    expected = range(1, epochs + 1)
+    for missing in (epoch for epoch in expected if epoch not in found):
+        return f"has no epoch {missing}"
+    for repeated in (epoch for epoch in expected if found.count(epoch) > 1):
+        return f"contains epoch {repeated} {found.count(repeated)} times"
+    for unexpected in (epoch for epoch in found if epoch not in expected):
+        return f"contains epoch {unexpected}, but {epochs} epochs were trained"
+    return "" if list(found) == list(expected) else "has its epochs out of order"

@@ -14,14 +14,14 @@ def check_outputs(run: FinishedRun) -> Iterator[Finding]:
     """Compare the published outputs with the checksums in the summary."""
     expected = run.summary.get("outputs")
     if not expected:
-        yield failed("summary.json names no checksums of the outputs; the nnlo that wrote it was older")
+        yield failed("summary.json has no checksums of the outputs; an older version of nnlo wrote it")
         return
     faults = list(_checksum_faults(run.folder, expected))
     yield from (failed(f"output {fault}") for fault in faults)
     if not faults:
-        yield ok(f"the {len(expected)} outputs have the checksums in summary.json")
+        yield ok(f"{len(expected)} outputs match their checksums in summary.json")
     if not run.paths.evaluation.exists():
-        yield note("evaluation.json is not there: the model was not measured on the test split yet")
+        yield note("evaluation.json is missing: the model has not been evaluated on the test split")
 
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
@@ -29,28 +29,28 @@ def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
     folders = sorted(run.paths.state.checkpoints.glob("[0-9]" * 8))
     faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
     for name, fault in faults.items():
-        yield failed(f"checkpoint {name}: {fault}; a training that goes on will skip it")
-    if whole := len(folders) - len(faults):
-        yield ok(f"{whole} of {len(folders)} checkpoints in state/checkpoints are whole")
+        yield failed(f"checkpoint {name}: {fault}; a resumed training will skip it")
+    if intact := len(folders) - len(faults):
+        yield ok(f"{intact} of {len(folders)} checkpoints in state/checkpoints are intact")
     if not folders:
-        yield note("there are no checkpoints in state/checkpoints")
+        yield note("state/checkpoints contains no checkpoints")
 
 
 def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
     """Compare the data's manifest with its checksum in the summary; if `shards`, verify every shard too."""
-    told = run.summary.get("data")
-    if not told:
-        yield failed(
-            "summary.json does not say which data it was trained on; the nnlo that wrote it was older"
-        )
+    recorded = run.summary.get("data")
+    if not recorded:
+        yield failed("summary.json does not record the training data; an older version of nnlo wrote it")
         return
-    path = find_data_manifest(run.folder, told["manifest"])
+    path = find_data_manifest(run.folder, recorded["manifest"])
     if path is None:
-        yield note(f"the data {told['manifest']} are not here, so they were not compared")
-    elif file_sha256(path) != told["sha256"]:
-        yield failed(f"{path} is not the manifest that the run was trained on: the data were converted anew")
+        yield note(
+            f"the manifest of the training data, {recorded['manifest']}, was not found; the data were not compared"
+        )
+    elif file_sha256(path) != recorded["sha256"]:
+        yield failed(f"{path} is not the manifest of the training data: the data were converted again")
     else:
-        yield ok(f"{path} is the manifest that the run was trained on")
+        yield ok(f"{path} is the manifest of the training data")
         yield from _shards(path) if shards else ()
 
 
@@ -60,7 +60,7 @@ def _checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str
         if not path.is_file():
             yield f"{name} is missing"
         elif file_sha256(path) != checksum:
-            yield f"{name} is damaged or was changed: it has another checksum"
+            yield f"{name} is damaged or was modified: its checksum differs"
 
 
 def _checkpoint_fault(checkpoint: Path) -> str:
@@ -74,6 +74,6 @@ def _checkpoint_fault(checkpoint: Path) -> str:
 def _shards(path: Path) -> Iterator[Finding]:
     try:
         DataManifest.load(path).verify()
-        yield ok("every shard of the data has its checksum")
+        yield ok("every shard of the data matches its checksum")
     except UserError as error:
         yield failed(str(error))

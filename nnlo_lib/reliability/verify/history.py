@@ -19,7 +19,7 @@ def check_history(run: FinishedRun) -> Iterator[Finding]:
     if published != _as_csv(rows):
         yield failed("history: history.csv does not agree with state/history.jsonl")
     else:
-        yield ok(f"history: each of {run.epochs} epochs is there once, in order, and history.csv agrees")
+        yield ok(f"history: each of {run.epochs} epochs is present once and in order; history.csv agrees")
 
 
 def _as_csv(rows: Sequence[EpochRow]) -> list[list[str]]:

@@ -16,38 +16,38 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
     try:
         faults = list(_ledger_faults(run, rows := read_epoch_table(run.paths.state.ledger, run.epochs)))
     except (EpochTableError, UserError, ValueError, KeyError) as error:
-        yield failed(f"ledger: nothing proves which samples were used: {error}")
+        yield failed(f"ledger: the used samples cannot be verified: {error}")
         return
     yield from (failed(f"ledger: {fault}") for fault in faults)
     if not faults:
-        whole = [row for row in rows if not row.get("cut")]
-        if whole:
-            uses = f"{whole[0]['samples']:,} samples"
+        complete = [row for row in rows if not row.get("cut")]
+        if complete:
+            uses = f"{complete[0]['samples']:,} samples"
             yield ok(
-                f"ledger: each of {len(whole)} epochs used each of its {uses} exactly once, over all attempts"
+                f"ledger: each of {len(complete)} epochs used each of its {uses} exactly once, over all attempts"
             )
-        for row in rows[len(whole) :]:
+        for row in rows[len(complete) :]:
             uses = f"{row['samples']:,} samples"
-            yield ok(f"ledger: epoch {row['epoch']} was cut short: it used {uses}, each once")
+            yield ok(f"ledger: epoch {row['epoch']} ended before its last step: it used {uses}, each once")
     if _epochs_may_mix_rank_counts(run):
         yield note(
-            "ledger: not computed again from partition.npz: the number of ranks changed, and with "
-            "train.steps_per_epoch the samples of an epoch depend on it"
+            "ledger: not compared with partition.npz: the number of ranks changed, and with train.steps_per_epoch "
+            "the samples of an epoch depend on this number"
         )
 
 
 def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
-    walk, samples = _expected_sampling(run)
+    plan, samples = _expected_sampling(run)
     for row in rows:
         if row["missed"] or row["repeated"]:
             yield (
-                f"epoch {row['epoch']} missed {row['missed']} samples and used {row['repeated']} that it should not "
-                f"have used, or not again, such as {', '.join(map(str, row['examples']))}"
+                f"epoch {row['epoch']} used {row['missed']} samples too few times and {row['repeated']} samples "
+                f"too many times, such as {', '.join(map(str, row['examples']))}"
             )
         elif not (_epochs_may_mix_rank_counts(run) or row.get("cut")) and row["sha256"] != counts_sha256(
-            walk.expected_uses(samples, row["epoch"] - 1)
+            plan.expected_uses(samples, row["epoch"] - 1)
         ):
-            yield f"epoch {row['epoch']} did not use what partition.npz and the configuration ask for"
+            yield f"epoch {row['epoch']} did not use the samples that partition.npz and the configuration require"
 
 
 def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
@@ -57,10 +57,10 @@ def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
     check_cover(samples, validation, parts)
     train, workers = run.config.train, run.summary["roles"].count("worker")
     dynamic = train.dealing == "dynamic"
-    walk = SamplingPlan(parts, workers, train.batch_size, run.summary["seed"], train.steps_per_epoch, dynamic)
-    return walk, samples
+    plan = SamplingPlan(parts, workers, train.batch_size, run.summary["seed"], train.steps_per_epoch, dynamic)
+    return plan, samples
 
 
 def _epochs_may_mix_rank_counts(run: FinishedRun) -> bool:
-    """Return True if ranks may have changed within an epoch, and the samples of an epoch depend on them."""
+    """Return True if the ranks may have changed within an epoch whose samples depend on their number."""
     return run.config.train.steps_per_epoch is not None and run.rank_count_changed

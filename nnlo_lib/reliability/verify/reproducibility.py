@@ -13,9 +13,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     """Check the hash of the configuration, and note every reason why the run is not reproducible."""
     if run.config.hash != run.summary["config_hash"]:
-        yield failed(
-            "the configuration in summary.json was changed: it has another hash than config_hash says"
-        )
+        yield failed("the configuration in summary.json was modified: its hash differs from config_hash")
     reasons = [
         *_code_reasons(str(run.summary["code_version"])),
         *_nondeterminism_reasons(run.config),
@@ -25,30 +23,32 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     if not reasons:
         yield ok(f"reproducible bit for bit from summary.json, with code {run.summary['code_version']}")
     if differing := list(_differing_packages(run.summary["packages"])):
-        yield note(f"to reproduce it, install the packages in summary.json: here {'; '.join(differing)}")
+        yield note(
+            f"to reproduce it, install the packages in summary.json; these differ: {'; '.join(differing)}"
+        )
 
 
 def _code_reasons(code: str) -> Iterator[str]:
     if not code.endswith(")"):
-        yield f"its code version is {code}, which names no commit"
+        yield f"its code version {code} contains no commit"
     elif code.endswith("+)"):
-        yield f"its code had changes that were not committed ({code})"
+        yield f"its code had uncommitted changes ({code})"
 
 
 def _nondeterminism_reasons(run: Run) -> Iterator[str]:
-    """Yield the settings by which a result depends on chance, machine, or files outside of the summary."""
+    """Yield the settings that make a result depend on chance, the machine or files outside of the summary."""
     parallel, algorithm = run.parallel, run.algorithm
     virtual = parallel.transport == "simulated"
     if not virtual and algorithm.is_asynchronous:
-        yield f"the ranks of {algorithm.name} do not wait for each other: who comes first is left to chance"
+        yield f"the ranks of {algorithm.name} do not wait for each other: the order of their messages is random"
     if not virtual and not algorithm.sums_in_rank_order:
-        yield "algorithm.reduction fastest lets MPI choose the order in which gradients are added"
+        yield "`algorithm.reduction: fastest` lets MPI choose the order in which gradients are added"
     if virtual and parallel.simulation.sample_seconds == "measured":
-        yield "parallel.simulation.sample_seconds measured makes the course depend on how fast the machine was"
+        yield "`parallel.simulation.sample_seconds: measured` makes the training depend on the speed of the machine"
     if parallel.gpus_per_rank:
-        yield "it was computed on GPUs, whose sums may be added in another order each time"
+        yield "it was trained on GPUs, which may add numbers in a different order each time"
     if run.model.user_file:
-        yield _external_file_reason("its network is in", run.model.user_file)
+        yield _external_file_reason("its model is defined in", run.model.user_file)
     if run.model.weights:
         yield _external_file_reason("its initial weights are in", run.model.weights)
 
@@ -56,23 +56,23 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
 def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
     """Yield the changes of ranks and of code between the segments of the training."""
     if run.rank_count_changed:
-        legs = [f"{leg['ranks']} from step {leg['step']:,}" for leg in run.run_segments]
-        yield f"its number of ranks changed ({', '.join(legs) or 'state/attempts.jsonl says when'})"
-    if len({leg["code"] for leg in run.run_segments}) > 1:
-        legs = [f"{leg['code']} from step {leg['step']:,}" for leg in run.run_segments]
-        yield f"its code changed ({', '.join(legs)})"
+        segments = [f"{segment['ranks']} from step {segment['step']:,}" for segment in run.run_segments]
+        yield f"its number of ranks changed ({', '.join(segments) or 'see state/attempts.jsonl'})"
+    if len({segment["code"] for segment in run.run_segments}) > 1:
+        segments = [f"{segment['code']} from step {segment['step']:,}" for segment in run.run_segments]
+        yield f"its code changed ({', '.join(segments)})"
 
 
-def _external_file_reason(what: str, path: str) -> str:
-    gone = "" if Path(path).is_file() else " and which is not here"
-    return f"{what} {path}, which summary.json does not hold{gone}"
+def _external_file_reason(subject: str, path: str) -> str:
+    missing = "" if Path(path).is_file() else " and which was not found"
+    return f"{subject} {path}, which is not part of summary.json{missing}"
 
 
 def _differing_packages(packages: dict[str, str]) -> Iterator[str]:
-    for name, then in packages.items():
-        now = platform.python_version() if name == "python" else _installed(name)
-        if now != then:
-            yield f"{name} is {now}, then it was {then}"
+    for name, recorded in packages.items():
+        current = platform.python_version() if name == "python" else _installed(name)
+        if current != recorded:
+            yield f"{name} is {current} (summary.json: {recorded})"
 
 
 def _installed(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Discovery of job folders below a folder, and loading of finished jobs."""
+"""Discovery of job folders below a folder, and loading of the results of finished jobs."""
 
 import re
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ def load_finished_run(folder: Path) -> FinishedRun:
     path = run.paths.summary
     if not path.exists():
         raise UserError(
-            f"{folder} is not finished: {path.name} is missing; to finish it: {_resume_command(folder)}"
+            f"{folder}: the training is not finished: {path.name} is missing; to finish it: {_resume_command(folder)}"
         )
     try:
         require(path, VERIFIED_SUMMARY_KEYS, run.summary)
     except UserError as error:
-        raise UserError(f"{error}; train this run again") from error
-    _ = run.config  # read now, so that a damaged summary raises here instead of in a check
+        raise UserError(f"{error}; repeat the training") from error
+    _ = run.config  # validates the configuration here, so that a damaged summary does not fail in a check
     return run
 
 
@@ -33,13 +33,13 @@ def find_run_folders(folder: Path) -> Sequence[Path]:
     """Return the job folders at or below `folder`. Raises UserError if no job folder is found."""
     if not folder.is_dir():
         raise UserError(
-            f"there is no folder {folder}; name results/<experiment>/<run>/seed-<s>, or one above it"
+            f"folder not found: {folder}; pass results/<experiment>/<run>/seed-<s> or a folder above it"
         )
     jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
     found = [job for job in jobs if RunPaths(job).summary.exists() or _has_state(job)]
     if not found:
         raise UserError(
-            f"{folder} holds no training; name results/<experiment>/<run>/seed-<s>, or one above it"
+            f"{folder}: no training found; pass results/<experiment>/<run>/seed-<s> or a folder above it"
         )
     return found
 
@@ -58,7 +58,7 @@ def reason_not_finished(folder: Path) -> str | None:
     fold_task = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
     result = fold_task and read_result(folder.absolute().parents[2], fold_task)
     if result and result.status != "finished":
-        return f"not finished: to the search it is {result.status}: {result.error}"
+        return f"not finished: its result in the search is {result.status}: {result.error}"
     return f"not finished: the search paused it after epoch {max(rungs)}"
 
 
@@ -67,4 +67,4 @@ def _resume_command(folder: Path) -> str:
     if not job:
         return "nnlo search FILE" if SearchPaths.around(folder) else "nnlo run FILE"
     fold = f" --fold {job[3]}" if job[3] else ""
-    return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold}, FILE being the experiment's file"
+    return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold} (FILE: the experiment file)"

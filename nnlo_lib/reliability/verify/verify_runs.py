@@ -20,20 +20,20 @@ def verify_runs(folders: Sequence[str], shards: bool) -> int:
     If `shards`, every shard of the data is verified too. Raises UserError, after all checks, if jobs are not
     finished or their summary is damaged.
     """
-    found = [job for folder in folders for job in find_run_folders(Path(folder))]
-    unfinished, wrong = [], False
-    for folder in found:
+    jobs = [job for folder in folders for job in find_run_folders(Path(folder))]
+    unfinished, failed = [], False
+    for folder in jobs:
         try:
-            why = reason_not_finished(folder)
-            findings = [note(why)] if why else list(_run_checks(load_finished_run(folder), shards))
+            reason = reason_not_finished(folder)
+            findings = [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards))
         except UserError as error:
             unfinished.append(str(error))
             continue
         print(folder, *findings, sep="\n", flush=True)
-        wrong |= any(finding.status == "FAILED" for finding in findings)
+        failed |= any(finding.status == "FAILED" for finding in findings)
     if unfinished:
         raise UserError("\n  ".join(unfinished))
-    return int(wrong)
+    return int(failed)
 
 
 def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:

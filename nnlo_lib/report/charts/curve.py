@@ -81,11 +81,11 @@ class CurveDrawer:
     def marks(self, name: str, mean: pd.DataFrame) -> tuple[tuple[float, float, str], ...]:
         """Return x, y (drawing units) and tooltip of each point of a mean."""
         points = zip(mean["epoch"], mean["seconds"], mean["value"], mean["std"], strict=True)
-        said = (self._point_label(name, *point) for point in points)
+        labels = (self._point_label(name, *point) for point in points)
         places = zip(
             map(self.x.position, mean[self.against]), map(self.y.position, mean["value"]), strict=True
         )
-        return tuple((round(x, 1), round(y, 1), text) for (x, y), text in zip(places, said, strict=True))
+        return tuple((round(x, 1), round(y, 1), text) for (x, y), text in zip(places, labels, strict=True))
 
     def _point_label(self, name: str, epoch: float, seconds: float, value: float, std: float) -> str:
         spread = f" ± {self.format_value(std)}" if math.isfinite(std) else ""

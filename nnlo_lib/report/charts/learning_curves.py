@@ -58,7 +58,7 @@ def _metrics(jobs: Sequence[FinishedRun]) -> list[str]:
     frames = [job.history for job in jobs]
     columns = {str(name) for frame in frames for name in frame if frame[name].notna().any()}
     names = {name.split("_", 1)[1] for name in columns if name.startswith(("train_", "val_"))}
-    names = {name for name in names if not _over_nodes(name, names)}
+    names = {name for name in names if not _is_extreme_over_nodes(name, names)}
     others = [f"val_{name}" if f"val_{name}" in columns else f"train_{name}" for name in names - {"loss"}]
     losses = [name for name in ("train_loss", "val_loss") if name in columns]
     common = {name for name in others if all(name in frame for frame in frames)}
@@ -67,7 +67,7 @@ def _metrics(jobs: Sequence[FinishedRun]) -> list[str]:
     )
 
 
-def _over_nodes(name: str, names: set[str]) -> bool:
+def _is_extreme_over_nodes(name: str, names: set[str]) -> bool:
     """Return True if a metric is the minimum or maximum over nodes of another metric."""
     return name.endswith(("_min", "_max")) and name[: -len("_min")] in names
 
@@ -78,13 +78,13 @@ def _panel(jobs: Sequence[FinishedRun], metric: str, against: str, clock: TimeBa
     if not lines:
         return None
     known = pd.concat(lines)
-    y, note, say = value_axis(metric, known["value"])
-    pen = CurveDrawer(_horizontal(against, known[against]), y, against, say, clock)
-    curves = tuple(pen.curve(place, run, runs[run]) for place, run in enumerate(runs) if runs[run])
-    return CurvePanel(_title(metric), note, _name(against, clock), pen.x, y, curves)
+    y, note, format_value = value_axis(metric, known["value"])
+    drawer = CurveDrawer(_horizontal(against, known[against]), y, against, format_value, clock)
+    curves = tuple(drawer.curve(place, run, runs[run]) for place, run in enumerate(runs) if runs[run])
+    return CurvePanel(_title(metric), note, _x_label(against, clock), drawer.x, y, curves)
 
 
-def _name(against: str, clock: TimeBase) -> str:
+def _x_label(against: str, clock: TimeBase) -> str:
     if against == "epoch":
         return "epoch"
     return "time (s): virtual or measured" if clock.mixed else f"{clock.word or 'training'} time (s)"
@@ -93,7 +93,7 @@ def _name(against: str, clock: TimeBase) -> str:
 def _title(metric: str) -> str:
     split, name = metric.split("_", 1)
     if split == "consensus":
-        return "Distance of the nodes to their mean"
+        return "Mean distance of the nodes from their mean"
     return f"{'Training' if split == 'train' else 'Validation'} {name.replace('_', ' ')}"
 
 

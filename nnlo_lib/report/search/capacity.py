@@ -37,8 +37,8 @@ def training_capacity(
 ) -> TrainingCapacity:
     """Return the capacity of the MPI pool's allocations, plus the slots of fold tasks outside of them.
 
-    An allocation counts the time of its rank groups. Outside of allocations, the wall time in which fold
-    tasks ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is
+    An allocation contributes the time of its rank groups. Outside of allocations, the wall time in which
+    fold tasks ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is
     larger.
 
     Args:
@@ -48,16 +48,16 @@ def training_capacity(
         parallel: search.parallel of the configuration.
     """
     rows = _allocations(folder)
-    alone = [(result, lane) for result, lane in zip(timed, lanes, strict=True) if not _within(result, rows)]
-    slots = max([parallel, *(1 + lane for _, lane in alone)])
-    wall = union_length((result.started, result.ended) for result, _ in alone)
-    names = [f"the time of {_blocks(rows)}"] if rows else []
-    counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "training")
-    names += [f"{counted} × wall time"] if alone else []
+    outside = [(result, lane) for result, lane in zip(timed, lanes, strict=True) if not _within(result, rows)]
+    slots = max([parallel, *(1 + lane for _, lane in outside)])
+    wall = union_length((result.started, result.ended) for result, _ in outside)
+    parts = [f"the time of {_rank_groups_text(rows)}"] if rows else []
+    counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "slot")
+    parts += [f"{counted} × wall time"] if outside else []
     return TrainingCapacity(
-        sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in alone),
+        sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in outside),
         sum(_allocated(row) for row in rows) + slots * wall,
-        " and ".join(names),
+        " and ".join(parts),
     )
 
 
@@ -71,7 +71,7 @@ def _allocations(folder: Path) -> list[dict[str, Any]]:
 
 
 def _allocated(row: dict[str, Any]) -> float:
-    """Return the seconds of an allocation, summed over its rank groups that were alive."""
+    """Return the seconds of an allocation, summed over the rank groups that were alive."""
     seconds = (
         row["trained"] / row["utilisation"]
         if row["utilisation"]
@@ -84,6 +84,6 @@ def _within(result: Result, rows: Sequence[dict[str, Any]]) -> bool:
     return any(row["begun"] <= result.started <= row["ended"] for row in rows)
 
 
-def _blocks(rows: Sequence[dict[str, Any]]) -> str:
+def _rank_groups_text(rows: Sequence[dict[str, Any]]) -> str:
     counts = sorted({row["blocks"] for row in rows})
-    return plural(counts[0], "block") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} blocks"
+    return plural(counts[0], "rank group") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} rank groups"

@@ -41,8 +41,8 @@ def _convergence(
 ) -> Chart:
     values = pd.Series([row.objective for row in known], dtype=float)
     y, note = data.objective_axis(values)
-    lay = axis.integer if against == "trial" else axis.linear
-    x = lay([0.0, *places, end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    make_axis = axis.integer if against == "trial" else axis.linear
+    x = make_axis([0.0, *places, end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
     best = list(accumulate(values, min if data.sign > 0 else max))
     line = svg_step_path(
         [(x.position(a), y.position(b)) for a, b in zip(places, best, strict=True)], x.position(end)
@@ -55,16 +55,16 @@ def _convergence(
 
 
 def learning_curve_chart(data: StudyData) -> Chart | None:
-    """Return the metric of each trial by epoch (mean over folds); a mark ends the curve of stopped trials."""
+    """Return the metric of each trial by epoch (mean over folds); a mark shows where a trial was stopped."""
     curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
     if not curves:
         return None
     points = [point for curve in curves.values() for point in curve]
     y, note = data.objective_axis(pd.Series([value for _, value in points]))
     x = axis.integer([epoch for epoch, _ in points], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
-    most = max(8, MAX_TOTAL_POINTS // len(curves))
+    points_per_curve = max(8, MAX_TOTAL_POINTS // len(curves))
     drawn = [
-        Line(_path(x, y, _thin(curve, most)), _stroke(data, trial), f"trial {trial}")
+        Line(_path(x, y, _thin(curve, points_per_curve)), _line_class(data, trial), f"trial {trial}")
         for trial, curve in reversed(curves.items())
     ]
     marks = [
@@ -80,8 +80,8 @@ def _path(x: Axis, y: Axis, curve: EpochCurve) -> str:
 
 
 def _end(x: Axis, y: Axis, row: TrialSummary, end: tuple[float, float]) -> Mark:
-    said = f"{named(row)} stopped after {end[0]:.0f} epochs"
-    return Mark(round(x.position(end[0]), 1), round(y.position(end[1]), 1), "stopped", said)
+    text = f"{named(row)} stopped after {end[0]:.0f} epochs"
+    return Mark(round(x.position(end[0]), 1), round(y.position(end[1]), 1), "stopped", text)
 
 
 def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
@@ -106,7 +106,7 @@ def _values(data: StudyData, epochs: int) -> Iterator[float]:
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
-    """Return for each epoch the mean over the folds that have a value there."""
+    """Return the metric by epoch: the mean over the folds that have a value at the epoch."""
     known, values = data.study.snapshot, defaultdict[int, list[float]](list)
     for fold_task in known.fold_tasks(trial, data.highest_rung(trial)):
         for row in known.results[fold_task].rows if fold_task in known.results else ():
@@ -121,7 +121,7 @@ def _thin(curve: EpochCurve, most: int) -> EpochCurve:
     return [*curve[: -1 : max(1, len(curve) // most)], curve[-1]]
 
 
-def _stroke(data: StudyData, trial: int) -> str:
+def _line_class(data: StudyData, trial: int) -> str:
     return "leader" if trial == data.best else "trial"
 
 

@@ -13,8 +13,8 @@ from nnlo_lib.report.search.study_data import StudyData
 
 Array = NDArray[np.float64]
 
-MIN_TRIALS = 8  # trials; fewer are too few for a fit
-TREES, SHUFFLES, GRID = 100, 5, 24
+MIN_TRIALS = 8  # trials with an objective that a fit needs
+TREES, SHUFFLES, GRID = 100, 5, 24  # trees, shuffles per key, points per partial dependence
 INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active keys are in [0, 1]
 
 
@@ -46,26 +46,32 @@ class ImportanceForest:
         return sorted(pairs, key=lambda pair: -pair[1])
 
     def partial_dependence(self, key: SearchedParameter) -> tuple[list[float], list[float]]:
-        """Return values of a key as numbers, and the predicted objective, averaged over the other keys."""
+        """Return values of a key as numbers, and the mean prediction of the objective at each of them.
+
+        The mean is over the trials in which the key is active, with the largest number of epochs of all
+        trials. If the forest predicts the logarithm, the mean is geometric.
+        """
         column = self.keys.index(key)
-        there = self.inputs[self.inputs[:, column] != INACTIVE_INPUT]
+        active = self.inputs[self.inputs[:, column] != INACTIVE_INPUT]
         low, high = self.ranges[column]
-        at = np.linspace(0, 1, len(key.choices) or GRID)
-        changed = np.repeat(there[None], len(at), axis=0)
-        changed[:, :, -1] = 1.0  # full training
-        changed[:, :, column] = at[:, None]
-        predicted = self.model.predict(changed.reshape(-1, there.shape[1])).reshape(len(at), -1).mean(axis=1)
-        numbers = low + at * (high - low)
-        worth = np.exp(predicted) if self.logarithmic else predicted
-        return list(np.exp(numbers) if _is_log(key) else numbers), list(worth)
+        grid = np.linspace(0, 1, len(key.choices) or GRID)
+        changed = np.repeat(active[None], len(grid), axis=0)
+        changed[:, :, -1] = 1.0  # the largest number of epochs of all trials
+        changed[:, :, column] = grid[:, None]
+        predicted = (
+            self.model.predict(changed.reshape(-1, active.shape[1])).reshape(len(grid), -1).mean(axis=1)
+        )
+        numbers = low + grid * (high - low)
+        objective = np.exp(predicted) if self.logarithmic else predicted
+        return list(np.exp(numbers) if _is_log(key) else numbers), list(objective)
 
 
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
     """Fit a forest; return None without keys, or with fewer than MIN_TRIALS trials that have an objective.
 
-    The importance of a key is the decrease of R squared when its values are shuffled among the trials
-    (Breiman 2001, section 10), as a share of the sum over all keys. The number of epochs of a trial is also
-    an input, because the trials include stopped ones.
+    The importance of a key is the decrease of R squared when its values are shuffled among the trials of the
+    fit (Breiman 2001, section 10), as a share of the sum over all keys; negative values count as 0. The
+    number of epochs of a trial is also an input, because the trials include stopped ones.
     """
     rows = data.ranked_rows
     if len(rows) < MIN_TRIALS or not keys:
@@ -74,22 +80,22 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
 
     values = np.array([row.objective for row in rows])
     logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
-    wanted = np.log(values) if logarithmic else values
+    targets = np.log(values) if logarithmic else values
     numbers = np.array(
         [[*(_number(key, row.point) for key in keys), row.epochs] for row in rows], dtype=float
     )
     ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
     places = _placed(numbers, ranges)
     model = RandomForestRegressor(TREES, min_samples_leaf=2, oob_score=True, random_state=0)
-    model.fit(places, wanted)
-    shares = _shares(model, places, wanted)
+    model.fit(places, targets)
+    shares = _shares(model, places, targets)
     return ImportanceForest(tuple(keys), places, ranges, model, float(model.oob_score_), shares, logarithmic)
 
 
-def _shares(model: Any, places: Array, wanted: Array) -> tuple[float, ...]:
+def _shares(model: Any, places: Array, targets: Array) -> tuple[float, ...]:
     from sklearn.inspection import permutation_importance
 
-    found = permutation_importance(model, places, wanted, n_repeats=SHUFFLES, random_state=0)
+    found = permutation_importance(model, places, targets, n_repeats=SHUFFLES, random_state=0)
     positive = np.clip(found.importances_mean[:-1], 0, None)
     return tuple((positive / (positive.sum() or 1)).tolist())
 

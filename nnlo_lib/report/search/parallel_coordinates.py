@@ -14,7 +14,7 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 
 TOP, BOTTOM, HEIGHT, INACTIVE_Y = 44, 296, 336, 320
 MIN_WIDTH, PAGE, MARGIN, NARROW, WIDE = 720, 1104, 64, 115, 220
-MAX_THICK_LINES = 120  # lines; for more, each line is drawn thin
+MAX_THICK_LINES = 120  # lines; above this number, all lines are thin
 MAX_AXES = 12  # keys; the least important of more keys are left out
 SHADES = 5
 
@@ -43,7 +43,7 @@ class ParallelCoordinates:
     """The chart.
 
     Attributes:
-        width: in drawing units.
+        width: width in drawing units.
         uprights: one axis per key, then the objective.
         lines: one per trial, the best last.
         dense: whether the lines are drawn thin because there are more than MAX_THICK_LINES.
@@ -97,9 +97,9 @@ def _line(
     ]
     heights.append(uprights[-1].axis.position(row.objective))
     points = [(upright.x, height) for upright, height in zip(uprights, heights, strict=True)]
-    said = ", ".join(f"{key} {format_value(value)}" for key, value in row.point.items())
-    look = "leader" if row.number == data.best else f"shade-{shade}"
-    return Line(svg_path(points), look, f"{named(row)}: {data.format_value(row.objective)}; {said}")
+    settings = ", ".join(f"{key} {format_value(value)}" for key, value in row.point.items())
+    css_class = "leader" if row.number == data.best else f"shade-{shade}"
+    return Line(svg_path(points), css_class, f"{named(row)}: {data.format_value(row.objective)}; {settings}")
 
 
 def _axis(key: SearchedParameter, rows: Sequence[TrialSummary]) -> Axis:

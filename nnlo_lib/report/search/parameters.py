@@ -20,7 +20,7 @@ class SearchedParameter:
     Attributes:
         name: dotted path of the key.
         dimension: its entry in the search space.
-        choices: the values that occur, in the order of the file; empty for a numeric key without `choice`.
+        choices: the values of the trials, in the order of the file; empty for a numeric key without `choice`.
     """
 
     name: str
@@ -40,8 +40,8 @@ class SearchedParameter:
         """Return an axis for values given as numbers (see `to_number`)."""
         if self.choices:
             return axis.categorical([format_value(value) for value in self.choices], start, end)
-        lay = axis.logarithmic if self.dimension.kind.startswith("log") else axis.linear
-        return lay(numbers, start, end)
+        make_axis = axis.logarithmic if self.dimension.kind.startswith("log") else axis.linear
+        return make_axis(numbers, start, end)
 
 
 def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[SearchedParameter]:
@@ -57,9 +57,9 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
 
 def _in_order(dimension: DimensionConfig, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the distinct values: listed choices in the order of the file, then the others."""
-    there = {repr(value): value for value in values}
-    given = {repr(value): value for value in dimension.choice or () if repr(value) in there}
-    return tuple((given | there).values())
+    present = {repr(value): value for value in values}
+    listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}
+    return tuple((listed | present).values())
 
 
 def _is_number(value: Any) -> bool:

@@ -14,7 +14,7 @@ from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.plain_text import format_value
 
 MAX_DEPENDENCE_CHARTS = 4  # number of keys with a chart
-MIN_RELIABLE_R2 = 0.2  # below this R squared a warning is added
+MIN_RELIABLE_R2 = 0.2  # below this out-of-bag R squared, a warning is added
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,31 @@ def importance_bars(fitted: ImportanceForest | None) -> list[ImportanceBar]:
 
 
 def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
-    """Return sentences on the method of the importance and on the quality of the fit."""
+    """Return sentences on the computation of the importances and on the quality of the fit."""
     if fitted is None:
-        return f"Importance needs {MIN_TRIALS} trials with a result and keys that differ; there are {len(data.ranked_rows)}."
-    weak = " It has learned little: do not rely on it." if fitted.r_squared < MIN_RELIABLE_R2 else ""
-    of = "its logarithm" if fitted.logarithmic else "it"
+        return (
+            f"Importance requires at least {MIN_TRIALS} trials with an objective (available: {len(data.ranked_rows)}) "
+            "and a key with at least two different values."
+        )
+    warning = (
+        " The fit is poor: do not rely on the importances." if fitted.r_squared < MIN_RELIABLE_R2 else ""
+    )
+    target = "the logarithm of the objective" if fitted.logarithmic else "the objective"
     return (
-        f"Importance of a key: by how much a random forest ({TREES} trees, fitted to {plural(len(data.ranked_rows), 'trial')}) predicts the "
-        f"objective worse when the key's values are shuffled among the trials (permutation importance, of {of}), as a share of all keys. "
-        f"{_epochs(data)}On trials that a tree has not seen, the forest explains {max(0.0, fitted.r_squared):.0%} of the variance.{weak}"
+        f"Permutation importance (Breiman 2001): decrease of R² of a random forest ({TREES} trees, fitted to {plural(len(data.ranked_rows), 'trial')}) "
+        f"when the values of a key are shuffled among these trials, as a share of the sum over all keys. The forest predicts {target}. "
+        f"{_epochs(data)}The forest explains {max(0.0, fitted.r_squared):.0%} of the out-of-bag variance.{warning}"
     )
 
 
 def _epochs(data: StudyData) -> str:
     if len({row.epochs for row in data.ranked_rows}) == 1:
         return ""
-    return "The number of epochs is an input of the forest, too, since trials were stopped. "
+    return "The number of epochs is an additional input because it differs between trials. "
 
 
 def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) -> list[Chart]:
-    """Return charts of the most important keys: the trials, and the forest's mean over the other keys."""
+    """Return charts of the most important keys: the trials and the partial dependence."""
     if fitted is None:
         return []
     ranked = [key for key, share in fitted.ranked_parameters() if share > 0][:MAX_DEPENDENCE_CHARTS]

@@ -25,14 +25,14 @@ def report_outcome(folder: Path) -> None:
 
 def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     yield f"best: trial {best.number} of {len(record.snapshot.trials)}  {format_objective(record.search.objective, best)}"
-    yield from (f"  {words}" for words in [format_selection(record.snapshot)] if words)
+    yield from (f"  {selection}" for selection in [format_selection(record.snapshot)] if selection)
     yield from (f"  {line}" for line in format_point_lines(best.point))
     rows, paths = record.trial_summaries, SearchPaths(record.folder)
     counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}
     others = [f"{count} {state}" for state, count in counts.items() if count]
     hours = sum(row.core_hours for row in rows)
     if len(rows) < record.search.trials and len(rows) == count_distinct_points(record.search):
-        yield f"space:  exhausted by {len(rows)} trials, where search.trials is {record.search.trials}"
+        yield f"space:  exhausted after {len(rows)} trials (search.trials: {record.search.trials})"
     yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"

@@ -1,4 +1,4 @@
-"""All data of the page's section on a search."""
+"""Data of the report page's section on a search."""
 
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from nnlo_lib.report.search.utilisation import trial_timeline, utilization_sente
 
 
 def search_section(folder: Path) -> dict[str, Any]:
-    """Return the variables of the search template. Raises UserError, naming an input that cannot be used."""
+    """Return the variables of the search template. Raises UserError if an input cannot be used."""
     data = StudyData.load(folder)
     keys = searched_parameters(data, data.ranked_rows)
     fitted = fit_forest(data, keys)
     ranked = [key for key, _ in fitted.ranked_parameters()] if fitted else keys
     headings, rows = trial_rows(data, searched_parameters(data, data.rows))
-    busy = trial_timeline(data)
+    timeline = trial_timeline(data)
     return {
         "title": data.study.experiment.name,
         "headline": search_headline(data),
@@ -38,8 +38,8 @@ def search_section(folder: Path) -> dict[str, Any]:
         "dependences": partial_dependence_charts(data, fitted),
         "folds": fold_scores(data),
         "failures": failure_groups(data),
-        "workers": busy,
-        "busy": utilization_sentence(busy) if busy else "",
+        "workers": timeline,
+        "busy": utilization_sentence(timeline) if timeline else "",
         "headings": headings,
         "rows": rows,
         "several": data.study.search.folds.k,

@@ -24,7 +24,7 @@ class StudyData:
 
     @classmethod
     def load(cls, folder: Path) -> "StudyData":
-        """Read the folder of a search. Raises UserError if it holds no search or a file is damaged."""
+        """Read the folder of a search. Raises UserError if it contains no search or a file is damaged."""
         return cls(load_study(folder))
 
     @cached_property

@@ -54,21 +54,22 @@ def search_headline(data: StudyData) -> Markup:
     """Return sentences that name the best trial and count the other trials by state."""
     rows, search = data.rows, data.study.search
     if data.best is None:
-        return Markup(f"None of {plural(len(rows), 'trial')} has come to a result yet.")
+        return Markup(f"None of {plural(len(rows), 'trial')} has a result yet.")
     best = rows[data.best]
     point = listing(
-        [f"{bold(key)} {bold(format_value(value))}" for key, value in best.point.items()] or ["the base"]
+        [f"{bold(key)} {bold(format_value(value))}" for key, value in best.point.items()]
+        or ["the base configuration"]
     )
-    error = f" (standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
-    chosen = f", {words}," if (words := format_selection(data.study.snapshot)) else ""
+    error = f" (± standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
+    selected = f" ({selection})" if (selection := format_selection(data.study.snapshot)) else ""
     counts = {
         state: sum(row.state == state for row in rows)
         for state in ("stopped", "running", "failed", "unwanted")
     }
     others = [f"{count} {state}" for state, count in counts.items() if count]
-    tail = f" Of {plural(len(rows), 'trial')} {listing(others)}." if others else ""
-    sentence = f"Trial {best.number} of {len(rows)}{chosen} is the best by {escape(data.metric)}: {data.format_objective(best)}{error}, with {point}.{tail}"
-    return Markup(sentence + f" Proposed by {search.method.name}.")
+    states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
+    sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
+    return Markup(sentence + f" Search method: {search.method.name}.")
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
@@ -104,7 +105,7 @@ def failure_groups(data: StudyData) -> list[FailureGroup]:
             groups[error_signature(row.reason), row.state].append(row)
     ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
     return [
-        FailureGroup(rows[0].reason or "no reason given", state, len(rows), _numbers(rows))
+        FailureGroup(rows[0].reason or "no reason recorded", state, len(rows), _numbers(rows))
         for (_, state), rows in ranked
     ]
 

@@ -11,7 +11,7 @@ from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.search.study.budget import union_length
 from nnlo_lib.search.study.trial import FoldTask, Result
 
-MAX_DRAWN_TRAININGS = 3000  # fold tasks; a timeline of more is not drawn
+MAX_DRAWN_FOLD_TASKS = 3000  # fold tasks; above this number, no timeline is drawn
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TrialTimeline:
 
     Attributes:
         lanes: number of lanes.
-        segments: one per fold task; empty if there are more than MAX_DRAWN_TRAININGS.
+        segments: one per fold task; empty if there are more than MAX_DRAWN_FOLD_TASKS.
         wall_s: seconds in which at least one fold task ran.
         utilization: share of the available time in which a fold task ran.
         capacity_text: the definition of the available time.
@@ -57,12 +57,12 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
         return None
     timed.sort(key=lambda result: (result.started, result.fold_task))
     wall = union_length((result.started, result.ended) for result in timed)
-    worked = sum(result.seconds for result in timed)
+    task_seconds = sum(result.seconds for result in timed)
     lanes = _lanes(timed)
     found = training_capacity(data.study.folder, timed, lanes, data.study.search.parallel)
     return TrialTimeline(
-        max(lanes, default=0) + 1, _lane_segments(data, timed, lanes) if len(timed) <= MAX_DRAWN_TRAININGS else (), wall,
-        found.utilization, found.description, _in_epochs(data, timed) / worked,
+        max(lanes, default=0) + 1, _lane_segments(data, timed, lanes) if len(timed) <= MAX_DRAWN_FOLD_TASKS else (), wall,
+        found.utilization, found.description, _in_epochs(data, timed) / task_seconds,
         sum(result.seconds * result.cores for result in timed) / 3600,
         sum(result.seconds * result.gpus for result in timed) / 3600,
     )  # fmt: skip
@@ -72,21 +72,21 @@ def utilization_sentence(found: TrialTimeline) -> str:
     """Return sentences on the cost of the fold tasks and the utilization."""
     gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
     return (
-        f"{number(found.core_hours, 3)} core hours{gpus} in {format_duration(found.wall_s)}. A training ran in {found.utilization:.1%} of "
-        f"{found.capacity_text}, start-up included and pauses of the whole search left out; "
-        f"{found.epoch_share:.1%} of that were epochs, the rest starting, saving and stopping."
+        f"{number(found.core_hours, 3)} core hours{gpus} in {format_duration(found.wall_s)}. Fold tasks used {found.utilization:.1%} of "
+        f"{found.capacity_text}, including their start-up; pauses of the whole search are excluded. Fold tasks spent "
+        f"{found.epoch_share:.1%} of their time in epochs, and the rest in starting, saving and stopping."
     )
 
 
 def _lanes(timed: Sequence[Result]) -> list[int]:
     """Return the lane of each fold task: the first that is free at its start."""
     free: list[float] = []
-    given = []
+    lanes = []
     for result in timed:
-        lane = next((lane for lane, until in enumerate(free) if until <= result.started + 1e-3), len(free))
+        lane = next((index for index, until in enumerate(free) if until <= result.started + 1e-3), len(free))
         free[lane : lane + 1] = [result.ended]
-        given.append(lane)
-    return given
+        lanes.append(lane)
+    return lanes
 
 
 def _lane_segments(data: StudyData, timed: Sequence[Result], lanes: Sequence[int]) -> tuple[LaneSegment, ...]:

@@ -41,27 +41,27 @@ class AttemptTimeline:
 
     @property
     def description(self) -> str:
-        """The bar as text."""
-        return f"{self.run} {self.job}: {', '.join(piece.text for piece in self.segments)}"
+        """The attempts as text."""
+        return f"{self.run} {self.job}: {', '.join(segment.text for segment in self.segments)}"
 
 
-HEADINGS = ("attempts", "ended by", "steps done again", "time lost", "time between", "of use (ETTR)")
+HEADINGS = ("attempts", "end reasons", "repeated steps", "lost time", "time between attempts", "ETTR")
 
 
 def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
-    """Return the timeline of each job that took more than one attempt, or did not finish its only attempt."""
+    """Return the timeline of each job with more than one attempt, or with a single unfinished attempt."""
     tallies = [
         (job, job.attempt_statistics)
         for job in jobs
         if job.attempt_statistics and job.attempt_statistics.is_interrupted
     ]
     longest = max((tally.total_seconds for _, tally in tallies), default=0.0) or 1.0
-    return [_course(job, tally, longest) for job, tally in tallies]
+    return [_timeline(job, tally, longest) for job, tally in tallies]
 
 
-def end_reasons(found: Sequence[AttemptTimeline]) -> list[str]:
+def end_reasons(timelines: Sequence[AttemptTimeline]) -> list[str]:
     """Return the end reasons of all attempts, `finished` first, then in order of first appearance."""
-    names = dict.fromkeys(piece.reason for course in found for piece in course.segments)
+    names = dict.fromkeys(segment.reason for timeline in timelines for segment in timeline.segments)
     return sorted(names, key=lambda name: name != FINISHED)
 
 
@@ -74,26 +74,28 @@ def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:
     ]
     if not tallies:
         return ""
-    why = sum((tally.unfinished_by_reason for tally in tallies), Counter[str]())
+    reasons = sum((tally.unfinished_by_reason for tally in tallies), Counter[str]())
     steps = sum(tally.lost_steps for tally in tallies)
-    who = f"{len(tallies)} of {plural(len(jobs), 'training')} {'was' if len(tallies) == 1 else 'were'}"
-    again = (
-        f"{plural(steps, 'step')} {'was' if steps == 1 else 'were'} done again"
-        if steps
-        else "no step was lost"
+    interrupted = (
+        f"{len(tallies)} of {plural(len(jobs), 'training task')} {'was' if len(tallies) == 1 else 'were'}"
     )
-    return f"{who} interrupted and resumed ({escape(format_counts(why))}); {again}."
+    repeated = (
+        f"{plural(steps, 'step')} {'was' if steps == 1 else 'were'} repeated"
+        if steps
+        else "no step was repeated"
+    )
+    return f"{interrupted} interrupted and resumed ({escape(format_counts(reasons))}); {repeated}."
 
 
-def format_counts(why: Counter[str]) -> str:
-    """Write the count of each reason: `2 × preempted and 1 × time limit`."""
-    return listing([f"{count} × {reason}" for reason, count in why.items()])
+def format_counts(counts: Counter[str]) -> str:
+    """Return the count of each reason as text: `2 × preempted and 1 × time limit`."""
+    return listing([f"{count} × {reason}" for reason, count in counts.items()])
 
 
-def _course(job: FinishedRun, tally: AttemptStatistics, longest: float) -> AttemptTimeline:
+def _timeline(job: FinishedRun, tally: AttemptStatistics, longest: float) -> AttemptTimeline:
     _, seed, fold = job.key
     name = f"seed {seed}" + ("" if fold is None else f", fold {fold}")
-    pieces = tuple(
+    segments = tuple(
         AttemptSegment(each.reason, each.seconds / longest, _text(each)) for each in tally.attempts
     )
     effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
@@ -102,7 +104,7 @@ def _course(job: FinishedRun, tally: AttemptStatistics, longest: float) -> Attem
         f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
         format_duration(tally.seconds_between_attempts), effective,
     )  # fmt: skip
-    return AttemptTimeline(job.run, name, pieces, effective, numbers)
+    return AttemptTimeline(job.run, name, segments, effective, numbers)
 
 
 def _text(attempt: Attempt) -> str:

@@ -21,7 +21,7 @@ class Cell:
 
     Attributes:
         text: formatted value.
-        best: whether the run beats every other run by more than the spread.
+        best: whether the run is better than every other run by more than the spread.
         note: text below the value.
     """
 
@@ -48,12 +48,11 @@ class JobPositions:
 
 def comparison_columns(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
     """Return the columns of the comparison; columns without any value are left out."""
-    lowest = (
-        None if ranking_metric(table)[0] not in ("accuracy", "loss") else False
-    )  # the runs may use different loss functions
-    made = [
+    # The runs may use different loss functions: then no loss is marked as best.
+    loss_highest = None if ranking_metric(table)[0] not in ("accuracy", "loss") else False
+    columns = [
         _of_nodes(table, _column(table, "accuracy", "test accuracy", _percent, True), "accuracy"),
-        _column(table, "loss", "test loss", plus_minus, lowest),
+        _column(table, "loss", "test loss", plus_minus, loss_highest),
         *(_test(table, name) for name in test_metrics(table)),
         *_times(table, clock),
         _column(table, "bytes_sent", "bytes sent", lambda spread: format_bytes(spread.mean)),
@@ -61,7 +60,7 @@ def comparison_columns(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonC
         *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
         _column(table, "restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}"),
     ]
-    return [column for column in made if any(cell.text != MISSING for cell in column.cells.values())]
+    return [column for column in columns if any(cell.text != MISSING for cell in column.cells.values())]
 
 
 def job_positions(table: pd.DataFrame, column: str) -> dict[str, JobPositions]:
@@ -84,31 +83,32 @@ def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _times(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
-    """Return the columns of time and speed; if clocks differ, no run is best and virtual times get a note."""
-    longest, fastest = (None, None) if clock.mixed else (False, True)
-    made = [
-        _column(table, "seconds", f"{clock.word or 'training'} time", _duration, longest),
+    """Return the columns of time and speed; if clocks differ, mark no run as best and note virtual times."""
+    time_highest, speed_highest = (None, None) if clock.mixed else (False, True)
+    columns = [
+        _column(table, "seconds", f"{clock.word or 'training'} time", _duration, time_highest),
         _column(
             table,
             "samples_per_second",
             "samples/virtual s" if clock.word else "samples/s",
             plus_minus,
-            fastest,
+            speed_highest,
         ),
     ]
     notes = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
-    return [_noted(column, notes) for column in made]
+    return [_noted(column, notes) for column in columns]
 
 
 def _of_nodes(table: pd.DataFrame, column: ComparisonColumn, metric: str) -> ComparisonColumn:
-    """Add the validation results of node models as notes; the tested model is the mean of these models."""
+    """Add the validation results of node models as notes; the tested model has their averaged parameters."""
     notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, metric).items()}
     return _noted(column, notes)
 
 
 def _test(table: pd.DataFrame, name: str) -> ComparisonColumn:
-    say = _percent if name.endswith("accuracy") else plus_minus
-    return _column(table, name, f"test {name}".replace("_", " "), say, better_direction(name) == "larger")
+    format_spread = _percent if name.endswith("accuracy") else plus_minus
+    heading = f"test {name}".replace("_", " ")
+    return _column(table, name, heading, format_spread, better_direction(name) == "larger")
 
 
 def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
@@ -117,13 +117,17 @@ def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
 
 
 def _column(
-    table: pd.DataFrame, name: str, heading: str, say: FormatSpread, highest: bool | None = None
+    table: pd.DataFrame, name: str, heading: str, format_spread: FormatSpread, highest: bool | None = None
 ) -> ComparisonColumn:
+    """Return a column; `highest`: whether the highest mean is best, None if no run is marked as best."""
     values = spread_by_run(table, name)
     first = leaders(values, highest) if highest is not None and len(values) > 1 else []
     winner = first[0] if len(first) == 1 else None
     runs: Sequence[str] = list(dict.fromkeys(table["run"]))
-    cells = {run: Cell(say(values[run]), run == winner) if run in values else Cell(MISSING) for run in runs}
+    cells = {
+        run: Cell(format_spread(values[run]), run == winner) if run in values else Cell(MISSING)
+        for run in runs
+    }
     return ComparisonColumn(heading, cells)
 
 

@@ -11,7 +11,7 @@ from nnlo_lib.report.finished_job import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
 
 MAX_SHOWN_CLASSES = 20  # classes; a larger matrix is not readable on a page
-PAIRS = 5
+MAX_PAIRS = 5  # pairs of classes
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class ConfusionMatrix:
         return shares
 
     def pairs(self) -> list[tuple[str, str, int, float]]:
-        """Return the most frequent mistakes: true class, predicted class, count, share of the true class."""
+        """Return the most frequent errors: true class, predicted class, count, share of the true class."""
         wrong = self.counts - np.diag(np.diag(self.counts))
-        order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
+        order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
         places = [divmod(int(place), len(self.classes)) for place in order]
-        # A mistake made once may be chance: it is shown only if no mistake is more frequent.
-        least = min(2, wrong.max())
+        # A single misclassified sample may be chance: such pairs are shown only if no pair is more frequent.
+        min_count = min(2, wrong.max())
         return [
             (
                 self.classes[true],
@@ -49,7 +49,7 @@ class ConfusionMatrix:
                 float(self.shares[true, guess]),
             )
             for true, guess in places
-            if wrong[true, guess] >= max(1, least)
+            if wrong[true, guess] >= max(1, min_count)
         ]
 
 
@@ -70,7 +70,10 @@ def _sum(run: str, jobs: Iterable[FinishedRun]) -> ConfusionMatrix:
         if counts.shape != (len(classes), len(classes)) or (
             total is not None and total.shape != counts.shape
         ):
-            raise UserError(f"{job.paths.evaluation}: the confusion matrix is not square by the classes")
+            raise UserError(
+                f"{job.paths.evaluation}: the confusion matrix of shape {counts.shape} does not match its "
+                f"{len(classes)} classes or the matrices of other jobs of the run"
+            )
         total = counts if total is None else total + counts
     assert total is not None
     return ConfusionMatrix(run, classes, total)

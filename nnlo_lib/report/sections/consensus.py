@@ -11,7 +11,7 @@ from nnlo_lib.report.formatting import MISSING, RunTable, number, percent, plus_
 from nnlo_lib.report.tables import spread_of
 from nnlo_lib.state.finished_run import FinishedRun
 
-DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalised"}
+DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The result in one paragraph, which claims only differences larger than the spread."""
+"""The result in one paragraph; only differences larger than the spread are reported as differences."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -11,11 +11,11 @@ from nnlo_lib.report.sections.consensus import node_metric_ranges
 from nnlo_lib.report.tables import Spread, leaders, ranking_metric, spread_by_run
 from nnlo_lib.report.time_base import TimeBase
 
-MAX_NAMED_RUNS = 3  # runs; above this number a sentence gives their range
+MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their range
 
 
 def headline(table: pd.DataFrame, clock: TimeBase, interruptions: str = "") -> Markup:
-    """Return the paragraph: best run, runs equal to it within the spread, its node models, and speeds.
+    """Return the paragraph: best run, runs within its spread, its node models, speeds and interruptions.
 
     Args:
         table: summary with one row per job.
@@ -24,7 +24,7 @@ def headline(table: pd.DataFrame, clock: TimeBase, interruptions: str = "") -> M
     """
     sentences = [_quality(table), _nodes(table), speed_sentence(table, clock), _endings(table)]
     sentences.append(interruptions or _restarts(table))
-    # This is safe: only names come from outside, and `bold` escapes them.
+    # Markup is safe here: only names come from the user, and `bold` escapes them.
     return Markup(" ".join(filter(None, sentences)))
 
 
@@ -36,7 +36,7 @@ def repetitions(table: pd.DataFrame) -> str:
 
 def sample_weight_sentence(samples: int) -> str:
     """Return a sentence on the weight of one test sample in the accuracy."""
-    return f"The test split has {plural(samples, 'sample')}: one sample is {percent(1 / samples, 2)} of accuracy."
+    return f"The test split has {plural(samples, 'sample')}: one sample corresponds to {percent(1 / samples, 2)} of accuracy."
 
 
 def test_split_sentence(splits: Collection[str]) -> str:
@@ -44,10 +44,10 @@ def test_split_sentence(splits: Collection[str]) -> str:
     others = sorted(set(splits) - {"test"})
     if not others:
         return ""
-    where = {"validation": "the validation split", "held back": "the samples held back for validation"}
+    names = {"validation": "the validation split", "held back": "the samples held back for validation"}
     return (
-        f"Where the data set has no test split, “test” means here: {listing([where[name] for name in others])}. "
-        f"Choices made by validation figures make such numbers look better than they are."
+        f"If the data set has no test split, “test” refers to {listing([names[name] for name in others])}. "
+        "Such results are optimistically biased if validation metrics were used to choose settings or epochs."
     )
 
 
@@ -55,14 +55,14 @@ def _quality(table: pd.DataFrame) -> str:
     column, highest = ranking_metric(table)
     values = _known(table, column)
     if not values:
-        return "No run has a test result that can be compared."
-    level = leaders(values, highest)
-    best = level[0]
+        return f"No run has a finite test {column}, so the runs cannot be compared."
+    leading = leaders(values, highest)
+    best = leading[0]
     value = f"{_value(values[best], column)} over {repetitions(table[table['run'] == best])}"
     if len(values) == 1:
-        return f"{bold(best)} reaches a test {column} of {value}."
-    claim = f"{bold(best)} has the {'highest' if highest else 'lowest'} test {column}: {value}."
-    return f"{claim} {_level(values, level, column)}{_behind(values, level, column)}"
+        return f"{bold(best)} has a mean test {column} of {value}."
+    first = f"{bold(best)} has the {'highest' if highest else 'lowest'} mean test {column}: {value}."
+    return f"{first} {_within_spread(values, leading, column)}{_beyond_spread(values, leading, column)}"
 
 
 def _nodes(table: pd.DataFrame) -> str:
@@ -73,8 +73,8 @@ def _nodes(table: pd.DataFrame) -> str:
     if not best or best[0] not in found:
         return ""
     return (
-        f"Tested is the mean of the models that the nodes of {bold(best[0])} keep; "
-        f"their own validation {column} is {found[best[0]]}."
+        f"Each node of {bold(best[0])} has its own model; the test result is that of the averaged model. "
+        f"The validation {column} of the node models is {found[best[0]]}."
     )
 
 
@@ -82,23 +82,27 @@ def _known(table: pd.DataFrame, column: str) -> dict[str, Spread]:
     return {run: spread for run, spread in spread_by_run(table, column).items() if math.isfinite(spread.mean)}
 
 
-def _level(values: dict[str, Spread], level: Sequence[str], column: str) -> str:
-    """Return a sentence on the runs that are equal to the best within the spread."""
-    if len(level) == 1:
+def _within_spread(values: dict[str, Spread], leading: Sequence[str], column: str) -> str:
+    """Return a sentence on the runs whose difference to the best run is within the spread, or unknown."""
+    if len(leading) == 1:
         return ""
-    who, neither = _several(level[1:], values, column), "neither" if len(values) == 2 else "none of them"
-    if any(values[run].count < 2 for run in level):
+    runs = _several(leading[1:], values, column)
+    if any(values[run].count < 2 for run in leading):
         return (
-            f"{who} cannot be told from it: a single training has no spread, so {neither} is called better. "
+            f"{runs} cannot be distinguished from it: the difference is within the spread, or the spread is "
+            "unknown (single training task). "
         )
-    return f"{who} cannot be told from it within the spread, so {neither} is called better. "
+    return f"{runs} cannot be distinguished from it: the difference is within the spread. "
 
 
-def _behind(values: dict[str, Spread], level: Sequence[str], column: str) -> str:
-    rest = [run for run in values if run not in level]
+def _beyond_spread(values: dict[str, Spread], leading: Sequence[str], column: str) -> str:
+    """Return a sentence on the runs that are worse than the best run by more than the spread."""
+    rest = [run for run in values if run not in leading]
     if not rest:
         return ""
-    return f"{_several(rest, values, column)} {'is' if len(rest) == 1 else 'are'} behind by more than the spread."
+    return (
+        f"{_several(rest, values, column)} {'is' if len(rest) == 1 else 'are'} worse by more than the spread."
+    )
 
 
 def _several(runs: Sequence[str], values: dict[str, Spread], column: str) -> str:
@@ -116,7 +120,7 @@ def _endings(table: pd.DataFrame) -> str:
     """Return a sentence on the number of jobs that stopped early because of a measured value."""
     ended = table["ended_early"].dropna()
     return (
-        f"{len(ended)} of {plural(len(table), 'training')} ended early by what was measured."
+        f"{len(ended)} of {plural(len(table), 'training task')} ended early because a stopping rule applied."
         if len(ended)
         else ""
     )
@@ -126,27 +130,30 @@ def _restarts(table: pd.DataFrame) -> str:
     count, interrupted = int(table["restarts"].sum()), int((table["restarts"] > 0).sum())
     if not count:
         return ""
-    jobs = f"{interrupted} of {plural(len(table), 'training')}"
+    jobs = f"{interrupted} of {plural(len(table), 'training task')}"
     return f"{jobs} {'was' if interrupted == 1 else 'were'} interrupted and resumed ({plural(count, 'restart')})."
 
 
-MIN_SPEED_RATIO = 1.05  # below this ratio, two speeds are called equal
+MIN_SPEED_RATIO = 1.05  # below this ratio, two speeds are reported as similar
 
 
 def speed_sentence(table: pd.DataFrame, clock: TimeBase) -> str:
     """Return a sentence on the fastest run; measured and virtual speeds are not compared."""
     if clock.mixed:
-        return "Speeds are not compared: some are measured, others virtual."
+        return "Training speeds are not compared: some runs have a measured clock, others a virtual clock."
     speeds = spread_by_run(table, "samples_per_second")
     ranked = sorted(speeds, key=lambda run: speeds[run].mean, reverse=True)
     fast, slow = ranked[0], ranked[-1]
     ranks = {run: plural(count, "rank") for run, count in table.groupby("run")["ranks"].first().items()}
     rate = f"{rounded(speeds[fast].mean)} samples per {f'{clock.word} second'.strip()}"
     if len(ranked) == 1:
-        return f"It trains on {rate} with {ranks[fast]}."
+        return f"Its training speed is {rate} with {ranks[fast]}."
     ratio = speeds[fast].mean / speeds[slow].mean
-    repeated = speeds[fast].count > 1 < speeds[slow].count
-    if ratio < MIN_SPEED_RATIO or (repeated and not speeds[fast].beats(speeds[slow], highest=True)):
-        return f"All train equally fast, at about {rate}."
-    times = f"{rounded(ratio)} times {bold(slow)} on {ranks[slow]}"
-    return f"{bold(fast)} trains fastest, on {rate} with {ranks[fast]}: {times}."
+    has_spread = speeds[fast].count > 1 < speeds[slow].count
+    if ratio < MIN_SPEED_RATIO or (has_spread and not speeds[fast].beats(speeds[slow], highest=True)):
+        return (
+            f"The runs train at similar speeds (largest difference below {percent(MIN_SPEED_RATIO - 1, 1)} or within the "
+            f"spread), at most {rate}."
+        )
+    factor = f"{rounded(ratio)} times the speed of the slowest run, {bold(slow)} ({ranks[slow]})"
+    return f"{bold(fast)} trains fastest: {rate} with {ranks[fast]}, {factor}."

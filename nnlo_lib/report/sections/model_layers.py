@@ -59,11 +59,11 @@ def _costs(job: FinishedRun, model: dict[str, Any]) -> str:
     forward, backward = flops.get("forward"), flops.get("backward")
     if forward is None or backward is None:
         return ""
-    told = f"A sample costs {_count(forward)}FLOPs forward, {_count(backward)}FLOPs backward"
+    costs = f"One sample requires {_count(forward)}FLOPs in the forward pass and {_count(backward)}FLOPs in the backward pass"
     if job.transport == "simulated":
-        return f"{told}."
-    pace = (forward + backward) * job.summary["samples_per_second"]
-    return f"{told}: the ranks of {job.run} together computed {_count(round(pace))}FLOP/s, waiting included."
+        return f"{costs}."
+    rate = (forward + backward) * job.summary["samples_per_second"]
+    return f"{costs}; all ranks of {job.run} together computed {_count(round(rate))}FLOP/s on average, including waiting time."
 
 
 def _count(number: int) -> str:

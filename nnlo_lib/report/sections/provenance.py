@@ -44,7 +44,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     rows = [
         ("code", _different(job.summary.get("code_version") for job in jobs)),
         ("hosts", hosts),
-        ("trainings", f"{len(jobs)}, on {listing(ranks)} ranks"),
+        ("training tasks", f"{len(jobs)}, with {listing(ranks)} ranks"),
         *_span(jobs),
         ("configuration", _different(job.summary.get("config_hash") for job in jobs)),
     ]
@@ -63,9 +63,7 @@ def commands(jobs: Sequence[FinishedRun], experiment_file: Path) -> str:
     commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", str(jobs[0].summary.get("code_version", "")))
     checkout = ""
     if commit:
-        checkout = (
-            f"git checkout {commit[1]}{'  # and the changes that were not committed' * bool(commit[2])}\n"
-        )
+        checkout = f"git checkout {commit[1]}{'  # plus the uncommitted changes' * bool(commit[2])}\n"
     file = shlex.quote(str(experiment_file))
     return f"{checkout}make setup\n.venv/bin/snakemake --profile profiles/local --configfile {file}"
 

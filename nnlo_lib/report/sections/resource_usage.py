@@ -42,12 +42,12 @@ class MonitoredQuantity:
 
 
 MONITORED_QUANTITIES = (
-    MonitoredQuantity("cpu_percent", "Processor of a rank", 1, "% of a core", _percentage),
+    MonitoredQuantity("cpu_percent", "Processor usage of a rank", 1, "% of a core", _percentage),
     MonitoredQuantity("memory_bytes", "Memory of a rank", MILLION, "MB", format_bytes),
-    MonitoredQuantity("host_cpu_percent", "Processors of the host", 1, "% of all cores", _percentage),
+    MonitoredQuantity("host_cpu_percent", "Processor usage of the host", 1, "% of all cores", _percentage),
     MonitoredQuantity("host_memory_bytes", "Memory of the host", MILLION, "MB", format_bytes),
-    MonitoredQuantity("gpu_percent", "GPU", 1, "% of the time", _percentage),
-    MonitoredQuantity("gpu_memory_bytes", "Memory of the GPU", MILLION, "MB", format_bytes),
+    MonitoredQuantity("gpu_percent", "GPU utilization", 1, "% of the time", _percentage),
+    MonitoredQuantity("gpu_memory_bytes", "GPU memory", MILLION, "MB", format_bytes),
 )
 
 
@@ -84,7 +84,7 @@ def _row(table: pd.DataFrame) -> dict[str, str]:
     ]
     return {
         f"{figure.title.lower().replace('gpu', 'GPU')}": f"{figure.format_value(table[figure.column].mean())} "
-        f"(most {figure.format_value(table[figure.column].max())})"
+        f"(maximum {figure.format_value(table[figure.column].max())})"
         for figure in known
     }
 

@@ -11,7 +11,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
 MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
 IDLE_PHASES = ("communication", "wait")
-MAX_NAMED_RUNS = 3  # runs; above this number a sentence gives their range
+MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their range
 PURPOSES = ("gradient", "parameters")
 
 
@@ -62,13 +62,13 @@ def waiting_sentence(bars: Sequence[StackedBar]) -> str:
     ranked = sorted(shares, key=lambda run: shares[run])
     if not ranked or not shares[ranked[-1]]:
         return ""
-    said = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
-    few = listing(list(said.values()))
-    return f"Communication and waiting take {few if len(said) <= MAX_NAMED_RUNS else _range_text(said, ranked)} of a worker's time."
+    texts = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
+    share = listing(list(texts.values())) if len(texts) <= MAX_NAMED_RUNS else _range_text(texts, ranked)
+    return f"Communication and waiting take {share} of a worker's time."
 
 
-def _range_text(said: dict[str, str], ranked: Sequence[str]) -> str:
-    return f"from {said[ranked[0]]} to {said[ranked[-1]]}"
+def _range_text(texts: dict[str, str], ranked: Sequence[str]) -> str:
+    return f"from {texts[ranked[0]]} to {texts[ranked[-1]]}"
 
 
 def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:

@@ -33,7 +33,14 @@ def ladder(first: int, factor: int, epochs: int) -> tuple[int, ...]:
 def promotion(
     known: StudySnapshot, trials: Sequence[int], rungs: Sequence[int], factor: int
 ) -> tuple[int, int] | None:
-    """Return the next promotion among these trials: a trial and its next rung; None if no trial qualifies."""
+    """Return the next promotion: a trial and its next rung; None if no trial qualifies.
+
+    Args:
+        known: snapshot of the study.
+        trials: numbers of the trials that are compared.
+        rungs: rungs of these trials in epochs, ascending.
+        factor: one in `factor` trials of a rung is promoted.
+    """
     for here, above in reversed(list(pairwise(rungs))):
         for trial in _best(known, trials, here, factor):
             if known.top(trial) == here:
@@ -46,6 +53,6 @@ def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -
 
     Failed trials and trials with pruned folds count as ended, but are never returned.
     """
-    ended = [(worth, trial) for trial in trials if (worth := known.mean_value(trial, rung)) is not None]
-    able = sorted(each for each in ended if known.is_complete(each[1], rung))
-    return [trial for _, trial in able[: len(ended) // factor]]
+    ended = [(value, trial) for trial in trials if (value := known.mean_value(trial, rung)) is not None]
+    complete = sorted(each for each in ended if known.is_complete(each[1], rung))
+    return [trial for _, trial in complete[: len(ended) // factor]]

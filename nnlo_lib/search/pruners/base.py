@@ -7,7 +7,7 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 
 
 class Pruner(ABC):
-    """Decides how long each trial is trained; a pure function of the study's snapshot."""
+    """Decides the number of epochs of each trial; a pure function of the study's snapshot."""
 
     @classmethod
     def from_config(cls, config: Any) -> Self:
@@ -20,16 +20,16 @@ class Pruner(ABC):
 
     @abstractmethod
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Return the trial to continue and the epoch up to which it is trained; None if all trials wait."""
+        """Return the trial to continue and its next rung in epochs; None if no trial is promoted."""
 
 
 class NoPruner(Pruner):
-    """Every trial is trained to the end."""
+    """No pruning: every trial is trained for all epochs."""
 
     def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
         """Return a single rung: the full training."""
         return (epochs,)
 
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
-        """Return None: no trial stops before the end."""
+        """Return None: no trial stops at a lower rung."""
         return None

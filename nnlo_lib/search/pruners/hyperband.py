@@ -17,7 +17,7 @@ class HyperbandPruner(Pruner):
     """Brackets of ASHA, bracket s without the s lowest rungs (Li et al. 2018, arXiv:1603.06560 and 1810.05934).
 
     Trials are assigned so that every bracket is expected to get the same number of epochs. Hyperband's
-    n_s = ceil((s_max + 1) / (s + 1) factor^s) has the same aim. Trials resume, so each epoch counts once.
+    n_s = ceil((s_max + 1) / (s + 1) factor^s) has the same aim. Trials resume: each epoch counts once.
     """
 
     first: int
@@ -39,8 +39,12 @@ class HyperbandPruner(Pruner):
 
 @cache
 def bracket(every: Sequence[int], factor: int, trial: int) -> int:
-    """Return the bracket of a trial: the number of lowest rungs that it leaves out."""
-    return next(islice(_dealt([expected_epochs(every[s:], factor) for s in range(len(every))]), trial, None))
+    """Return the bracket of a trial: the number of lowest rungs that the trial omits."""
+    return next(
+        islice(
+            _brackets_by_trial([expected_epochs(every[s:], factor) for s in range(len(every))]), trial, None
+        )
+    )
 
 
 def expected_epochs(rungs: Sequence[int], factor: int) -> float:
@@ -48,7 +52,7 @@ def expected_epochs(rungs: Sequence[int], factor: int) -> float:
     return sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *rungs))))
 
 
-def _dealt(costs: Sequence[float]) -> Iterator[int]:
+def _brackets_by_trial(costs: Sequence[float]) -> Iterator[int]:
     """Yield the bracket of each trial so that all brackets have nearly the same cost (Webster's method)."""
-    turns = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
-    return (s for _, s in heapq.merge(*turns))
+    sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
+    return (s for _, s in heapq.merge(*sequences))

@@ -1,4 +1,4 @@
-"""Median stopping: a trial pauses while its best value is worse than the median of the others' averages."""
+"""Median stopping: a trial pauses if its best value is worse than the median of the others' averages."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ class MedianPruner(Pruner):
     """The median stopping rule of Vizier (Golovin et al. 2017, section 3.2.2).
 
     A trial stops if its best value so far is worse than the median of the other trials' running averages at
-    the same number of epochs. The rule is applied again when more results are known: a stopped trial resumes
+    the same number of epochs. The rule is applied again when new results are known: a stopped trial resumes
     if later trials are worse.
 
     Attributes:
         every: number of epochs between two checks.
-        grace: number of epochs that every trial gets.
+        grace: number of epochs for which every trial is trained.
         trials: number of other trials that must have reached a rung before a trial is stopped there.
     """
 
@@ -55,5 +55,5 @@ class MedianPruner(Pruner):
 
     @staticmethod
     def _averages(known: StudySnapshot, rung: int) -> list[float]:
-        came = [t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)]
-        return sorted(known.mean_value(trial, rung, running_average) or 0.0 for trial in came)
+        reached = [t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)]
+        return sorted(known.mean_value(trial, rung, running_average) or 0.0 for trial in reached)

@@ -23,7 +23,7 @@ from nnlo_lib.search.study.trial_summary import TrialSummary
 def best_run(folder: Path) -> Run:
     """Return the run that retrains the best trial, for the mean number of epochs that its folds selected.
 
-    It uses all training samples if the store has a test split and no schedule follows a validation metric.
+    It uses all training samples if the store has a test split and no schedule uses a validation metric.
 
     Args:
         folder: results/<experiment>/search.
@@ -50,14 +50,14 @@ def best_trial_summary(record: StoredStudy) -> TrialSummary:
     if best is not None:
         return rows[best]
     if not rows:
-        raise UserError(f"{record.folder}: no trial has been made yet")
+        raise UserError(f"{record.folder}: the search has no trials yet; start it with `nnlo search`")
     reasons = [row.reason for row in rows if row.reason]
     if not reasons:
-        raise UserError(f"{record.folder}: no trial has ended yet")
-    (most, count), *_ = Counter(map(error_signature, reasons)).most_common(1)
-    reason = next(reason for reason in reasons if error_signature(reason) == most)
+        raise UserError(f"{record.folder}: no trial has a result yet; resume the search with `nnlo search`")
+    (signature, count), *_ = Counter(map(error_signature, reasons)).most_common(1)
+    reason = next(reason for reason in reasons if error_signature(reason) == signature)
     raise UserError(
-        f"{record.folder}: none of {len(rows)} trials came to anything; {count} of them: {reason}; see {SearchPaths.table.name} there"
+        f"{record.folder}: none of {len(rows)} trials has a valid result; {count} of them: {reason}; see {SearchPaths.table.name} in this folder"
     )
 
 
@@ -67,26 +67,27 @@ def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
     run = run.model_copy(update={"train": train})
     if not isinstance(run.data.validation, float):
         return run
-    if "schedule" not in _validating(run) and _has_test(run):
+    if "schedule" not in _keys_on_validation(run) and _has_test(run):
         return _on_all_samples(run)
-    held = run.data.validation or 1 / record.search.folds.k  # the share of a fold if data.validation is 0
-    return _holding(run, held) if _validating(run) else run
+    # If data.validation is 0, the share is that of one fold.
+    share = run.data.validation or 1 / record.search.folds.k
+    return _with_validation(run, share) if _keys_on_validation(run) else run
 
 
-def _validating(run: Run) -> list[str]:
-    """Return the keys of `train` that follow a validation metric."""
+def _keys_on_validation(run: Run) -> list[str]:
+    """Return the keys of `train` that use a validation metric."""
     return [key for key, metric in run.train.watched.items() if metric.startswith("val_")]
 
 
 def _on_all_samples(run: Run) -> Run:
     """Return the run without held-back samples and without the settings that need them."""
-    unwatched = {**dict.fromkeys(_validating(run)), "validate_every": None, "evaluate_before": False}
+    unwatched = {**dict.fromkeys(_keys_on_validation(run)), "validate_every": None, "evaluate_before": False}
     train = run.train.model_copy(update=unwatched)
     checkpoint = run.checkpoint.model_copy(update={"best": None})
-    return _holding(run.model_copy(update={"train": train, "checkpoint": checkpoint}), 0.0)
+    return _with_validation(run.model_copy(update={"train": train, "checkpoint": checkpoint}), 0.0)
 
 
-def _holding(run: Run, share: float) -> Run:
+def _with_validation(run: Run, share: float) -> Run:
     """Return the run with this share of the training samples held back for validation."""
     return run.model_copy(update={"data": run.data.model_copy(update={"validation": share})})
 
@@ -109,37 +110,37 @@ def _file(record: StoredStudy, best: TrialSummary) -> str:
 
 def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]:
     file = SearchPaths(record.folder).best
-    chosen = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
-    yield f"The best of {len(record.snapshot.trials)} trials of the search of {record.experiment.name}: {chosen}."
-    yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} beside this file has all."
+    selected = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
+    yield f"Best of {len(record.snapshot.trials)} trials of the search of experiment {record.experiment.name}: {selected}."
+    yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} in this folder lists all trials."
     if record.search.objective.epoch == "best":
-        yield f"{run.train.epochs} epochs: the mean of the best of its folds ({', '.join(map(str, best.selected_epochs))})."
+        yield f"{run.train.epochs} epochs: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     elif run.train.epochs < record.experiment.train.epochs:
-        yield f"{run.train.epochs} epochs: those of its folds ({', '.join(map(str, best.selected_epochs))})."
+        yield f"{run.train.epochs} epochs: mean number of epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     if run.data.validation == 0:
-        yield "No samples are held back for validation: it learns from all, and is measured on the test split."
-        if left_out := _validating(trial_run(record.experiment, best.point)):
-            yield f"Without them there is nothing to watch; left out: {', '.join(f'train.{key}' for key in left_out)}."
-    elif "schedule" in _validating(run):
+        yield "No samples are held back for validation: the model is trained on all training samples and evaluated on the test split."
+        if removed := _keys_on_validation(trial_run(record.experiment, best.point)):
+            yield f"Settings that need validation samples are removed: {', '.join(f'train.{key}' for key in removed)}."
+    elif "schedule" in _keys_on_validation(run):
         metric = run.train.watched["schedule"]
-        yield f"Samples are still held back for validation, as the learning rate follows {metric} (train.schedule)."
+        yield f"Samples are held back for validation because the learning-rate schedule uses {metric} (train.schedule)."
     yield f"  nnlo run {file}"
     yield f"  snakemake --profile profiles/local --configfile {file}"
 
 
 def non_default_settings(value: Any) -> Any:
-    """Return the settings that must be written so that parsing them gives the same block."""
+    """Return the settings without defaults; parsing the result gives an equal section."""
     if isinstance(value, tuple | list):
         return [non_default_settings(each) for each in value]
     if isinstance(value, dict):
         return {key: non_default_settings(each) for key, each in value.items()}
     if not isinstance(value, ConfigModel):
         return value
-    chosen = value.problem_default_keys if isinstance(value, Run) else ()  # values that the problem sets
+    problem_defaults = value.problem_default_keys if isinstance(value, Run) else ()
     return {
         key: non_default_settings(getattr(value, key))
         for key, field in type(value).model_fields.items()
-        if key not in chosen
+        if key not in problem_defaults
         if _is_tag(key, field.annotation)
         or getattr(value, key) != field.get_default(call_default_factory=True)
     }

@@ -17,7 +17,7 @@ from nnlo_lib.search.study.plain_text import format_duration
 from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder
 from nnlo_lib.search.study.trial_run import trial_run
 
-SAMPLED_RUNS = 64  # random points that show the range of the trials' ranks, cores and time limits
+SAMPLED_RUNS = 64  # random points from which the ranges of ranks, cores and time limits are estimated
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,21 @@ class Expected:
 
 
 def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float | None) -> Iterator[str]:
-    """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, final training.
+    """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, retraining.
 
     Args:
         run_pace: seconds per epoch of the experiment's finished runs; None if no run has finished.
     """
     points = count_distinct_points(search)
-    few = points is not None and points < search.trials
-    search = search.model_copy(update={"trials": points}) if few else search
+    exhausted = points is not None and points < search.trials
+    search = search.model_copy(update={"trials": points}) if exhausted else search
     likely, most = expected(experiment, search), expected(experiment, search, 1)
     runs = _runs(experiment, search)
     rows = [
-        ("search", f"{_trials(search, few)} by {search.method.name}, {search.parallel} trainings at a time"),
+        (
+            "search",
+            f"{_trials(search, exhausted)} by {search.method.name}, {search.parallel} fold tasks in parallel",
+        ),
         ("folds", _folds(search)),
         ("epochs", _epochs(experiment, search, likely)),
         ("jobs", _jobs(runs, likely, most)),
@@ -59,9 +62,9 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float |
     yield from (f"{name:<9} {text}" for name, text in rows if text)
 
 
-def _trials(search: SearchConfig, few: bool) -> str:
-    """Return the number of trials as text; `few`: the space has no more points."""
-    return f"{search.trials} trials{', all that the space has,' if few else ''}"
+def _trials(search: SearchConfig, exhausted: bool) -> str:
+    """Return the number of trials as text; `exhausted`: the space has no more points."""
+    return f"{search.trials} trials{' (all points of the space)' if exhausted else ''}"
 
 
 def _runs(experiment: Experiment, search: SearchConfig) -> list[Run]:
@@ -74,24 +77,22 @@ def _folds(search: SearchConfig) -> str:
     folds = search.folds
     if folds.k == 1:
         return ""
-    fewer = ", fewer of those that a test finds worse" if folds.prune else ""
-    return f"{folds.k} of each trial, {'one after the other' if folds.in_turn else 'all at a time'}{fewer}"
+    pruned = ", fewer for trials that the paired test finds worse" if folds.prune else ""
+    return f"{folds.k} per trial, {'one after another' if folds.in_turn else 'in parallel'}{pruned}"
 
 
 def _epochs(experiment: Experiment, search: SearchConfig, likely: Expected) -> str:
     full = search.trials * search.folds.k * experiment.train.epochs
     if search.fidelity.name == "full":
-        return f"{full:,}: {experiment.train.epochs} of each training"
+        return f"{full:,}: {experiment.train.epochs} per fold task"
     if search.fidelity.name == "median":
-        return f"{full:,} at most; trials worse than the median of others end before"
-    rungs = ", ".join(f"{count} to {epochs}" for epochs, count in likely.trials.items())
-    return (
-        f"about {likely.epochs:,}, where full training takes {full:,}; {search.fidelity.name}: trials {rungs}"
-    )
+        return f"at most {full:,}; trials worse than the median of the others stop earlier"
+    rungs = ", ".join(f"{count} to epoch {epochs}" for epochs, count in likely.trials.items())
+    return f"about {likely.epochs:,} (full training: {full:,}); {search.fidelity.name}: trials {rungs}"
 
 
 def _jobs(runs: list[Run], likely: Expected, most: Expected) -> str:
-    about = f"about {likely.jobs:,}, {most.jobs:,} at most" if likely.jobs < most.jobs else f"{most.jobs:,}"
+    about = f"about {likely.jobs:,}, at most {most.jobs:,}" if likely.jobs < most.jobs else f"{most.jobs:,}"
     most_gpus = max(RunResources(run).gpus for run in runs)
     tail = f", {most_gpus} GPUs" if most_gpus else ""
     return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(_cores(runs))} cores{tail}"
@@ -99,28 +100,28 @@ def _jobs(runs: list[Run], likely: Expected, most: Expected) -> str:
 
 def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
     hours = most.jobs * max(RunResources(run).runtime_min for run in runs) / 60
-    side = hours / min(search.parallel, most.jobs)
-    return f"{hours:,.4g} h of jobs, {side:,.4g} h at {search.parallel} a time, {hours * max(_cores(runs)):,.4g} core hours"
+    wall_hours = hours / min(search.parallel, most.jobs)
+    return f"{hours:,.4g} job hours, {wall_hours:,.4g} h with {search.parallel} in parallel, {hours * max(_cores(runs)):,.4g} core hours"
 
 
 def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: float | None) -> str:
     record = _record(experiment)
     pace = trial_seconds_per_epoch(record) if record else None
     source = (
-        f"by the {len(record.snapshot.trials)} trials so far" if record and pace else "by the runs so far"
+        f"from the {len(record.snapshot.trials)} trials so far" if record and pace else "from the runs so far"
     )
     pace = pace or run_pace
     if pace is None:
         return ""
     seconds = likely.epochs * pace
-    side = format_duration(seconds / search.parallel)
-    return f"{format_duration(seconds)} of jobs, {side} at {search.parallel} a time, {source}: {pace:.3g} s an epoch"
+    wall_time = format_duration(seconds / search.parallel)
+    return f"{format_duration(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace:.3g} s per epoch"
 
 
 def _then(experiment: Experiment, runs: list[Run]) -> str:
     jobs = len(experiment.seeds)
     hours = jobs * max(RunResources(run).runtime_min for run in runs) / 60
-    return f"the best is trained on all data, once for each of {jobs} seeds: {hours:,.4g} h at most"
+    return f"the best trial is retrained once for each of {jobs} seeds: at most {hours:,.4g} h"
 
 
 def _record(experiment: Experiment) -> StoredStudy | None:
@@ -133,8 +134,8 @@ def _record(experiment: Experiment) -> StoredStudy | None:
 def _budget(search: SearchConfig) -> str:
     limits = [f"{limit:g} {name.replace('_', ' ')}" for name, limit in search.budget if limit is not None]
     if search.objective.target is not None:
-        limits.append(f"a trial of {search.objective.metric} {search.objective.target:g}")
-    return f"no new trial after {' or '.join(limits)}" if limits else ""
+        limits.append(f"a trial with {search.objective.metric} {search.objective.target:g}")
+    return f"no new fold task after {' or '.join(limits)}" if limits else ""
 
 
 def _cores(runs: list[Run]) -> list[int]:
@@ -148,20 +149,20 @@ def _span(values: list[int]) -> str:
 def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
     """Return the number of trials, jobs and epochs that a search is expected to train.
 
-    Median stopping and the pruning of folds cannot be predicted: all of their epochs and folds are counted.
+    Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
 
     Args:
         factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
     """
-    climbs, epochs = build_pruner(search.fidelity), experiment.train.epochs
+    pruner, epochs = build_pruner(search.fidelity), experiment.train.epochs
     divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
     trials, total = Counter[int](), 0
-    ladders = Counter(climbs.rungs(trial, epochs) for trial in range(search.trials))
+    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(search.trials))
     for rungs, count in ladders.items():
         for height, (below, rung) in enumerate(pairwise((0, *rungs))):
-            there = count // divisor**height
-            trials[rung] += there
-            total += there * (rung - below)
+            promoted = count // divisor**height
+            trials[rung] += promoted
+            total += promoted * (rung - below)
     folds = search.folds.k
     kept = {rung: count for rung, count in sorted(trials.items()) if count}
     return Expected(kept, folds * trials.total(), folds * total)

@@ -14,10 +14,10 @@ from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 
-MAX_RANDOM_DRAWS = 1000  # before all points of a finite space are enumerated
+MAX_RANDOM_DRAWS = 1000  # random points that are yielded before all points of a finite space
 
 
-class SamplingMethod(ABC):
+class Sampler(ABC):
     """Yields candidates in order of preference; a pure function of its arguments."""
 
     @classmethod
@@ -35,10 +35,10 @@ class SamplingMethod(ABC):
 
 @dataclass(frozen=True)
 class UntriedPointSampler:
-    """Proposes a point for trial `number` that no trial has tried; None if the method has no new point."""
+    """Proposes a point for trial `number` that no trial has; None if the method yields no such point."""
 
     space: SearchSpace
-    method: SamplingMethod
+    method: Sampler
 
     def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None:
         observed = observe(self.space, known)

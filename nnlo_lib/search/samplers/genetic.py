@@ -1,9 +1,8 @@
-"""NNLO's genetic search in steady-state form: no generation waits for its slowest trial.
+"""The genetic search of NNLO in steady-state form: no generation waits for its slowest trial.
 
-The parents are chosen from the best `population` trials so far, so that the best points are never lost. Two
-tournaments of two choose them. Heuristic crossover (Wright 1991) continues from the worse parent through the
-better one. Non-uniform mutation (Michalewicz 1992) changes every gene, by less and less towards the end of
-the search.
+The parents are the winners of two tournaments of two among the best `population` trials so far. Heuristic
+crossover (Wright 1991) continues from the worse parent through the better one. Non-uniform mutation
+(Michalewicz 1992) changes every gene, by decreasing amounts towards the end of the search.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from nnlo_lib.config.search import GeneticSamplerConfig, SearchConfig
-from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
+from nnlo_lib.search.samplers.base import Sampler, random_points, sampling_rng
 from nnlo_lib.search.samplers.observations import Observations
 from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
@@ -23,7 +22,7 @@ MAX_CHILDREN = 100  # candidates per proposal, as a child may equal an earlier t
 
 
 @dataclass(frozen=True)
-class GeneticSearch(SamplingMethod):
+class GeneticSearch(Sampler):
     """Genetic search.
 
     Attributes:
@@ -61,7 +60,7 @@ class GeneticSearch(SamplingMethod):
     def _mutated(self, row: Array, progress: float, random: np.random.Generator) -> Array:
         """Return a mutated row; with r uniform in [0, 1), the strength is u = 1 - r^((1 - progress)^3).
 
-        Numbers move by the fraction u of the distance to a random bound; list values are drawn anew with
+        Numbers move by the fraction u of the distance to a random bound; list values are redrawn with
         probability u.
         """
         step = 1 - random.random(len(row)) ** (1 - progress) ** 3

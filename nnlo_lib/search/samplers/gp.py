@@ -1,7 +1,7 @@
 """A Gaussian process as a model: Matern 5/2 with a length scale for each coordinate, and noise.
 
-Hyper-parameters are the most probable ones under log-normal priors; without priors, few points would be
-overfitted.
+The hyperparameters are the most probable ones under log-normal priors; without priors, a fit to few points
+would overfit.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from nnlo_lib.search.samplers.value_scaling import standardized
 from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 
-MAX_FIT_POINTS = 200  # points: one half are the best, the other half is spread over the rest
+MAX_FIT_POINTS = 200  # points: one half are the best points, the other half is spread over the rest
 MAX_OPTIMIZER_STEPS = 30  # of L-BFGS-B
 
 
@@ -68,7 +68,7 @@ def select_fit_points(values: Array, most: int) -> NDArray[np.intp]:
 def most_probable(
     objective: Callable[..., tuple[float, Array]], start: Array, bounds: Array
 ) -> tuple[Array, float]:
-    """Return the most probable log hyper-parameters and the penalized objective there."""
+    """Return the most probable log hyperparameters and their penalized objective."""
     from scipy.optimize import minimize
 
     mean, deviation = prior(start)
@@ -85,7 +85,7 @@ def most_probable(
 
 
 def prior(start: Array) -> tuple[Array, Array]:
-    """Return means and standard deviations of the log hyper-parameters.
+    """Return means and standard deviations of the log hyperparameters under the prior.
 
     The means are the start values: amplitude 1, length scales 0.5, noise 0.01.
     """

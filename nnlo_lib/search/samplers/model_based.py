@@ -1,7 +1,7 @@
 """Sequential model-based optimization: a model of the known values, and expected improvement over their best.
 
-Jones et al. 1998, eq. 15; points without a value count with their predicted value (kriging believer,
-Ginsbourger et al. 2010).
+Jones et al. 1998, eq. 15. The fit includes points without a value with their predicted value (kriging
+believer, Ginsbourger et al. 2010).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from nnlo_lib.search.samplers.acquisition_search import (
     perturbed_rows,
     scattered,
 )
-from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
+from nnlo_lib.search.samplers.base import Sampler, random_points, sampling_rng
 from nnlo_lib.search.samplers.model_free import SobolSequence
 from nnlo_lib.search.samplers.observations import Observations
 from nnlo_lib.search.samplers.value_scaling import Scaling
@@ -43,7 +43,7 @@ class Fit(Protocol):
 
 
 @dataclass(frozen=True)
-class ModelBased(SamplingMethod):
+class ModelBased(Sampler):
     """Sampler with a Sobol sequence for the first `initial` trials, then with maximal expected improvement.
 
     The Sobol sequence continues while fewer than two different values are known.
@@ -67,26 +67,29 @@ class ModelBased(SamplingMethod):
         self, number: int, observed: Observations, random: np.random.Generator
     ) -> Iterator[SearchPoint]:
         """Yield candidates by decreasing expected improvement."""
-        told = np.array([self.space.unit_row(point) for point, _ in observed.evaluated])
+        evaluated_rows = np.array([self.space.unit_row(point) for point, _ in observed.evaluated])
         values = self.scaling(number, np.array([value for _, value in observed.evaluated]))
-        predict = self._model(told, values, observed.pending, int(random.integers(2**31)))
+        predict = self._model(evaluated_rows, values, observed.pending, int(random.integers(2**31)))
 
         def improvement(rows: Array) -> Array:
             return expected_improvement(*predict(self.space.coordinates(rows)), best=values.min())
 
-        best = told[np.argsort(values, kind="stable")[:LOCAL_SEARCH_STARTS]]
+        best = evaluated_rows[np.argsort(values, kind="stable")[:LOCAL_SEARCH_STARTS]]
         candidates = local_search(improvement, self._candidates(best, random), random)
         yield from (self.space.point_at(each) for each in candidates)
 
-    def _model(self, told: Array, values: Array, pending: Sequence[SearchPoint], seed: int) -> Predict:
+    def _model(self, rows: Array, values: Array, pending: Sequence[SearchPoint], seed: int) -> Predict:
         """Fit the evaluated rows; if points are pending, fit again with their predicted values added."""
-        coordinates = self.space.coordinates(told)
+        coordinates = self.space.coordinates(rows)
         predict = self.fit(coordinates, values, seed)
         if not pending:
             return predict
-        awaited = self.space.coordinates(np.array([self.space.unit_row(point) for point in pending]))
-        lies, _ = predict(awaited)
-        return self.fit(np.concatenate([coordinates, awaited]), np.concatenate([values, lies]), seed)
+        pending_coordinates = self.space.coordinates(
+            np.array([self.space.unit_row(point) for point in pending])
+        )
+        predicted, _ = predict(pending_coordinates)
+        all_coordinates = np.concatenate([coordinates, pending_coordinates])
+        return self.fit(all_coordinates, np.concatenate([values, predicted]), seed)
 
     def _candidates(self, best: Array, random: np.random.Generator) -> Array:
         if self.space.size is not None and self.space.size <= MAX_ENUMERATED_POINTS:

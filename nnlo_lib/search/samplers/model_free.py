@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Self
 
 from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
-from nnlo_lib.search.samplers.base import SamplingMethod, random_points, sampling_rng
+from nnlo_lib.search.samplers.base import Sampler, random_points, sampling_rng
 from nnlo_lib.search.samplers.observations import Observations
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.trial import SearchPoint
 
-NEXT = 64  # points of the sequence that are offered, because the first may have been tried already
+SOBOL_CANDIDATES = 64  # points per proposal, because earlier trials may have the first ones
 
 
 @dataclass(frozen=True)
-class RandomDraws(SamplingMethod):
+class RandomDraws(Sampler):
     """Independent draws (Bergstra and Bengio 2012)."""
 
     space: SearchSpace
@@ -25,8 +25,8 @@ class RandomDraws(SamplingMethod):
 
 
 @dataclass(frozen=True)
-class SobolSequence(SamplingMethod):
-    """A scrambled Sobol sequence (Owen 1998): trial n gets the n-th point."""
+class SobolSequence(Sampler):
+    """A scrambled Sobol sequence (Owen 1998): the candidates of trial n start at point n."""
 
     space: SearchSpace
     seed: int
@@ -35,14 +35,14 @@ class SobolSequence(SamplingMethod):
         from scipy.stats import qmc
 
         sequence = qmc.Sobol(len(self.space.scales), rng=sampling_rng(self.seed, "sobol"))
-        if number:  # SciPy cannot skip zero points
+        if number:  # SciPy's fast_forward does not accept 0
             sequence.fast_forward(number)
-        yield from (self.space.point_at(sequence.random(1)[0]) for _ in range(NEXT))
+        yield from (self.space.point_at(sequence.random(1)[0]) for _ in range(SOBOL_CANDIDATES))
         yield from random_points(self.space, sampling_rng(self.seed, "sobol", number))
 
 
 @dataclass(frozen=True)
-class GridPoints(SamplingMethod):
+class GridPoints(Sampler):
     """Every combination of a grid, the last key varying fastest; `levels`: number of values per range."""
 
     space: SearchSpace

@@ -25,29 +25,29 @@ class Observations:
 
 
 def point_key(point: SearchPoint) -> str:
-    """Return a text that is the same for two points only if their values and their types are equal."""
+    """Return a string that is equal for two points only if their values and types are equal."""
     return repr(sorted((key, repr(value)) for key, value in point.items()))
 
 
 def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
     """Return the points of all trials, with their values at the rung on which a model is based.
 
-    A failed trial counts with the worst value at that rung: it repels the search, and the scale of the other
-    values does not change. Trials with values at lower rungs only are left out, and so are points that the
-    space no longer contains.
+    A failed trial has the worst value at this rung: proposals then avoid its neighborhood, and the scale of
+    the values does not change. Trials that have values only at lower rungs, and points that the space no
+    longer contains, are omitted.
     """
-    seen = frozenset(point_key(trial.point) for trial in known.trials)
+    tried = frozenset(point_key(trial.point) for trial in known.trials)
     inside = [trial for trial in known.trials if trial.point in space]
     epochs = rung(known, len(space.free) + 2)
     values = {trial.number: _value(known, trial.number, epochs) for trial in inside}
     worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
-    told = [
+    evaluated = [
         (trial.point, min(value, worst))
         for trial in inside
         if (value := values[trial.number]) is not None and worst is not None
     ]
     pending = [trial.point for trial in inside if known.final_value(trial.number) is None]
-    return Observations(told, pending, seen)
+    return Observations(evaluated, pending, tried)
 
 
 def rung(known: StudySnapshot, enough: int) -> int:

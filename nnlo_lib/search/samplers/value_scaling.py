@@ -6,9 +6,8 @@ import numpy as np
 
 from nnlo_lib.search.space.scales import Array
 
-Scaling = Callable[
-    [int, Array], Array
-]  # trial number, (n,) values -> (n,) values with approximately a standard normal distribution
+# Trial number, (n,) values -> (n,) values with mean 0 and variance of about 1.
+Scaling = Callable[[int, Array], Array]
 
 
 def standardized(number: int, values: Array) -> Array:
@@ -17,7 +16,7 @@ def standardized(number: int, values: Array) -> Array:
 
 
 def ranked(number: int, values: Array) -> Array:
-    """Return the normal quantiles of the ranks (Salinas et al. 2020): bad values do not hide the best."""
+    """Return the normal quantiles of the ranks (Salinas et al. 2020), so that bad values have less effect."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
@@ -27,6 +26,6 @@ def ranked(number: int, values: Array) -> Array:
 def in_turn(number: int, values: Array) -> Array:
     """Return `ranked` values for odd trial numbers and `standardized` values for even ones.
 
-    Ranks resolve small differences among good values; the values themselves separate noise from differences.
+    Ranks resolve small differences between good values; values show whether a difference exceeds the noise.
     """
     return (ranked if number % 2 else standardized)(number, values)

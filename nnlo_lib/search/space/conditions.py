@@ -31,17 +31,23 @@ def in_order(found: Conditions) -> list[str]:
     except CycleError as error:
         cycle = " -> ".join(error.args[1])
         raise UserError(
-            f"search.space: the conditions (when) go in a circle: {cycle}; leave one of them out"
+            f"search.space: the `when` conditions form a cycle: {cycle}; remove one of them"
         ) from None
 
 
 def _rank(key: str, other: str, value: Scalar, scale: Scale) -> int:
     if not isinstance(scale, Integer | Choice):
-        raise UserError(_at(key, other) + "has no values to name, it is a real number; let it be a choice")
+        raise UserError(
+            _at(key, other) + "is a range of real numbers; use `choice`, `integer` or `log_integer` for it"
+        )
     rank = scale.rank(value)
     if rank is None:
-        known = f"from {scale.low} to {scale.high}" if isinstance(scale, Integer) else _nearest(value, scale)
-        raise UserError(_at(key, other) + f"is never {value!r}; {known}")
+        known = (
+            f"use a value from {scale.low} to {scale.high}"
+            if isinstance(scale, Integer)
+            else _nearest(value, scale)
+        )
+        raise UserError(_at(key, other) + f"cannot have the value {value!r}; {known}")
     return rank
 
 
@@ -50,4 +56,4 @@ def _nearest(value: Scalar, scale: Choice) -> str:
 
 
 def _at(key: str, other: str) -> str:
-    return f"search.space: '{key}' matters when '{other}' has some value, but '{other}' "
+    return f"search.space: '{key}' has a `when` condition on '{other}', but '{other}' "

@@ -16,7 +16,7 @@ class InfeasiblePoints:
 
     Attributes:
         space: dimension of each searched key.
-        refusals: returns the mistakes of the base run after a point has changed it.
+        refusals: returns the mistakes of the base run with the values of a point.
     """
 
     space: Mapping[str, DimensionConfig]
@@ -24,14 +24,14 @@ class InfeasiblePoints:
 
     def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
         """Yield one mistake for each key that causes a point to be refused."""
-        told: dict[Key, str] = {}
+        mistakes: dict[Key, str] = {}
         for point in points:
             if found := self.refusals(point):
                 at, what = found[0]
-                told.setdefault(*self._told(self._least(point, what), ".".join(at), what))
-        yield from told.items()
+                mistakes.setdefault(*self._described(self._reduced(point, what), ".".join(at), what))
+        yield from mistakes.items()
 
-    def _least(self, point: SearchPoint, what: str) -> SearchPoint:
+    def _reduced(self, point: SearchPoint, what: str) -> SearchPoint:
         """Return the refused point without the keys that do not contribute to the mistake."""
         for key in list(point):
             rest = {other: value for other, value in point.items() if other != key}
@@ -40,22 +40,22 @@ class InfeasiblePoints:
                 point = rest
         return point
 
-    def _told(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
-        """Return the mistake with the conflicting keys, placed at the blamed key or else at the last key."""
+    def _described(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
+        """Return the mistake and the conflicting keys, at the searched key of `blamed` or the last key."""
         key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
         place = ("search", "space", key) if key else ("search",)
         others = {other: value for other, value in point.items() if other != key}
-        if able := self._able(key, point, what):
-            return place, f"{what}; say when it matters: `when: {{{_name(key)}: [{', '.join(able)}]}}`"
+        if names := self._names_with_key(key, point, what):
+            return place, f"{what}; add the condition `when: {{{_name_key(key)}: [{', '.join(names)}]}}`"
         value = f"{point[key]!r}: " if point else ""
         if not others:
             return place, f"{value}{what}"
         together = " and ".join(f"{other} = {value}" for other, value in others.items())
-        return place, f"{value}with {together}: {what}; leave one out, or say by `when` when it matters"
+        return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
 
-    def _able(self, key: str, point: SearchPoint, what: str) -> list[str]:
-        """Return the searched names of the enclosing block for which an unknown key exists."""
-        name = _name(key)
+    def _names_with_key(self, key: str, point: SearchPoint, what: str) -> list[str]:
+        """Return the searched names of the enclosing section that have `key`; empty for other mistakes."""
+        name = _name_key(key)
         if not what.startswith("unknown key") or name not in self.space:
             return []
         names = self.space[name].choice or ()
@@ -66,5 +66,5 @@ class InfeasiblePoints:
         ]
 
 
-def _name(key: str) -> str:
+def _name_key(key: str) -> str:
     return f"{key.rpartition('.')[0]}.name"

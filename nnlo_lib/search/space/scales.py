@@ -37,7 +37,7 @@ class Scale(Protocol):
         """Return (n, width) coordinates in [0, 1] for a model; NaN stays NaN."""
 
     def levels(self, most: int | None) -> Sequence[JsonValue]:
-        """Return the values for a grid: all of a list; of a range at most `most`, both ends included.
+        """Return the values for a grid: all values of a list; at most `most` of a range, both ends included.
 
         If `most` is None, return every value. Raises ValueError if their number is infinite.
         """
@@ -72,13 +72,13 @@ class Real:
 
     def levels(self, most: int | None) -> list[float]:
         if most is None:
-            raise ValueError("real numbers cannot be listed")
+            raise ValueError("a range of real numbers has infinitely many values")
         return [self.value_at(each) for each in np.linspace(0, 1, most)]
 
 
 @dataclass(frozen=True)
 class Integer:
-    """Whole numbers of a range, both ends included: k occupies the interval from k to k + 1."""
+    """Integers of a range, both ends included: k occupies the interval from k to k + 1."""
 
     low: int
     high: int
@@ -128,7 +128,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Choice:
-    """Values of a list, in equal cells.
+    """Values of a list, in equal cells of the unit interval.
 
     Numbers are ordered. Three or more other values have one coordinate each (one-hot).
     """
@@ -154,9 +154,9 @@ class Choice:
 
     def rank(self, value: JsonValue) -> int | None:
         """Return the index in the list; None if the list does not contain the value."""
-        exactly = [repr(each) == repr(value) for each in self.values]
-        if True in exactly:
-            return exactly.index(True)
+        identical = [repr(each) == repr(value) for each in self.values]
+        if True in identical:
+            return identical.index(True)
         equal = [_is_number(each) and _is_number(value) and each == value for each in self.values]
         return equal.index(True) if True in equal else None
 

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types
 
+# Keys of `data` that are equal in all trials because the trials share one store.
 SHARED_DATA_KEYS = (
     "dataset",
     "source",
     "reader",
     "format",
     "shard_size",
-)  # keys of `data` that all trials have in common, because they share one store
+)
 EXPERIMENT_ONLY_KEYS = frozenset(Experiment.model_fields) - frozenset(Run.model_fields)
 
 
@@ -19,14 +20,14 @@ def reason_not_searchable(key: str) -> str | None:
     """Return the reason why a key cannot be searched, or None if it can."""
     first, *rest = key.split(".")
     if first in EXPERIMENT_ONLY_KEYS:
-        return f"cannot be searched: a trial is one training, and '{first}' is not of it"
+        return f"cannot be searched: '{first}' belongs to the experiment, not to the configuration of a trial"
     if first == "data" and rest[:1] and rest[0] in SHARED_DATA_KEYS:
         return "cannot be searched: all trials share one copy of the data"
     if is_known(key):
         return None
     close = _close(key)
-    meant = f"did you mean {' or '.join(close)}?" if close else "docs/reference/experiment.md has all keys"
-    return f"unknown key '{key}'; {meant}"
+    hint = f"did you mean {' or '.join(close)}?" if close else "docs/reference/experiment.md lists all keys"
+    return f"unknown key '{key}'; {hint}"
 
 
 def is_known(key: str) -> bool:
@@ -45,8 +46,8 @@ def is_known(key: str) -> bool:
 def _close(key: str) -> list[str]:
     """Return up to two similar keys with the same last part, or else the most similar key."""
     known = sorted(set(_keys(Run)))
-    alike = [each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]]
-    return difflib.get_close_matches(key, alike, n=2, cutoff=0.6) or difflib.get_close_matches(
+    same_end = [each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]]
+    return difflib.get_close_matches(key, same_end, n=2, cutoff=0.6) or difflib.get_close_matches(
         key, known, n=1
     )
 

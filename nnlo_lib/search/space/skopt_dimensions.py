@@ -1,4 +1,4 @@
-"""Search space in NNLO's form: scikit-optimize dimensions in an attribute of the model function."""
+"""Search space in the format of NNLO: scikit-optimize dimensions in an attribute of the model function."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +16,8 @@ ATTRIBUTE = "parameter_range"
 def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
     """Return the space of `get_model.parameter_range = [Integer(10, 50, name="filters"), ...]` as `model.args.filters`.
 
-    Return an empty dictionary if no function of the user builds the model, or if its file does not contain
-    the attribute.
+    Return an empty dictionary if the model is not built by a function of the user, or if its file does not
+    contain the name of the attribute.
 
     Raises:
         UserError: if the file cannot be run or a dimension is not supported.
@@ -31,7 +31,7 @@ def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
     try:
         listed = getattr(load_user_function(model.name), ATTRIBUTE, [])
     except Exception as error:
-        raise UserError(f"{model.name} cannot be used: {type(error).__name__}: {error}") from error
+        raise UserError(f"{model.name} cannot be loaded: {type(error).__name__}: {error}") from error
     return dict(_dimensions(model.name, listed))
 
 
@@ -40,10 +40,12 @@ def _dimensions(where: str, listed: Any) -> Iterator[tuple[str, DimensionConfig]
 
     for number, each in enumerate(listed):
         if not isinstance(each, Categorical | Integer | Real):
-            raise UserError(f"{where}: {ATTRIBUTE}[{number}] is no dimension of scikit-optimize: {each!r}")
+            raise UserError(
+                f"{where}: {ATTRIBUTE}[{number}] is not a scikit-optimize dimension: {each!r}; use Categorical, Integer or Real"
+            )
         if not each.name:
             raise UserError(
-                f"{where}: {ATTRIBUTE}[{number}] has no name: {each!r}; give it that of an argument"
+                f"{where}: {ATTRIBUTE}[{number}] has no name: {each!r}; set `name` to an argument of the function"
             )
         yield f"model.args.{each.name}", _dimension(where, each)
 
@@ -54,10 +56,12 @@ def _dimension(where: str, each: Any) -> DimensionConfig:
         return DimensionConfig(choice=tuple(_plain(value) for value in each.categories))
     kinds = {"uniform": "", "log-uniform": "log_"}
     if each.prior not in kinds:
-        raise UserError(f"{where}: {each.name} has the prior {each.prior}; {suggest_name(each.prior, kinds)}")
-    whole = type(each).__name__ == "Integer"
-    kind = f"{kinds[each.prior]}{'integer' if whole else 'uniform'}"
-    number = int if whole else float
+        raise UserError(
+            f"{where}: prior '{each.prior}' of {each.name} is not supported; {suggest_name(each.prior, kinds)}"
+        )
+    is_integer = type(each).__name__ == "Integer"
+    kind = f"{kinds[each.prior]}{'integer' if is_integer else 'uniform'}"
+    number = int if is_integer else float
     return DimensionConfig.model_validate({kind: (number(each.low), number(each.high))})
 
 

@@ -15,7 +15,7 @@ from nnlo_lib.search.space.conditions import conditions, in_order
 from nnlo_lib.search.space.scales import Array, Choice, Integer, scale
 from nnlo_lib.search.study.trial import SearchPoint
 
-INACTIVE_COORDINATE = 0.5  # of an inactive key with one coordinate; if it has several, all are 0
+INACTIVE_COORDINATE = 0.5  # coordinate of an inactive key; if the key has several coordinates, all are 0
 
 
 class SearchSpace:
@@ -61,10 +61,10 @@ class SearchSpace:
             yield {key: point[key] for key in self.scales if key in point}
 
     def drop_inactive(self, values: Mapping[str, Any]) -> SearchPoint:
-        """Return the point of the active keys in `values`; constants may be missing there and are added."""
+        """Return the point of the active keys in `values`; constants that are missing are added."""
         point: SearchPoint = {}
         for key in self._order:
-            if self._matters(key, point) and (key in values or self.scales[key].count == 1):
+            if self._is_active(key, point) and (key in values or self.scales[key].count == 1):
                 point[key] = values.get(key, self.scales[key].value_at(0))
         return {key: point[key] for key in self.scales if key in point}
 
@@ -85,13 +85,13 @@ class SearchSpace:
         known = all(
             key in self.scales and not math.isnan(self.scales[key].quantile_of(point[key])) for key in point
         )
-        return known and all((key in point) == self._matters(key, point) for key in self._order)
+        return known and all((key in point) == self._is_active(key, point) for key in self._order)
 
     def coordinates(self, rows: Array) -> Array:
         """Return a model's input for (n, keys) rows: (n, coordinates) in [0, 1]."""
-        there, parts = self._there(rows), [np.zeros((len(rows), 0))]
+        active, parts = self._active_masks(rows), [np.zeros((len(rows), 0))]
         for column, (key, each) in enumerate(self.scales.items()):
-            values = each.coordinates(np.where(there[key], rows[:, column], math.nan))
+            values = each.coordinates(np.where(active[key], rows[:, column], math.nan))
             parts.append(np.nan_to_num(values, nan=INACTIVE_COORDINATE if each.width == 1 else 0.0))
         return np.concatenate(parts, axis=1)
 
@@ -110,23 +110,23 @@ class SearchSpace:
         switches = {other for others in self._when.values() for other in others}
         rest = self.scales.keys() - switches
         choices = self._grow([key for key in self._order if key in switches], levels)
-        return sum(math.prod(counts[key] for key in rest if self._matters(key, point)) for point in choices)
+        return sum(math.prod(counts[key] for key in rest if self._is_active(key, point)) for point in choices)
 
-    def _matters(self, key: str, point: SearchPoint) -> bool:
+    def _is_active(self, key: str, point: SearchPoint) -> bool:
         return all(
             other in point and self._ranked(other).rank(point[other]) in wanted
             for other, wanted in self._when[key].items()
         )
 
-    def _there(self, rows: Array) -> dict[str, NDArray[np.bool_]]:
+    def _active_masks(self, rows: Array) -> dict[str, NDArray[np.bool_]]:
         """Return for each key a mask of the rows in which it is active."""
-        there: dict[str, NDArray[np.bool_]] = {}
+        active: dict[str, NDArray[np.bool_]] = {}
         for key in self._order:
-            there[key] = ~np.isnan(rows[:, self._columns[key]])
+            active[key] = ~np.isnan(rows[:, self._columns[key]])
             for other, wanted in self._when[key].items():
                 ranks = self._ranked(other).ranks(rows[:, self._columns[other]])
-                there[key] &= there[other] & np.isin(ranks, list(wanted))
-        return there
+                active[key] &= active[other] & np.isin(ranks, list(wanted))
+        return active
 
     def _ranked(self, key: str) -> Integer | Choice:
         ranked = self.scales[key]
@@ -142,7 +142,7 @@ class SearchSpace:
             yield point
             return
         key, *rest = keys
-        values = self.scales[key].levels(levels) if self._matters(key, point) else None
+        values = self.scales[key].levels(levels) if self._is_active(key, point) else None
         for value in values or [None]:
             yield from self._grow(rest, levels, point | {key: value} if values else point)
 

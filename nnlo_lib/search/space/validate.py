@@ -28,24 +28,27 @@ def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator
     yield from ((("search", "space", key), fault) for key, fault in faults.items())
     if not faults:
         yield from _space_mistakes(experiment, search, refusals)
-    if told := find_objective_error(experiment, search.objective):
-        yield ("search", "objective", told[0]), told[1]
+    if error := find_objective_error(experiment, search.objective):
+        yield ("search", "objective", error[0]), error[1]
     yield from _epoch_mistakes(experiment, search)
 
 
 def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mistake]:
-    """Yield mistakes about epochs: no rung below train.epochs, or a train.epochs that cannot be searched."""
+    """Yield mistakes about epochs: no rung below train.epochs, or train.epochs wrongly in the space."""
     epochs, fidelity = experiment.train.epochs, search.fidelity
     first = getattr(fidelity, "first", getattr(fidelity, "grace", 0))
     if fidelity.name != "full" and first >= epochs:
         where = "grace" if fidelity.name == "median" else "first"
-        what = f"{fidelity.name} needs rungs below train.epochs, which is {epochs}; raise that, or use full"
+        what = f"{fidelity.name} needs a rung below train.epochs ({epochs}); decrease this value, increase train.epochs, or set search.fidelity.name: full"
         yield ("search", "fidelity", where), what
     searched = search.space.get("train.epochs")
     if searched and fidelity.name != "full":
-        yield ("search", "space", "train.epochs"), f"cannot be searched: {fidelity.name} decides on epochs"
+        yield (
+            ("search", "space", "train.epochs"),
+            f"cannot be searched: {fidelity.name} sets the epochs of each trial; set search.fidelity.name: full",
+        )
     elif searched and max(extremes(searched)) > epochs:
-        what = f"a trial is trained up to train.epochs, {epochs}, and not to {max(extremes(searched))}"
+        what = f"{max(extremes(searched))} exceeds train.epochs ({epochs}), the maximum of every trial; increase train.epochs"
         yield ("search", "space", "train.epochs"), what
 
 
@@ -55,7 +58,7 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
     from nnlo_lib.search.space.space import SearchSpace
 
     if not search.space:
-        yield ("search", "space"), "holds no key, and the model's function has no parameter_range"
+        yield ("search", "space"), "no key to search; add keys, or set parameter_range on the model function"
         return
     try:
         space = SearchSpace(search.space)
@@ -63,14 +66,16 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
         yield ("search", "space"), str(error).removeprefix("search.space: ")
         return
     base = experiment.settings
-    refused = InfeasiblePoints(
+    infeasible = InfeasiblePoints(
         search.space, lambda point: list(refusals(merge_settings(base, nested(point))))
     )
     ends = [
         _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])
     ]
     generator = np.random.default_rng(0)
-    yield from refused.find_mistakes([*ends, *(space.sample(generator) for _ in range(VALIDATION_SAMPLES))])
+    yield from infeasible.find_mistakes(
+        [*ends, *(space.sample(generator) for _ in range(VALIDATION_SAMPLES))]
+    )
 
 
 def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
@@ -90,7 +95,7 @@ def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> Searc
 
 
 def test_split_warning(experiment: Experiment) -> str:
-    """Return a warning if the test split is used to choose among the trials, or else an empty string."""
+    """Return a warning if the test split selects the best trial, or else an empty string."""
     search = experiment.search
     if search is None or search.folds.k > 1 or not search.objective.metric.startswith("val_"):
         return ""
@@ -98,6 +103,6 @@ def test_split_warning(experiment: Experiment) -> str:
     if "test" not in (extremes(searched) if searched else (experiment.data.validation,)):
         return ""
     return (
-        "data.validation: the test split chooses among the trials, so that what it then says of the best is too good; "
-        "hold training samples back (data.validation: 0.1), or use search.folds.k"
+        "data.validation: the test split selects the best trial, so the test result of this trial is optimistically "
+        "biased; hold back training samples (data.validation: 0.1), or set search.folds.k"
     )

@@ -24,15 +24,15 @@ def reason_target_reached(known: StudySnapshot) -> str | None:
     objective = known.search.objective
     if objective.target is None or (winner := known.winner) is None:
         return None
-    found = known.mean_value(*winner)
-    assert found is not None, "a winner has all folds"
-    if found > objective.sign * objective.target:
+    value = known.mean_value(*winner)
+    assert value is not None, "a winner has all folds"
+    if value > objective.sign * objective.target:
         return None
-    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * found:g}"
+    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * value:g}"
 
 
 def reason_budget_used(known: StudySnapshot) -> str | None:
-    """Return the budget that the known results have used up, or None."""
+    """Return a message with the budget that the known results have used up, or None."""
     for name, limit in known.search.budget:
         if limit is not None and (used := _USES[name](known)) >= limit:
             return f"{used:.3g} {name.replace('_', '-')} used"
@@ -50,7 +50,7 @@ def gpu_hours(known: StudySnapshot) -> float:
 
 
 def hours(known: StudySnapshot) -> float:
-    """Return the hours in which any fold task was trained; pauses of the whole search do not count."""
+    """Return the hours in which at least one fold task ran; pauses of the whole search do not count."""
     return (
         union_length((result.started, result.ended) for result in known.results.values()) / SECONDS_PER_HOUR
     )

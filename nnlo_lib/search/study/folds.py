@@ -1,4 +1,4 @@
-"""The folds of a trial: all at the same time, or in turn while the trial may still be the best."""
+"""The folds of a trial: all in parallel, or one after another while the trial may still be the best."""
 
 import math
 from functools import lru_cache
@@ -12,13 +12,13 @@ from nnlo_lib.search.study.trial import FoldTask
 def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
     """Return the next fold task of a trial at its highest rung; None if no fold is left or it must wait."""
     epochs, folds = known.top(trial), known.search.folds
-    begun = len(known.fold_tasks(trial, epochs))
-    if begun == folds.k:
+    decided = len(known.fold_tasks(trial, epochs))
+    if decided == folds.k:
         return None
     done = known.fold_values(trial, epochs)
-    if math.inf in done or (folds.in_turn and (len(done) < begun or pruned(known, trial, epochs))):
+    if math.inf in done or (folds.in_turn and (len(done) < decided or pruned(known, trial, epochs))):
         return None
-    return FoldTask(trial, begun, epochs)
+    return FoldTask(trial, decided, epochs)
 
 
 def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
@@ -28,10 +28,10 @@ def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
     resume.
     """
     best, level = known.rung_leaders.get(epochs), known.search.folds.prune
-    ours = known.leading_fold_values(trial, epochs)
-    if level is None or best is None or len(ours) < 2:
+    values = known.leading_fold_values(trial, epochs)
+    if level is None or best is None or len(values) < 2:
         return False
-    differences = tuple(map(sub, ours, known.leading_fold_values(best, epochs)))
+    differences = tuple(map(sub, values, known.leading_fold_values(best, epochs)))
     return p_value(differences, known.search.folds.k) < level
 
 
@@ -44,13 +44,13 @@ def p_value(differences: tuple[float, ...], folds: int) -> float:
     The p-value of Wilcoxon's signed-rank test cannot fall below 1/2^n.
 
     Args:
-        differences: two or more, positive where the candidate is worse.
-        folds: k.
+        differences: two or more differences by fold, positive if the candidate is worse.
+        folds: number of folds k.
     """
     count, mean = len(differences), fmean(differences)
     if max(differences) == min(differences):
         return 0.0 if mean > 0 else 1.0
     spread = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (count - 1))
-    from scipy.special import stdtr  # this import takes 0.1 s and only pruning needs it
+    from scipy.special import stdtr  # imported here because it takes 0.1 s and only pruning needs it
 
     return float(stdtr(count - 1, -mean / (spread * math.sqrt(1 / count + 1 / (folds - 1)))))

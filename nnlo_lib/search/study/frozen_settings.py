@@ -1,4 +1,4 @@
-"""The settings with which a search began (search.json), so that all of its trials are comparable."""
+"""The settings of the first start of a search (search.json), so that all trials are comparable."""
 
 import json
 from collections.abc import Iterator
@@ -39,28 +39,28 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
     """
     path = SearchPaths(folder).settings
     experiment = _ordered(experiment, _read(path) if path.exists() else None)
-    now = settings_to_freeze(experiment)
+    current = settings_to_freeze(experiment)
     if not path.exists():
         with atomic_write(path) as part:
-            part.write_text(json.dumps(now, indent=1) + "\n")
-    then = _read(path)
-    if "files" not in then:
-        now.pop("files")  # older versions did not record the files
-    if changes := list(_differences(then, now)):
+            part.write_text(json.dumps(current, indent=1) + "\n")
+    recorded = _read(path)
+    if "files" not in recorded:
+        current.pop("files")  # older versions did not record the files
+    if changes := list(_differences(recorded, current)):
         raise UserError(
-            f"{path}: the trials of this search were made with other settings: {'; '.join(changes)}. "
-            f"Set them back, give the experiment another `name:`, or delete {folder}"
+            f"{path}: the search was started with other settings: {'; '.join(changes)}; "
+            f"restore these settings, set another `name:`, or delete {folder}"
         )
     return experiment
 
 
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     """Return all settings that determine the trials of an experiment's search, as JSON values by key."""
-    assert experiment.search is not None, "only a search has trials"
+    assert experiment.search is not None, "the experiment has no `search:` section"
     base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
     search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
-    named = {key: value for key, value in base.items() if key != "data"}  # the data are in a store by now
+    named = {key: value for key, value in base.items() if key != "data"}  # a store already contains the data
     return base | {
         "seeds": experiment.seeds[0],
         "search": search | space,
@@ -69,7 +69,7 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
 
 
 def _files(settings: Any) -> Iterator[tuple[str, str]]:
-    """Yield the user's files that the settings name (code, networks, weights), each with a fingerprint."""
+    """Yield the user's files in the settings (code, networks, weights), with the start of their SHA-256."""
     texts = set(_texts(settings))
     code = {split_function_reference(text.partition("@")[0])[0] for text in texts}  # mine.py:rank@output
     for name in sorted(texts | code):
@@ -85,11 +85,11 @@ def _texts(settings: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _ordered(experiment: Experiment, then: Any) -> Experiment:
-    """Order the searched keys as at the first start (then: by name), as proposals depend on the order."""
+def _ordered(experiment: Experiment, recorded: Any) -> Experiment:
+    """Order the searched keys as at the first start, then by name: proposals depend on the order."""
     search = experiment.search
-    assert search is not None, "only a search has trials"
-    first = list(then.get("search", {}).get("space", {})) if isinstance(then, dict) else []
+    assert search is not None, "the experiment has no `search:` section"
+    first = list(recorded.get("search", {}).get("space", {})) if isinstance(recorded, dict) else []
     keys = sorted(search.space, key=lambda key: (first.index(key) if key in first else len(first), key))
     if keys == list(search.space):
         return experiment
@@ -101,13 +101,13 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); restore it, or delete {path.parent}") from error
+        raise UserError(f"{path} is damaged ({error}); restore the file, or delete {path.parent}") from error
 
 
-def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
+def _differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
     """Yield one message per difference, with its dotted key."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for name in sorted({*then, *now}):
-            yield from _differences(then.get(name), now.get(name), f"{key}.{name}" if key else name)
-    elif then != now:
-        yield f"{key} was {json.dumps(then)} and is {json.dumps(now)}"
+    if isinstance(recorded, dict) and isinstance(current, dict):
+        for name in sorted({*recorded, *current}):
+            yield from _differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)
+    elif recorded != current:
+        yield f"{key} was {json.dumps(recorded)} and is {json.dumps(current)}"

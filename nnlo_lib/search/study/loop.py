@@ -15,19 +15,19 @@ class Executor(Protocol):
         """Start or resume a fold task; its result is written when it has ended."""
 
     def wait(self) -> bool:
-        """Wait until a fold task may have ended, and return True within seconds after that.
+        """Wait until a fold task may have ended, and return True within seconds of its end.
 
-        Return False if a stop was requested; no fold task is in training any more then.
+        Return False if a stop was requested; no fold task is running then.
         """
 
 
 def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bool:
-    """Run a search until no decision is left; return False if the executor stopped before.
+    """Run a search until no decision is left; return False if the executor stopped earlier.
 
     Args:
-        study: decides; at most `study.parallel` fold tasks are unfinished at a time.
-        executor: trains.
-        lost: set when another driver has taken over the search.
+        study: makes the decisions; at most `study.parallel` started fold tasks are unfinished.
+        executor: trains the fold tasks.
+        lost: set when another process has taken over the lease of the search.
 
     Raises:
         UserError: if `lost` is set.
@@ -36,7 +36,7 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
     while True:
         if lost and lost.is_set():
             raise UserError(
-                "another nnlo has taken this search over while this one was away; it goes on there"
+                "another nnlo process has taken over the lease of this search and continues it; this process exits"
             )
         study.refresh()
         for decision in study.unfinished[: study.parallel]:

@@ -10,7 +10,7 @@ from nnlo_lib.search.study.trial import Result
 
 
 def fold_value(objective: ObjectiveConfig, result: Result) -> float:
-    """Return the value of a fold after a fold task: best or last epoch; infinite if it does not count."""
+    """Return the value of a fold after a fold task: best or last epoch; infinite if it is not valid."""
     if result.status != "finished" or _too_slow(objective, result):
         return math.inf
     if objective.epoch == "best":
@@ -26,8 +26,8 @@ def lowest(objective: ObjectiveConfig, result: Result) -> float:
 
 def running_average(objective: ObjectiveConfig, result: Result) -> float:
     """Return the mean of the finite values of all epochs so far; infinite if no epoch has a finite value."""
-    seen = list(filter(math.isfinite, _column(objective, result)))
-    return fmean(seen) if seen else math.inf
+    finite = list(filter(math.isfinite, _column(objective, result)))
+    return fmean(finite) if finite else math.inf
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -46,10 +46,10 @@ def _too_slow(objective: ObjectiveConfig, result: Result) -> bool:
 def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
     """Return the metric by epoch, smaller being better. Raises UserError if the history lacks its column."""
     try:
-        seen = [row[objective.metric] for row in result.rows]
+        values = [row[objective.metric] for row in result.rows]
     except KeyError as error:
         known = ", ".join(result.rows[0])
         raise UserError(
-            f"search.objective.metric: trial {result.fold_task.trial} has no {objective.metric}; its history has {known}"
+            f"search.objective.metric: trial {result.fold_task.trial} has no {objective.metric}; its history has the columns {known}"
         ) from error
-    return [math.nan if each is None else objective.sign * each for each in seen]
+    return [math.nan if each is None else objective.sign * each for each in values]

@@ -15,7 +15,7 @@ UNDIRECTED_METRICS = (
     "consensus_error_normalised",
 )
 LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
-LOSS_BLOCKS = ("loss", "loss_weights", "problem")  # blocks that define the loss
+LOSS_SECTIONS = ("loss", "loss_weights", "problem")  # sections that define the loss
 
 
 def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
@@ -29,15 +29,15 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
         return "metric", f"'{metric}' is not measured; {suggest_name(metric, columns)}"
     searched = "data.validation" in search.space
     if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
-        return "metric", "nothing is held back for validation: set data.validation or search.folds.k"
-    if LOSS_COLUMN.fullmatch(metric) and (why := _incomparable(experiment)):
+        return "metric", f"'{metric}' needs validation samples; set data.validation or search.folds.k"
+    if LOSS_COLUMN.fullmatch(metric) and (reason := _incomparable(experiment)):
         other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
         return (
             "metric",
-            f"{why}, so {metric} does not tell trials apart; name another metric, such as {other}",
+            f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}",
         )
     if metric in UNDIRECTED_METRICS and objective.direction is None:
-        return "direction", f"say whether to minimize or maximize {metric}"
+        return "direction", f"required for {metric}; set minimize or maximize"
     return None
 
 
@@ -45,6 +45,6 @@ def _incomparable(experiment: Experiment) -> str | None:
     """Return the reason why the losses of two trials are not comparable, or None if they are."""
     assert experiment.search is not None
     if experiment.problem.name == "gan":
-        return "the loss of a gan is its critic's, which says nothing of the samples"
-    changing = [key for key in experiment.search.space if key.partition(".")[0] in LOSS_BLOCKS]
-    return f"{changing[0]} changes what the loss is" if changing else None
+        return "the loss of a GAN is the loss of its critic and does not measure the quality of the samples"
+    changing = [key for key in experiment.search.space if key.partition(".")[0] in LOSS_SECTIONS]
+    return f"{changing[0]} changes the definition of the loss" if changing else None

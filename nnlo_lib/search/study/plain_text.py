@@ -8,14 +8,14 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
-# Settings in braces, and numbers. Line numbers as in `file.py:12` stay, because they locate the error.
+# Settings in braces, and numbers. Line numbers such as `file.py:12` are kept because they locate the error.
 VARIABLE_PARTS = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
 
 
 def error_signature(reason: str) -> str:
-    """Return the reason without settings and numbers, which is equal for equal errors of different trials."""
-    less = VARIABLE_PARTS.sub("", reason)
-    return error_signature(less) if less != reason else less
+    """Return the reason without settings and numbers, so that equal errors have equal signatures."""
+    shortened = VARIABLE_PARTS.sub("", reason)
+    return error_signature(shortened) if shortened != reason else shortened
 
 
 def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
@@ -25,19 +25,19 @@ def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
 
 
 def format_selection(known: StudySnapshot) -> str:
-    """Return the candidates for the best trial as text: `chosen among 2 trained for 9 epochs`.
+    """Return the candidates for the best trial as text: `selected from 2 trials trained for 9 epochs`.
 
-    Return an empty string if these are all trials that did not fail, with the same number of epochs.
+    Return an empty string if the candidates are all trials that did not fail, with the same number of epochs.
     """
     epochs = known.contenders.values()
     if not epochs:
-        return "chosen among trials without all folds"
+        return "selected from trials with incomplete folds"
     low, high = min(epochs), max(epochs)
-    able = sum(not known.has_failed(trial.number) for trial in known.trials)
-    if len(epochs) == able and low == high:
+    valid = sum(not known.has_failed(trial.number) for trial in known.trials)
+    if len(epochs) == valid and low == high:
         return ""
     span = f"{high}" if low == high else f"{low} to {high}"
-    return f"chosen among {len(epochs)} trained for {span} epochs"
+    return f"selected from {len(epochs)} trial{'s' * (len(epochs) > 1)} trained for {span} epochs"
 
 
 def with_error(mean: float, error: float) -> str:

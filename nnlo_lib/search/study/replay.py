@@ -24,20 +24,20 @@ from nnlo_lib.search.study.trial import (
 def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler) -> list[str]:
     """Recompute each decision from the results it was based on; return one message per decision that differs.
 
-    Limits (trials, target, budget) are not checked, because they may have been raised since.
+    Limits (trials, target, budget) are not checked, because they may have been raised after a decision.
 
     Raises:
         UserError: if a file is damaged or missing.
     """
-    recorded, mind = read_trials(folder), build_pruner(search.fidelity)
+    recorded, pruner = read_trials(folder), build_pruner(search.fidelity)
     found = []
     for decision, known in _history(folder, search, epochs, recorded):
         fold_task, point = decision.task, recorded[decision.task.trial].point
-        again = next_task(known, mind)
-        chosen = (again, recorded[again.trial].point) if again else new_trial(known, mind, propose)
+        task = next_task(known, pruner)
+        chosen = (task, recorded[task.trial].point) if task else new_trial(known, pruner, propose)
         if chosen != (fold_task, point):
             found.append(
-                f"decision {decision.number} is {_shown(fold_task, point)}, but {_shown(*chosen or ())} follows"
+                f"decision {decision.number} is {_text(fold_task, point)}, but the replay gives {_text(*chosen or ())}"
             )
     return found
 
@@ -57,16 +57,16 @@ def _history(
                 continue
             if result is None:
                 raise UserError(
-                    f"{earlier.task.result_path(folder)} is missing, but decision {decision.number} knew it"
+                    f"{earlier.task.result_path(folder)} is missing, but decision {decision.number} is based on this result"
                 )
             results[earlier.task] = result
         yield decision, StudySnapshot(search, epochs, trials, results, memo)
         number = decision.task.trial
-        before = trials[number] if number < len(trials) else Trial(number, recorded[number].point)
-        trials[number : number + 1] = [replace(before, decisions=(*before.decisions, decision))]
+        previous = trials[number] if number < len(trials) else Trial(number, recorded[number].point)
+        trials[number : number + 1] = [replace(previous, decisions=(*previous.decisions, decision))]
 
 
-def _shown(fold_task: FoldTask | None = None, point: SearchPoint | None = None) -> str:
+def _text(fold_task: FoldTask | None = None, point: SearchPoint | None = None) -> str:
     if fold_task is None:
-        return "nothing"
-    return f"fold {fold_task.fold} of trial {fold_task.trial} ({point}) until epoch {fold_task.epochs}"
+        return "no fold task"
+    return f"fold {fold_task.fold} of trial {fold_task.trial} ({point}) up to epoch {fold_task.epochs}"

@@ -16,7 +16,7 @@ Number = Callable[[ObjectiveConfig, Result], float]
 
 @dataclass(frozen=True)
 class StudySnapshot:
-    """The known state of a study.
+    """The known state of a study, on which a decision is based.
 
     Attributes:
         epochs: number of epochs of a full training.
@@ -91,21 +91,21 @@ class StudySnapshot:
 
     @cached_property
     def rung_leaders(self) -> dict[int, int]:
-        """Best trial of each rung, among the trials that have all folds there and have not failed."""
-        whole = [
+        """Best trial of each rung, among the trials that have all folds at the rung and have not failed."""
+        complete = [
             (self.mean_value(trial.number, epochs) or 0.0, trial.number, epochs)
             for trial in self.trials
             if not self.has_failed(trial.number)
             for epochs in trial.rungs
             if self.is_complete(trial.number, epochs)
         ]
-        return {epochs: trial for _, trial, epochs in sorted(whole, reverse=True)}
+        return {epochs: trial for _, trial, epochs in sorted(complete, reverse=True)}
 
     @property
     def eligible_rungs(self) -> list[int]:
         """Rungs from which the winner is chosen: the highest, or all rungs if the best epoch counts.
 
-        More epochs cannot make the best epoch worse, so that the leader of a lower rung can win, too.
+        More epochs cannot make the best epoch worse, so the leader of a lower rung is eligible as well.
         """
         return sorted(self.rung_leaders)[0 if self.search.objective.epoch == "best" else -1 :]
 
@@ -126,7 +126,7 @@ class StudySnapshot:
             for trial in self.trials
             if not self.has_failed(trial.number)
         }
-        return {trial: whole[-1] for trial, whole in rungs.items() if whole}
+        return {trial: complete[-1] for trial, complete in rungs.items() if complete}
 
     def best_trial(self) -> int | None:
         """Return the winner; None if no trial has a valid result.

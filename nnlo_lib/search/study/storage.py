@@ -17,7 +17,7 @@ from nnlo_lib.search.study.trial_summary import TrialSummary, summarize_trial
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A search in its folder, as it was when it was read."""
+    """A search as read from its folder."""
 
     folder: Path
     experiment: Experiment
@@ -29,7 +29,7 @@ class StoredStudy:
         return self.snapshot.search
 
     def refreshed(self) -> "StoredStudy":
-        """Return the study with the trials and results that were written since."""
+        """Return the study with the trials and results that were written after it was read."""
         results = dict(self.snapshot.results)
         trials = read_trials(self.folder)
         for fold_task in _fold_tasks(trials):
@@ -44,15 +44,15 @@ class StoredStudy:
 
 
 def load_study(folder: Path) -> StoredStudy:
-    """Read the folder of a search. Raises UserError if it holds no valid search."""
+    """Read the folder of a search. Raises UserError if it contains no valid search."""
     try:
         experiment = Experiment.model_validate(json.loads(SearchPaths(folder).config.read_text()))
     except FileNotFoundError as error:
-        raise UserError(f"{folder} holds no search: it has no config.json") from error
+        raise UserError(f"{folder} is not the folder of a search: config.json is missing") from error
     except ValueError as error:
-        raise UserError(f"{folder}/config.json is not this version's: {error}") from error
+        raise UserError(f"{folder}/config.json is not valid for this version of nnlo_lib: {error}") from error
     if experiment.search is None:
-        raise UserError(f"{folder}/config.json has no `search`")
+        raise UserError(f"{folder}/config.json has no `search` section")
     record = StoredStudy(
         folder, experiment, StudySnapshot(experiment.search, experiment.train.epochs, (), {})
     )

@@ -54,13 +54,14 @@ def new_trial(
 class Study:
     """A search in its folder: decides on fold tasks and writes the decisions.
 
-    Only one process may use the folder at a time; it must hold the folder's lease.
+    The process must hold the folder's lease: only one process may use the folder at any time.
 
     Args:
         folder: folder of the search.
+        search: settings of the search.
         epochs: number of epochs of a full training.
         propose: sampler.
-        parallel: number of fold tasks at a time.
+        parallel: number of fold tasks in parallel.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Study:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the results that were written since the last call."""
+        """Read the results that were written after the last call."""
         for decision in self.unfinished:
             if result := read_result(self._folder, decision.task):
                 self.results[decision.task] = result
@@ -91,7 +92,7 @@ class Study:
         return StudySnapshot(self._search, self._epochs, self.trials, results, self._memo)
 
     def decide(self) -> SchedulingDecision | None:
-        """Decide on the next fold task and write the decision; None if there is no task or no basis yet."""
+        """Decide on the next fold task and write the decision; None if no task can be decided."""
         return self._decide_fixed() if self._search.order == "fixed" else self._decide_now()
 
     def _decide_now(self) -> SchedulingDecision | None:

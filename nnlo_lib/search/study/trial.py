@@ -1,4 +1,4 @@
-"""The files of a search, which hold all of its state: one file per trial and one per ended fold task.
+"""The files of a search, which contain its complete state: one file per trial, one per ended fold task.
 
 trials/0007.json                    point, numbered decisions, and the decisions that were pending at each
 trials/0007/fold-0/                 run folder of a fold
@@ -23,7 +23,7 @@ Status = Literal["finished", "failed", "unwanted"]  # unwanted: violates a const
 
 @dataclass(frozen=True, order=True)
 class FoldTask:
-    """One piece of work: train a fold of a trial up to a total number of epochs."""
+    """The training of one fold of a trial up to a total number of epochs."""
 
     trial: int
     fold: int
@@ -44,7 +44,7 @@ class SchedulingDecision:
 
     Attributes:
         number: number of the decision within the search, from 0.
-        pending: numbers of the earlier decisions that counted as decisions without a result.
+        pending: numbers of the earlier decisions that were treated as decisions without a result.
     """
 
     number: int
@@ -121,7 +121,7 @@ def read_trials(search: Path) -> list[Trial]:
     trials = [read_trial(search, number) for number in range(len(files))]
     for number, decision in enumerate(decisions_in_order(trials)):
         if decision.number != number or not set(decision.pending) <= set(range(number)):
-            what = f"decision {decision.number}, where {number} is due, awaits {decision.pending}"
+            what = f"expected decision {number} with earlier decisions pending, found decision {decision.number} with pending {decision.pending}"
             raise _damaged(search, decision.task.trial, what)
     return trials
 
@@ -140,22 +140,24 @@ def read_trial(search: Path, number: int) -> Trial:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(search, number, f"{type(error).__name__}: {error}") from error
     if trial.number != number or not decisions:
-        raise _damaged(search, number, f"it holds {len(decisions)} decisions on trial {trial.number}")
+        raise _damaged(search, number, f"it contains {len(decisions)} decisions on trial {trial.number}")
     return trial
 
 
 def read_result(search: Path, fold_task: FoldTask) -> Result | None:
-    """Return the result of a fold task, None if it has not ended. Raises UserError if its file is damaged."""
+    """Return the result of a fold task; None if it has not ended. Raises UserError if the file is damaged."""
     path = fold_task.result_path(search)
     try:
         values = json.loads(path.read_text())
-        values.pop("leaf", None)  # results of version 0.1 name their task so
+        values.pop("leaf", None)  # key of the task in results of version 0.1
         return Result(**values | {"fold_task": fold_task, "rows": tuple(values["rows"])})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         what = f"{path} is damaged ({type(error).__name__}: {error})"
-        raise UserError(f"{what}; delete it, and this piece is trained again from its checkpoint") from error
+        raise UserError(
+            f"{what}; delete the file to train this fold task again from its checkpoint"
+        ) from error
 
 
 def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:
@@ -165,7 +167,7 @@ def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:
 
 def _damaged(search: Path, number: int, what: str) -> UserError:
     return UserError(
-        f"{SearchPaths(search).trial(number)} is damaged ({what}); restore it, or delete {search} to begin again"
+        f"{SearchPaths(search).trial(number)} is damaged ({what}); restore the file, or delete {search} to start a new search"
     )
 
 

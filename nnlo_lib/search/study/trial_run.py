@@ -19,7 +19,7 @@ def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
         what = "; ".join(
             str(detail.get("ctx", {}).get("message", detail["msg"])) for detail in error.errors()
         )
-        raise UserError(f"{what}: so search.space makes no training at {{{format_point(point)}}}") from error
+        raise UserError(f"{what}: search.space gives no valid run at {{{format_point(point)}}}") from error
 
 
 def fold_task_run(experiment: Experiment, folder: Path, fold_task: FoldTask) -> Run:

@@ -20,15 +20,15 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
     Raises:
         InvariantError: on all ranks, if the algorithm's invariant does not hold.
     """
-    told = algorithm.telemetry(replica)
-    broken = told.get("invariant", 0.0)
-    if not broken <= INVARIANT_TOLERANCE:
+    measured = algorithm.telemetry(replica)
+    error = measured.get("invariant", 0.0)
+    if not error <= INVARIANT_TOLERANCE:
         raise InvariantError(
-            f"{type(algorithm).__name__}: its invariant is off by {broken:.2g} (relative) in {where}; "
-            "the class's docstring in nnlo_lib/algorithms says what it is: this is a fault of nnlo, or of the memory "
-            "or network of a node"
+            f"{type(algorithm).__name__}: the invariant is violated in {where} (relative error {error:.2g}); the "
+            "docstring of the class in nnlo_lib/algorithms defines the invariant. The cause is an error in nnlo, or "
+            "faulty memory or network of a node"
         )
-    return told | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
+    return measured | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
 
 
 def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:

@@ -39,14 +39,22 @@ def _waited(rule: EarlyStoppingConfig, rows: Sequence[TableRow]) -> str:
     best, since = float("inf"), 0
     for goal in goals:
         best, since = (goal, 0) if goal < best - rule.min_delta else (best, since + 1)
-    return f"early stopping: {rule.metric} was not better {since} times" if since >= rule.patience else ""
+    return (
+        f"early stopping: {rule.metric} did not improve in {since} validations"
+        if since >= rule.patience
+        else ""
+    )
 
 
 def _worse_on_average(rule: EarlyStoppingConfig, goals: list[float]) -> str:
     """Apply NNLO's smoothed rule (its process.py, 2019)."""
     n = rule.patience
     worse = len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta
-    return f"early stopping: the mean of {rule.metric} over {n} validations has become worse" if worse else ""
+    return (
+        f"early stopping: the mean of {rule.metric} over the last {n} validations is worse than over the previous {n}"
+        if worse
+        else ""
+    )
 
 
 def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[float]:

@@ -20,7 +20,6 @@ from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
-from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
 
@@ -74,7 +73,7 @@ def _measured(
     module: nn.Module, data: DataManifest, tensors: Preprocessor, run: Run, partition: Path
 ) -> dict[str, Any]:
     name, split, samples = _evaluation_samples(data, partition)
-    problem = build_problem(run, model_output_size(run, data))
+    problem = build_problem(run)
     return {"split": name, **test_report(module, split, samples, tensors, problem, data.classes)}
 
 

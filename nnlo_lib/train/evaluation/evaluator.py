@@ -15,7 +15,7 @@ from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training_state import TrainingState
 
-# Purposes of messages that serve evaluation, not training; the history does not count their bytes.
+# Purposes of messages for evaluation; the history counts only the bytes of training.
 UNCOUNTED_TRAFFIC = ("metrics", "telemetry")
 
 
@@ -142,7 +142,10 @@ class Evaluator:
 
 
 def check_watched_metrics(task: Task, samples: int) -> None:
-    """Raise UserError if an option watches a validation metric, but there are 0 validation `samples`."""
+    """Raise UserError if an option uses a validation metric, but there are 0 validation `samples`."""
     for key, metric in task.run.train.watched.items():
         if metric.startswith("val_") and not samples:
-            raise UserError(f"train.{key} watches {metric}, but no sample validates; set data.validation")
+            raise UserError(
+                f"train.{key}: {metric} needs validation samples, but the run has none; "
+                "set data.validation, for example 0.1"
+            )

@@ -40,7 +40,9 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
     try:
         module.load_state_dict(load_file(path))
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{path} does not hold the model {run.model.name}: {error}") from error
+        raise UserError(
+            f"{path}: the file does not contain the weights of the model {run.model.name}: {error}"
+        ) from error
     return module.eval(), tensors
 
 

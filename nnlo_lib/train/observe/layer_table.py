@@ -178,11 +178,13 @@ def _tensors(output: object) -> list[Tensor]:
 
 
 def _settings(layer: nn.Module) -> str:
-    """Return the attributes of a layer that SETTINGS names as text, without the defaults in PLAIN."""
-    told = {name: getattr(layer, name) for name in SETTINGS if isinstance(getattr(layer, name, None), VALUES)}
+    """Return, as text, the attributes of a layer that are in SETTINGS, without the defaults in PLAIN."""
+    values = {
+        name: getattr(layer, name) for name in SETTINGS if isinstance(getattr(layer, name, None), VALUES)
+    }
     return ", ".join(
         f"{WORDS.get(name, name)}={_short(value)}"
-        for name, value in told.items()
+        for name, value in values.items()
         if _short(value) != PLAIN.get(name)
     )
 

@@ -34,11 +34,11 @@ def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary
     """Return the summary of a model (of a GAN: both networks); `inputs`: mini-batches of one sample."""
     if {"generator", "critic"} <= dict(module.named_children()).keys():
         noise = torch.zeros(1, int(module.latent), dtype=inputs[0].dtype, device=inputs[0].device)  # type: ignore[arg-type]
-        module, inputs = _Judged(module.generator, module.critic), (noise,)  # type: ignore[arg-type]
+        module, inputs = _GeneratorAndCritic(module.generator, module.critic), (noise,)  # type: ignore[arg-type]
     return ModelSummary(layer_table(module, inputs), model_flops(module, inputs))
 
 
-class _Judged(nn.Module):
+class _GeneratorAndCritic(nn.Module):
     """A generator followed by the critic that scores its samples."""
 
     def __init__(self, generator: nn.Module, critic: nn.Module) -> None:

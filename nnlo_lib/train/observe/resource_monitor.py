@@ -31,7 +31,7 @@ class ResourceMonitor(Thread):
     def __init__(self, folder: Path, rank: int, device: str, seconds: float) -> None:
         super().__init__(name="monitor", daemon=True)
         self._path, self._seconds = folder / f"monitor-{rank:05d}.csv", seconds
-        self._who = (rank, socket.gethostname())
+        self._origin = (rank, socket.gethostname())
         self._device = torch.device(device) if device.startswith("cuda") else None
         self._process, self._over = psutil.Process(), Event()
 
@@ -42,16 +42,16 @@ class ResourceMonitor(Thread):
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         while not self._over.wait(self._seconds):
-            self._look()
-        self._look()
+            self._write_row()
+        self._write_row()
 
     def stop(self) -> None:
         """Write a last row and end the thread."""
         self._over.set()
         self.join()
 
-    def _look(self) -> None:
-        row = [round(time.time(), 3), *self._who, *self._figures()]
+    def _write_row(self) -> None:
+        row = [round(time.time(), 3), *self._origin, *self._figures()]
         with suppress(OSError), self._path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
 
@@ -72,7 +72,7 @@ class MonitorCallback(Callback):
         self._monitor.start()
 
     def close(self) -> None:
-        if self._monitor.ident is not None:  # None: the run has not started, and neither has the thread
+        if self._monitor.ident is not None:  # None if the run has not started: then the thread does not run.
             self._monitor.stop()
 
 

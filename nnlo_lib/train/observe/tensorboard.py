@@ -93,7 +93,7 @@ def _protocol() -> _Protocol:
         return _Protocol()
     except ImportError as error:
         raise UserError(
-            "observe.tensorboard: tensorboardX is not installed; pip install 'nnlo[tensorboard]'"
+            "observe.tensorboard: the package tensorboardX is not installed; run `pip install 'nnlo[tensorboard]'`"
         ) from error
 
 

@@ -26,13 +26,13 @@ class ChunkedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update each piece with its part of the gradient."""
-        assert self._whole.grad is not None, "a replica's flat parameter has a gradient"
+        assert self._whole.grad is not None, "the flat parameter has no gradient"
         for piece, gradient in zip(self._pieces, torch.split(self._whole.grad, CHUNK_SIZE), strict=True):
             piece.grad = gradient
         self._rule.param_groups[0]["lr"] = self.param_groups[0]["lr"]
         moments = self.state[self._whole]
         if moments:
-            self._hand_out(moments)
+            self._distribute(moments)
         self._rule.step()
         first = self._rule.state[self._pieces[0]]
         for name, value in first.items():
@@ -41,7 +41,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
             elif name not in moments:
                 moments[name] = torch.cat([self._rule.state[piece][name] for piece in self._pieces])
 
-    def _hand_out(self, moments: dict[str, Tensor]) -> None:
+    def _distribute(self, moments: dict[str, Tensor]) -> None:
         """Give each piece views of the moments and its own copies of the counts."""
         parts = {name: torch.split(value, CHUNK_SIZE) for name, value in moments.items() if value.dim()}
         counts = {name: value for name, value in moments.items() if not value.dim()}

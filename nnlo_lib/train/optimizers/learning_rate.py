@@ -33,7 +33,9 @@ class LearningRateSchedule:
         """Log the learning rate scaled for the number of workers, if it differs from the optimizer's `lr`."""
         if self._lr != self._train.optimizer.lr:
             rule, lr = self._train.scale_lr, self._train.optimizer.lr
-            journal.write(f"learning rate {self._lr:g}: {lr:g} scaled for {self._workers} workers ({rule})")
+            journal.write(
+                f"learning rate {self._lr:g}: {lr:g} scaled for {self._workers} workers (train.scale_lr: {rule})"
+            )
 
     def update_plateau(self, comm: Communicator, rows: Sequence[TableRow]) -> None:
         """Update a plateau schedule from the history of rank 0; all ranks call it after each epoch."""

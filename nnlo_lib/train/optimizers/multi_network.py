@@ -19,7 +19,9 @@ def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemC
     """Give `replica` the configured optimizer, or one optimizer for each network of a GAN."""
     if isinstance(problem, GanConfig):
         if not isinstance(getattr(replica.module, "latent", None), int):
-            raise UserError("the model of a gan needs `latent`, the length of its generator's noise")
+            raise UserError(
+                "model.name: the model of a GAN needs an integer attribute `latent`, the length of the generator's noise"
+            )
         replica.set_optimizer(lambda parameters: _of_gan(parameters, replica.layout, rule, problem))
     else:
         rules.attach_optimizer(replica, rule)
@@ -61,7 +63,7 @@ class NetworkOptimizer:
             moments: optimizer state of all networks; updated in place.
             factor: factor on the learning rate of the network's optimizer.
         """
-        assert whole.grad is not None, "a replica's flat parameter has a gradient"
+        assert whole.grad is not None, "the flat parameter has no gradient"
         self._piece.grad = whole.grad[self.slice]
         if not self._piece.grad.any():
             return
@@ -99,7 +101,8 @@ class MultiNetworkOptimizer(torch.optim.Optimizer):
         covered = sum(network.slice.stop - network.slice.start for network in networks)
         if covered < parameters[0].numel():
             raise UserError(
-                "the model has parameters outside its networks `generator` and `critic`; nothing would train them"
+                "the model has parameters outside its networks `generator` and `critic`, which would not be trained; "
+                "move them into one of the networks"
             )
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]

@@ -47,5 +47,8 @@ def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
         raise UserError(f"the model has no trainable parameter whose name starts with '{prefix}'")
     start, stop = slots[0].start, slots[-1].stop
     if sum(slot.numel for slot in slots) != stop - start:
-        raise UserError(f"the parameters whose names start with '{prefix}' are not neighbours in the model")
+        raise UserError(
+            f"the parameters whose names start with '{prefix}' are not contiguous in the model; "
+            "other parameters lie between them"
+        )
     return slice(start, stop), tuple(slot._replace(start=slot.start - start) for slot in slots)

@@ -23,8 +23,8 @@ def explain_batch_norm_error(where: str) -> Iterator[None]:
         if REFUSAL not in str(error):
             raise
         raise UserError(
-            f"{where}: a batch of one sample, or such a part, cannot be normalized: change train.batch_size, "
-            "train.accumulate or parallel.ranks, or end epochs earlier by train.steps_per_epoch"
+            f"{where}: batch normalization cannot normalize a batch, or a part of a batch, of one sample; change "
+            "train.batch_size, train.accumulate or parallel.ranks, or set a smaller train.steps_per_epoch"
         ) from error
 
 

@@ -25,12 +25,12 @@ def compile_module(module: nn.Module, device: str) -> nn.Module:
     """
     if device == "cpu" and not cpp_compiler():
         raise UserError(
-            "train.compile: torch.compile needs a C++ compiler, but there is no g++ or clang++ (nor what CXX names); "
-            "install one, or leave train.compile out"
+            "train.compile: torch.compile needs a C++ compiler, but none was found (CXX, g++, clang++); "
+            "install one, or remove train.compile"
         )
     if device != "cpu" and not find_spec("triton"):
         raise UserError(
-            "train.compile: torch.compile needs the package triton on GPUs; install it, or leave train.compile out"
+            "train.compile: torch.compile needs the package triton on GPUs; install triton, or remove train.compile"
         )
     torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
     return cast(nn.Module, torch.compile(module, dynamic=False))

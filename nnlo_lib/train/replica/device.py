@@ -25,21 +25,21 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     if not parallel.gpus_per_rank:
         return "cpu"
     has_gpu = is_worker or parallel.master_gpu
-    everyone = comm.gather([socket.gethostname(), has_gpu])
+    hosts = comm.gather([socket.gethostname(), has_gpu])
     if not has_gpu:
         return "cpu"
-    before = everyone[: comm.rank].count(everyone[comm.rank])
+    before = hosts[: comm.rank].count(hosts[comm.rank])
     place = 0 if comm.is_virtual else before // parallel.ranks_per_gpu
-    return f"cuda:{_taken(visible_gpus(), place, f'rank {comm.rank} on {everyone[comm.rank][0]}')}"
+    return f"cuda:{_gpu_at(visible_gpus(), place, f'rank {comm.rank} on {hosts[comm.rank][0]}')}"
 
 
-def _taken(gpus: list[int], place: int, who: str) -> int:
+def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
     if len(gpus) == 1:  # A scheduler may show each rank only its own GPU.
         return gpus[0]
     if place >= len(gpus):
         raise UserError(
-            f"{who} asks for GPU {place}, but {len(gpus)} are visible; let more ranks share one "
-            "(parallel.ranks_per_gpu), take more nodes, or compute on processors (parallel.gpus_per_rank: 0)"
+            f"{rank_name} needs GPU {place}, but {len(gpus)} are visible (counted from 0); increase "
+            "parallel.ranks_per_gpu, use more nodes, or set parallel.gpus_per_rank: 0 to train on CPUs"
         )
     return gpus[place]
 
@@ -48,19 +48,19 @@ def visible_gpus() -> list[int]:
     """Return the GPUs that this process may use, by torch's numbers.
 
     The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is not set, those that Slurm has allocated, or all. A
-    search that runs several trainings at a time restricts them further with GPU_SUBSET (NNLO_GPUS).
+    search that runs several trainings in parallel restricts them further with GPU_SUBSET (NNLO_GPUS).
     """
-    visible = _given()
+    visible = _allocated_gpus()
     mine = [int(gpu) for gpu in os.environ.get(GPU_SUBSET, "").split(",") if gpu]
     return [gpu for gpu in visible if gpu in mine] if mine else visible
 
 
-def _given() -> list[int]:
+def _allocated_gpus() -> list[int]:
     visible, environment = list(range(torch.cuda.device_count())), os.environ
     if "CUDA_VISIBLE_DEVICES" in environment:
         return visible
-    told = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
-    named = [int(word) for word in told.split(",") if word.isdigit()]
+    allocated = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
+    named = [int(word) for word in allocated.split(",") if word.isdigit()]
     if named and len(named) < len(visible):
         return [gpu for gpu in named if gpu in visible]
     return visible[: int(environment.get("SLURM_GPUS_ON_NODE") or len(visible))]

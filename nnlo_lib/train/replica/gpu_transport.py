@@ -14,14 +14,14 @@ TRANSPORT_TEXT = {
     "host": "through host memory",
 }
 UNAVAILABLE_REASON = {
-    "nccl": "torch has no NCCL here, or ranks share a GPU or have none; use auto or host",
-    "cuda_aware": "neither MPI (MPIX_Query_cuda_support) nor MPICH_GPU_SUPPORT_ENABLED says that GPU memory can be "
-    "given to it; use auto or host",
+    "nccl": "torch has no NCCL, or ranks share a GPU or have no GPU; use auto or host",
+    "cuda_aware": "neither MPI (MPIX_Query_cuda_support) nor MPICH_GPU_SUPPORT_ENABLED=1 declares that MPI reads GPU "
+    "memory, or a rank has no GPU; use auto or host",
 }
 
 
 def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
-    """Let `comm` sum GPU vectors as `parallel.gpu_exchange` says; all ranks call it.
+    """Let `comm` sum GPU vectors as `parallel.gpu_exchange` configures; all ranks call it.
 
     Return a description of the transport for the log, or an empty string if no GPU vectors are exchanged.
 
@@ -31,28 +31,28 @@ def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
     if not run.parallel.gpus_per_rank or comm.is_virtual:
         return ""
     setting = run.parallel.gpu_exchange
-    able = _able(comm, device)
-    if setting in UNAVAILABLE_REASON and setting not in able:
+    available = _available_transports(comm, device)
+    if setting in UNAVAILABLE_REASON and setting not in available:
         raise UserError(f"parallel.gpu_exchange: {setting}: {UNAVAILABLE_REASON[setting]}")
-    chosen = able[0] if setting == "auto" else setting
+    chosen = available[0] if setting == "auto" else setting
     fastest = not run.algorithm.sums_in_rank_order
     comm.use_gpu_reduction(chosen, run.parallel.peer_timeout, fastest)
     return TRANSPORT_TEXT[chosen]
 
 
-def _able(comm: Communicator, device: str) -> list[str]:
+def _available_transports(comm: Communicator, device: str) -> list[str]:
     """Return the transports that are available on all ranks, the best one first."""
     from nnlo_lib.comm.gpu.cuda_aware import is_cuda_aware
 
-    everyone = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available(), is_cuda_aware()])
-    gpus = [gpu for gpu, _, _ in everyone if gpu]
+    ranks = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available(), is_cuda_aware()])
+    gpus = [gpu for gpu, _, _ in ranks if gpu]
     one_each = len(set(gpus)) == comm.size
     ways = {
-        "nccl": one_each and all(nccl for _, nccl, _ in everyone),
-        "cuda_aware": len(gpus) == comm.size and all(aware for _, _, aware in everyone),
+        "nccl": one_each and all(nccl for _, nccl, _ in ranks),
+        "cuda_aware": len(gpus) == comm.size and all(cuda_aware for _, _, cuda_aware in ranks),
         "host": True,
     }
-    return [way for way, is_there in ways.items() if is_there]
+    return [way for way, is_available in ways.items() if is_available]
 
 
 def unique_gpu_name(device: str) -> str:

@@ -113,8 +113,8 @@ class LossScale:
     def _shrink(self, where: str) -> None:
         if self.exponent == 0:
             raise DivergedError(
-                f"the gradient overflows {where} at a loss scale of 1, too; a smaller train.optimizer.lr or "
-                "train.precision: bf16, whose numbers reach as far as float32's, usually helps"
+                f"the gradient overflows {where} even at a loss scale of 1; reduce train.optimizer.lr, or set "
+                "train.precision: bf16, which has the range of float32"
             )
         self.exponent, self._good = self.exponent - 1, 0
 
@@ -131,5 +131,5 @@ def check_finite_loss(loss: float, where: str) -> None:
     """Raise DivergedError if the loss is infinite or NaN."""
     if not math.isfinite(loss):
         raise DivergedError(
-            f"the loss became {loss} {where}; a smaller train.optimizer.lr (prox_pda: a larger algorithm.beta) usually helps"
+            f"the loss became {loss} {where}; reduce train.optimizer.lr (for prox_pda, increase algorithm.beta)"
         )

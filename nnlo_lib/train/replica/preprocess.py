@@ -70,7 +70,10 @@ def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
     if crop is None:
         return column.shape
     if len(column.shape) != 3 or crop > min(column.shape[1:]):
-        raise UserError(f"data.crop {crop}: the samples are {column.shape}, not images of at least that size")
+        raise UserError(
+            f"data.crop: {crop} needs images of at least {crop} x {crop} pixels, but the samples have shape "
+            f"{column.shape}; use a smaller crop or remove data.crop"
+        )
     return (column.shape[0], crop, crop)
 
 
@@ -89,7 +92,8 @@ def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
         mean, std = list(column.mean), [value or 1.0 for value in column.std]
     if len(mean) != (column.shape or (1,))[0]:
         raise UserError(
-            f"data.normalize has {len(mean)} numbers, but {column.name} {column.shape} has {column.shape[0]} channels"
+            f"data.normalize: {len(mean)} values are configured, but {column.name} {column.shape} has {column.shape[0]} "
+            "channels; give one value per channel"
         )
     factor = 1 / torch.tensor(std, dtype=torch.float64)
     offset = -torch.tensor(mean, dtype=torch.float64) * factor

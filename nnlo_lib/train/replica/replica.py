@@ -44,7 +44,7 @@ class Replica:
         theta: parameters, (parameters,).
         grad: gradients, (parameters,).
         buffers: values of the floating-point buffers, for example batch-norm statistics, (values,).
-        counters: the other buffers, as they are.
+        counters: the other buffers, not flattened.
         layout: position of each parameter in theta.
         module: the model.
         network: the network that is trained: the module itself, or its compiled version.
@@ -95,12 +95,12 @@ class Replica:
     @property
     def lr(self) -> float:
         """Learning rate of the next step."""
-        assert self.optimizer is not None, "use() chooses the optimizer"
+        assert self.optimizer is not None, "set_optimizer() has not been called"
         return float(self.optimizer.param_groups[0]["lr"])
 
     @lr.setter
     def lr(self, value: float) -> None:
-        assert self.optimizer is not None, "use() chooses the optimizer"
+        assert self.optimizer is not None, "set_optimizer() has not been called"
         self.optimizer.param_groups[0]["lr"] = value
 
     def reset_optimizer(self) -> None:
@@ -132,7 +132,7 @@ class Replica:
 
     def step(self) -> None:
         """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
-        assert self.optimizer is not None, "use() chooses the optimizer"
+        assert self.optimizer is not None, "set_optimizer() has not been called"
         for observer in self._observers:
             observer.on_optimizer_begin()
         if self.clip_norm is not None:
@@ -166,7 +166,7 @@ class Replica:
 
     def _placed(self, value: Tensor) -> Tensor:
         """Copy a moment; vectors, and counts of fused optimizers, go to the device of `theta`."""
-        assert self.optimizer is not None, "use() chooses the optimizer"
+        assert self.optimizer is not None, "set_optimizer() has not been called"
         fused = self.optimizer.defaults.get("fused")
         return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()
 
@@ -180,7 +180,9 @@ def _laid_out(module: nn.Module, channels_last: bool) -> nn.Module:
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:
     if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
-        raise UserError("the model mixes number types or devices; use one, for example model.float()")
+        raise UserError(
+            "the model mixes dtypes or devices; convert all parameters and buffers, for example by model.float()"
+        )
     return torch.cat([_in_memory_order(tensor.detach()) for tensor in tensors]) if tensors else torch.empty(0)
 
 

@@ -157,9 +157,11 @@ class ReplicaStack:
             self._prepare(ranks, [len(samples)] * len(ranks))
             self._parameters(ranks)
             scores = self.network(*(_repeated(tensor, len(ranks)) for tensor in inputs))
-            everyones, counts = _repeated(labels, len(ranks)), torch.tensor(self.network.nodes.counts)
+            repeated_labels, counts = _repeated(labels, len(ranks)), torch.tensor(self.network.nodes.counts)
             sums.append(
-                self.problem.sums_by_node(scores, everyones, self.problem.losses(scores, everyones), counts)
+                self.problem.sums_by_node(
+                    scores, repeated_labels, self.problem.losses(scores, repeated_labels), counts
+                )
             )
         return torch.cat(sums)
 

@@ -73,8 +73,8 @@ def local_sums(values: Tensor) -> Tensor:
     count = values.numel() // values.shape[1]
     total = values.sum(others, dtype=torch.float64)
     mean = total / max(count, 1)
-    centred = values - _along(mean.to(values.dtype), values)
-    spread = centred.square_().sum(others, dtype=torch.float64)
+    centered = values - _along(mean.to(values.dtype), values)
+    spread = centered.square_().sum(others, dtype=torch.float64)
     return torch.cat([total.new_tensor([count]), total, spread + total * mean])
 
 
@@ -124,9 +124,9 @@ class _SyncBatchNormFunction(torch.autograd.Function):
             [gradient.sum(others, dtype=torch.float64), (gradient * normal).sum(others, dtype=torch.float64)]
         )
         share = ctx.together.weight
-        everyones = (own * share).view(-1)
-        ctx.together.allreduce(everyones)
-        first, second = (everyones / (count * (share or 1.0))).to(values.dtype).chunk(2)
+        totals = (own * share).view(-1)
+        ctx.together.allreduce(totals)
+        first, second = (totals / (count * (share or 1.0))).to(values.dtype).chunk(2)
         inner = gradient - _along(first, values) - normal * _along(second, values)
         factor = scale if weight is None else scale * weight
         to_bias, to_weight = own.to(values.dtype)

@@ -133,6 +133,6 @@ def test_a_peer_that_is_alive_but_silent_is_named(tmp_path: Path) -> None:
     assert process.returncode
     pid = (tmp_path / "1").read_text()
     assert re.search(
-        rf"rank 0 waited for an all-reduce, but rank 1 \(process {pid} on \S+\) stayed silent for \d+ s",
+        rf"rank 0 waited for an all-reduce, but rank 1 \(process {pid} on \S+\) did not respond for \d+ s",
         complaints,
     )

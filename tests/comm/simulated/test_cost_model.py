@@ -269,7 +269,7 @@ def test_measured_seconds_are_real():
      {"speeds": [1, 1, 1]}],
 )  # fmt: skip
 def test_ranks_that_do_not_exist_are_refused(simulation):
-    with pytest.raises(ValidationError, match="there is no rank 2"):
+    with pytest.raises(ValidationError, match="rank 2 does not exist"):
         ParallelConfig(ranks=2, transport="simulated", simulation=simulation)
     assert ParallelConfig(ranks=3, transport="simulated", simulation=simulation)
 

@@ -34,17 +34,17 @@ def test_environment():
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("mpirun --hostfil h prog", "the launcher's option --hostfil is not known; did you mean 'hostfile'?"),
-        ("mpirun -np four prog", "-np: a number is wanted, not 'four'"),
-        ("mpirun -np 3", "the command starts no program"),
-        ("'unclosed", "this is no command of a shell"),
-        ("", "one command is wanted, not 0"),
-        ("prog\nprog", "one command is wanted, not 2"),
+        ("mpirun --hostfil h prog", "unknown launcher option --hostfil; did you mean 'hostfile'?"),
+        ("mpirun -np four prog", "-np: expected a non-negative integer, got 'four'"),
+        ("mpirun -np 3", "the command has no program"),
+        ("'unclosed", "cannot parse the command (No closing quotation)"),
+        ("", "expected one command, got 0"),
+        ("prog\nprog", "expected one command, got 2"),
         (
             "mpirun -np 3 TrainngDriver",
-            "'TrainngDriver' is no launcher that is known; did you mean 'TrainingDriver'?",
+            "unknown program 'TrainngDriver'; did you mean 'TrainingDriver'?",
         ),
-        ("gone.yaml", "there is no file gone.yaml"),
+        ("gone.yaml", "file not found: gone.yaml"),
         ("python dist_mnist_ex.py gone.yaml", "cannot read the experiment file gone.yaml"),
     ],
 )

@@ -33,8 +33,8 @@ def test_one_string_or_words(words):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "import what?"),
-        (["TrainingDriver --epochz 3"], "TrainingDriver has no option --epochz; did you mean 'epochs'?"),
+        ([], "COMMAND: missing"),
+        (["TrainingDriver --epochz 3"], "TrainingDriver: unknown option --epochz; did you mean 'epochs'?"),
     ],
 )
 def test_mistakes(words, sentence):

@@ -153,20 +153,20 @@ def test_robots_are_told_not_to_be_there(imported, folder):
         (
             ("experiment", "graph", "num_nodes"),
             "five",
-            "num_nodes: a whole number above 0 is wanted, not 'five'",
+            "num_nodes: expected a positive integer, got 'five'",
         ),
         (
             ("problem_configs", "problem1", "train_batch_size"),
             0,
-            "train_batch_size: a whole number above 0 is wanted",
+            "train_batch_size: expected a positive integer, got 0",
         ),
         (
             ("problem_configs", "problem1", "optimizer_config", "rho_init"),
             [],
-            "rho_init: a number is wanted, not []",
+            "rho_init: expected a number, got []",
         ),
-        (("problem_configs",), ["x"], "problem_configs: a block of keys is wanted"),
-        (("problem_configs",), {}, "has no problem_configs: it trains nothing"),
+        (("problem_configs",), ["x"], "problem_configs: expected a mapping of keys"),
+        (("problem_configs",), {}, "problem_configs contains no problem"),
         (("experiment", "graph", "type"), "whel", "topology"),
         (("problem_configs", "problem1", "batch"), 3, "DiNNO has no key 'batch'"),
         (

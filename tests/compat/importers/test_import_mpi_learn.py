@@ -16,7 +16,7 @@ def test_mnist(imported):
     )
     assert experiment.loss == "cross_entropy"
     assert experiment.model.name == "nnlo_mnist"  # where no such file is
-    assert "workers stepped with it" in text
+    assert "only the server applies an optimizer" in " ".join(text.replace("#", "").split())
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_mnist(imported):
     ],
 )
 def test_preparations_are_no_training(refused, command):
-    assert "trains nothing" in refused(command)
+    assert "is not a training command" in refused(command)
 
 
 def test_its_names_of_options(imported):
@@ -39,4 +39,4 @@ def test_its_names_of_options(imported):
 
 
 def test_missing_lists(refused):
-    assert "val_data is not given" in refused("mpirun -np 3 MPIDriver.py m.json a.list")
+    assert "the argument val_data is missing" in refused("mpirun -np 3 MPIDriver.py m.json a.list")

@@ -105,10 +105,10 @@ def test_adversarial(imported, end):
     )
     assert (experiment.problem.name, experiment.problem.energy_weight) == ("gan", 5.0)
     assert (experiment.model.name, experiment.loss) == ("calorimeter_gan", "non_saturating")
-    assert "flips 5 % of the labels" in text
+    assert "flips 5 % of the labels" in " ".join(text.replace("#", "").split())
     assert experiment.parallel.master_gpu
     assert "--master-gpu (parallel.master_gpu)" in " ".join(text.replace("#", "").split())
-    assert ("--restore ganCP" in text.split("What differs")[1]) == ("--restore" in end)
+    assert ("--restore ganCP" in text.split("Differences")[1]) == ("--restore" in end)
 
 
 OPTIMIZE = "mpirun -np {} --tag-output python3 OptimizationDriver.py --model examples/example_mnist.py --block-size {}"
@@ -135,7 +135,7 @@ def test_searches(imported, command, size, parallel, folds, epochs, saved):
     assert search.space
     assert experiment.model.name == "nnlo_mnist"
     assert "1 - val_acc" in text
-    assert ("--opt-restore: the same command" in text) == ("--opt-restore" in command)
+    assert ("--opt-restore: run the same" in text) == ("--opt-restore" in command)
 
 
 @pytest.mark.parametrize("end", ["", " --opt-restore "])
@@ -149,7 +149,7 @@ def test_search_of_the_gan(imported, end):
     assert (experiment.model.name, experiment.problem.name) == ("calorimeter_gan", "gan")
     assert (experiment.loss, experiment.search.objective.metric) == ("non_saturating", "val_distance")
     assert list(experiment.search.space) == ["model.args.latent", "model.args.dropout"]
-    assert "--example gan" in text.split("What differs")[1]
+    assert "--example gan" in text.split("Differences")[1]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_search_of_the_gan(imported, end):
     ],
 )
 def test_fetching_is_no_training(refused, command):
-    assert "trains nothing, so there is nothing to import" in refused(command)
+    assert "is not a training command" in refused(command)
 
 
 MODEL = "TrainingDriver --model mnist --loss mse"
@@ -200,12 +200,12 @@ def test_looking_inside_and_gpus(imported):
 def test_rules_of_keras(imported, refused):
     rule = imported(f"{MODEL} --worker-optimizer adagrad --worker-optimizer-params \"{{'lr': 0.05}}\"")[0]
     assert rule.train.optimizer == AdagradConfig(lr=0.05)
-    assert "ftrl is no optimizer here" in imported(f"{MODEL} --worker-optimizer ftrl")[1]
+    assert "nnlo has no optimizer ftrl" in imported(f"{MODEL} --worker-optimizer ftrl")[1]
     assert "lr" in refused(f"{MODEL} --worker-optimizer-params \"{{'lr': -1}}\"")
 
 
 def test_what_is_not_measured_cannot_stop(refused):
-    assert "val_rank is not measured" in refused(f"{MODEL} --early-stopping 'val_rank,~<,4'")
+    assert "val_rank' is not measured" in refused(f"{MODEL} --early-stopping 'val_rank,~<,4'")
 
 
 def test_a_model_of_the_users(imported, folder):
@@ -259,12 +259,12 @@ def test_every_option_is_told_of(imported):
 @pytest.mark.parametrize(
     ("end", "sentence"),
     [
-        ("--epoch 3 --bach 10", "TrainingDriver has no option --bach; did you mean 'batch'?"),
-        ("--epochs many", "--epochs cannot be 'many'"),
-        ("--epochs", "--epochs needs a value"),
-        ("--gem 3", "has no option --gem; may be --gem-lr, --gem-momentum, --gem-kappa"),
-        ("--synchronous=1", "--synchronous takes no value, but has '1'"),
-        ("stray", "what is 'stray'?"),
+        ("--epoch 3 --bach 10", "TrainingDriver: unknown option --bach; did you mean 'batch'?"),
+        ("--epochs many", "--epochs: invalid value 'many'; write an integer"),
+        ("--epochs", "--epochs requires a value"),
+        ("--gem 3", "--gem is ambiguous; use one of --gem-lr, --gem-momentum, --gem-kappa"),
+        ("--synchronous=1", "--synchronous takes no value, got '1'"),
+        ("stray", "unexpected argument 'stray'"),
     ],
 )
 def test_mistakes(refused, end, sentence):
@@ -272,7 +272,7 @@ def test_mistakes(refused, end, sentence):
 
 
 def test_blocks_that_do_not_divide(refused):
-    assert "6 ranks are one coordinator and 5 others" in refused(
+    assert "6 ranks (one coordinator and 5 workers) cannot be divided" in refused(
         "mpirun -np 6 OptimizationDriver --block-size 3"
     )
 
@@ -287,7 +287,7 @@ def test_search_of_a_model_of_the_users(imported, folder):
 
 
 def test_arguments_of_the_optimizer_are_arguments(refused):
-    assert "--worker-optimizer-params cannot be '3'" in refused(
+    assert "--worker-optimizer-params: invalid value '3'; write a Python dictionary" in refused(
         "TrainingDriver --model mnist --worker-optimizer-params 3"
     )
-    assert "cannot be '{lr}'" in refused("TrainingDriver --model mnist --worker-optimizer-params {lr}")
+    assert "invalid value '{lr}'" in refused("TrainingDriver --model mnist --worker-optimizer-params {lr}")

@@ -39,7 +39,7 @@ def test_readme(imported, folder, words):
     assert experiment.algorithm.name == "allreduce"
     assert (experiment.parallel.ranks, experiment.parallel.gpus_per_rank) == (2, 1)
     assert "# model: {name: 'models/modelfile.py:ModelClass'}" in text
-    assert "constants of the model's file" in text
+    assert "constants in Theano-MPI's model file" in text
 
 
 def test_zoo_over_hosts(imported, folder):
@@ -139,8 +139,8 @@ def test_other_rules(session):
     ("text", "sentence"),
     [
         ("RULE=BPS\nMODELFILE=a\nMODELCLASS=b\nDEVICES=cuda0", "no rule 'BPS'; did you mean 'BSP'?"),
-        ("RUEL=BSP", "s.cfg:1: no key of a session: RUEL; did you mean 'RULE'?"),
-        ("RULE=BSP", "the Theano-MPI session has no MODELFILE"),
+        ("RUEL=BSP", "s.cfg:1: unknown session key 'RUEL'; did you mean 'RULE'?"),
+        ("RULE=BSP", "the Theano-MPI session lacks the required key MODELFILE"),
     ],
 )
 def test_mistakes(refused, folder, text, sentence):
@@ -149,8 +149,8 @@ def test_mistakes(refused, folder, text, sentence):
 
 
 def test_unknown_option(refused):
-    assert "tmlauncher has no option -rul; did you mean 'rule'?" in refused("tmlauncher -rul=BSP")
+    assert "tmlauncher: unknown option -rul; did you mean 'rule'?" in refused("tmlauncher -rul=BSP")
 
 
 def test_installing_is_no_training(refused):
-    assert "trains nothing" in refused(" $ python setup.py install [--user]")
+    assert "is not a training command" in refused(" $ python setup.py install [--user]")

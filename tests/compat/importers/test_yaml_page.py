@@ -25,7 +25,7 @@ def test_what_is_not_there_is_a_comment_with_its_key():
     experiment, lines = read(draft)
     assert experiment.train.epochs == 3
     assert (
-        lines[lines.index("# --telepathy: not here, because nobody knows how") + 1]
+        lines[lines.index("# --telepathy: not translated because nobody knows how") + 1]
         == "# telepathy: {far: true}"
     )
     assert "# model: {name: no such model}" in lines
@@ -61,18 +61,15 @@ def test_nothing_is_left_out():
     draft.translate_options(ParsedOptions("prog", table, ["--a", "3", "--b", "--c", "--d=x"]))
     experiment, lines = read(draft)
     assert experiment.name == "x"
-    assert (
-        "#   - --a 3"
-        in lines[lines.index("# As it is here by default, or without effect beside the rest:") :]
-    )
+    assert "#   - --a 3" in lines[lines.index("# Options without effect, or equal to the defaults:") :]
     assert "#   - --b: it is so" in lines
-    assert "#   - --c: not here, because nobody did it" in lines
+    assert "#   - --c: not translated because nobody did it" in lines
 
 
 def test_what_cannot_be_is_refused():
     draft = ExperimentDraft("title")
     draft.set("train.epochs", 0, "--epochs 0")
     with pytest.raises(
-        UserError, match=r"this cannot be an experiment: train.epochs: .* greater than or equal to 1"
+        UserError, match=r"the imported experiment is not valid: train.epochs: .* greater than or equal to 1"
     ):
         render_yaml(draft, "command")

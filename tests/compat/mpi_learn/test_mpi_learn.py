@@ -168,5 +168,7 @@ def test_what_algo_does_not_know(options):
 
 
 def test_an_argument_of_no_optimizer():
-    with pytest.raises(UserError, match="'learning_rat' is neither an option nor an argument of adam"):
+    with pytest.raises(
+        UserError, match="'learning_rat' is neither an option of Algo nor an argument of optimizer adam"
+    ):
         Algo("adam", learning_rat=1.0).experiment_settings(1, 1, False)

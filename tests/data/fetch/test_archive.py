@@ -80,7 +80,7 @@ OUTSIDE = ["../evil", "/evil", "a/../../evil", "C:/evil", "..\\evil", "a/..\\..\
 @pytest.mark.parametrize("maker", [lambda p, f: zipped(p / "x.zip", f), lambda p, f: tar(p / "x.tar.gz", f)])
 def test_nothing_leaves_the_folder(tmp_path, name, maker):
     (tmp_path / "in").mkdir()
-    with pytest.raises(UserError, match="would lie outside the folder"):
+    with pytest.raises(UserError, match="could be outside the target folder"):
         extract(maker(tmp_path / "in", {"fine": b"1", name: b"2"}), tmp_path / "in" / "out")
     assert left(tmp_path / "in") == []
     assert not (tmp_path / "evil").exists()
@@ -118,7 +118,7 @@ def test_more_than_the_disk_holds_is_refused_before_it_is_full(tmp_path, maker, 
         archives.shutil, "disk_usage", lambda path: Usage(0, 0, archives.FREE_SPACE_MARGIN_BYTES + 1000)
     )
     path = maker(tmp_path / ("x.zip" if maker is zipped else "x.tar.gz"))
-    with pytest.raises(UserError, match=r"holds more than the disk .* at top/b/2\.bin"):
+    with pytest.raises(UserError, match=r"files up to top/b/2\.bin need .* free disk space"):
         extract(path, tmp_path / "out")
     assert left(tmp_path) == []
 
@@ -137,7 +137,7 @@ def test_an_honest_bomb_is_refused_and_what_is_small_is_not(tmp_path, maker, mon
     extract(path, tmp_path / "small")
     assert (tmp_path / "small" / "zeros").stat().st_size == 3_000_000
     monkeypatch.setattr(archives, "FREE_SPACE_MARGIN_BYTES", 1_000_000)
-    with pytest.raises(UserError, match=r"grows more than 500-fold, at zeros.*data\.source"):
+    with pytest.raises(UserError, match=r"files up to zeros are more than 500 times .*data\.source"):
         extract(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -161,7 +161,7 @@ def test_a_huge_header_does_not_fill_the_memory(tmp_path, kind):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20)),
     )
     assert "UserError" in done.stderr
-    assert "more between its files than a tar needs" in done.stderr
+    assert "too many bytes of metadata between two files" in done.stderr
     assert left(tmp_path) == []
 
 
@@ -202,7 +202,7 @@ def test_a_sparse_file_makes_no_room_for_a_huge_header(tmp_path, monkeypatch):
     whole = (tmp_path / "holes.tar").read_bytes().rstrip(b"\0")
     header = info.tobuf(tarfile.USTAR_FORMAT)
     (tmp_path / "x.tar").write_bytes(whole + bytes(-len(whole) % 512) + header + bytes(300_000))
-    with pytest.raises(UserError, match="more between its files"):
+    with pytest.raises(UserError, match="metadata between two files"):
         extract(tmp_path / "x.tar", tmp_path / "out")
 
 

@@ -28,7 +28,7 @@ def test_facts(tmp_path):
         "data set  birds",
         "samples   train 7, test 2",
         f"store     {tmp_path}: npz, {size / 1000:.4g} kB in 5 shards",
-        "input     features: 3 x 2 x 2, uint8, mean 0.2 0.4 1, deviation 0.1 0 0.5 (of 0..1, bytes / 255)",
+        "input     features: 3 x 2 x 2, uint8, mean 0.2 0.4 1, deviation 0.1 0 0.5 (in 0..1: bytes / 255)",
         "labels    labels: one number, int64, 3 classes",
         "skipped   corrupt records: 3 in train-00000-of-00004.npz, 1 in train-00002-of-00004.npz",
     ]
@@ -42,7 +42,7 @@ def test_each_class_is_counted_in_each_split(tmp_path):
         ["0", "wren", "2", "1"],
         ["1", "great", "tit", "1", "."],
         ["2", "owl", "4", "1"],
-        ["samples", "per", "class", "of", "train:", "1", "to", "4,", "median", "2"],
+        ["training", "samples", "per", "class:", "1", "to", "4,", "median", "2"],
     ]
 
 
@@ -56,8 +56,8 @@ def test_workers_and_what_is_held_back(tmp_path):
     manifest = handmade(tmp_path, SPLITS)
     parts = {"shared": [np.arange(5)], "own": [np.array([0, 1, 2]), np.array([3, 4])]}
     *_, shared, own = describe(manifest, parts).split("\n\n")
-    assert shared.startswith("run shared: 5 training samples, 2 held back for validation; the workers share")
-    assert own.startswith("run own: 5 training samples, 2 held back for validation; 2 workers have their own")
+    assert shared.startswith("run shared: 5 training samples, 2 validation samples; all workers share")
+    assert own.startswith("run own: 5 training samples, 2 validation samples; each of 2 workers has its own")
     assert rows(own)[1:] == [
         ["worker", "samples", "classes", "0", "1", "2"],
         ["0", "3", "2", "1", ".", "2"],
@@ -95,7 +95,7 @@ def test_labels_that_are_no_classes(tmp_path):
     text = describe(manifest, {"own": [np.arange(3), np.arange(3, 7)]})
     assert "labels of train: -1 to 2, mean -0.07143" in text
     assert "input     features: 54, float32\n" in text
-    assert text.endswith("2 workers have their own\nsamples per worker: 3 to 4, median 4")
+    assert text.endswith("each of 2 workers has its own\nsamples per worker: 3 to 4, median 4")
 
 
 def test_damaged_store_is_named(tmp_path):

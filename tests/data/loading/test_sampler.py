@@ -127,7 +127,7 @@ def test_an_epoch_can_be_trimmed_and_the_next_one_takes_others(make):
     )
     assert len(first) == len(set(first.tolist())) == 40
     assert set(first.tolist()) != set(second.tolist())
-    with pytest.raises(UserError, match=r"train\.steps_per_epoch 11: the samples make at most 10 steps"):
+    with pytest.raises(UserError, match=r"train\.steps_per_epoch: 11 is more than the 10 steps"):
         make(11)
 
 
@@ -163,7 +163,9 @@ def test_orders_are_uniform():
 
 @pytest.mark.parametrize("samples", [0, 1, 2])
 def test_fewer_samples_than_ranks(samples):
-    with pytest.raises(UserError, match=rf"3 ranks asked on a {samples}-sample set.*parallel\.ranks"):
+    with pytest.raises(
+        UserError, match=rf"parallel\.ranks: 3 ranks for {samples} training samples.*lower parallel\.ranks"
+    ):
         SharedOrderSampler(np.arange(samples), 1, 3, 0, 1)
 
 

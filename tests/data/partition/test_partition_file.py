@@ -38,7 +38,7 @@ def test_file_is_plain_and_its_bytes_depend_on_the_ids_alone(tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"none\.npz is no partition of a run .*train the run again"):
+    with pytest.raises(UserError, match=r"none\.npz: not the partition of a run .*train the run again"):
         load_partition(tmp_path / "none.npz")
 
 
@@ -47,7 +47,7 @@ def test_every_truncation_is_noticed(tmp_path):
     whole = (tmp_path / "partition.npz").read_bytes()
     for length in range(0, len(whole), 7):
         (tmp_path / "partition.npz").write_bytes(whole[:length])
-        with pytest.raises(UserError, match="is no partition"):
+        with pytest.raises(UserError, match="not the partition of a run"):
             load_partition(tmp_path / "partition.npz")
 
 
@@ -72,14 +72,14 @@ def test_every_flipped_bit_is_noticed_or_harmless(tmp_path):
 
 def test_pickles_are_not_opened(tmp_path):
     np.savez(tmp_path / "partition.npz", validation=np.array([print], dtype=object))
-    with pytest.raises(UserError, match="is no partition"):
+    with pytest.raises(UserError, match="not the partition of a run"):
         load_partition(tmp_path / "partition.npz")
 
 
 def test_single_array_is_no_partition(tmp_path):
     with (tmp_path / "partition.npz").open("wb") as file:
         np.save(file, HELD)
-    with pytest.raises(UserError, match="is no partition"):
+    with pytest.raises(UserError, match="not the partition of a run"):
         load_partition(tmp_path / "partition.npz")
 
 
@@ -92,12 +92,20 @@ def test_any_division_covers(owners):
 @pytest.mark.parametrize(
     ("held", "parts", "message"),
     [
-        (HELD, PARTS[1:], "misses 2 samples, the first is 0"),
-        (HELD[:1], PARTS, "misses 1 samples, the first is 5"),
-        (HELD, [*PARTS, np.array([6, 4])], "repeats 2 samples, the first is 4 in worker-00000, worker-00003"),
-        (np.array([3, 5, 1]), PARTS, "repeats 1 samples, the first is 1 in worker-00001, validation"),
-        (HELD, [*PARTS, np.array([7])], r"holds sample 7, but they are 0\.\.6"),
-        (HELD, [*PARTS, np.array([-1])], "holds sample -1"),
+        (HELD, PARTS[1:], "lacks 2 samples, the first is 0"),
+        (HELD[:1], PARTS, "lacks 1 samples, the first is 5"),
+        (
+            HELD,
+            [*PARTS, np.array([6, 4])],
+            "contains 2 samples more than once, the first is 4 in worker-00000, worker-00003",
+        ),
+        (
+            np.array([3, 5, 1]),
+            PARTS,
+            "contains 1 samples more than once, the first is 1 in worker-00001, validation",
+        ),
+        (HELD, [*PARTS, np.array([7])], r"contains sample 7, which is not in 0\.\.6"),
+        (HELD, [*PARTS, np.array([-1])], "contains sample -1"),
     ],
 )
 def test_faults_are_named(held, parts, message):

@@ -79,11 +79,11 @@ def test_seed_decides():
 @pytest.mark.parametrize(
     ("samples", "validation", "folds", "fold", "message"),
     [
-        (5, 0.05, 1, None, "0.05 of 5 samples holds 0 back"),
-        (2, 0.9, 1, None, "0.9 of 2 samples holds 2 back"),
-        (100, 1.0, 1, None, "holds 100 back"),
-        (100, -0.1, 1, None, "data.validation -0.1"),
-        (3, 0.1, 5, 0, "5 folds asked of 3 samples"),
+        (5, 0.05, 1, None, "0.05 of 5 samples gives 0 validation samples"),
+        (2, 0.9, 1, None, "0.9 of 2 samples gives 2 validation samples"),
+        (100, 1.0, 1, None, "gives 100 validation samples"),
+        (100, -0.1, 1, None, "data.validation: -0.1"),
+        (3, 0.1, 5, 0, "5 folds need at least 5 samples, not 3"),
         (30, 0.1, 5, 5, "fold 5 of 5"),
         (30, 0.1, 1, 0, "fold 0 of 1"),
     ],

@@ -207,7 +207,7 @@ def test_division_never_changes():
     "scheme", [ByClassPartitionConfig(), SortedPartitionConfig(), DirichletPartitionConfig()]
 )
 def test_too_few_samples(scheme):
-    message = rf"data.partition {scheme.name}: 3 workers but 2 training samples; .* lower parallel.ranks"
+    message = rf"data.partition: {scheme.name} .* 2 samples for 3 workers; lower parallel.ranks"
     with pytest.raises(UserError, match=message):
         assign_to_workers(np.arange(2), np.arange(9), 3, scheme, 0)
 
@@ -217,7 +217,9 @@ def test_too_few_samples(scheme):
     "scheme", [ByClassPartitionConfig(), SortedPartitionConfig(), DirichletPartitionConfig()]
 )
 def test_labels_that_are_no_classes(scheme, labels):
-    with pytest.raises(UserError, match=rf"{scheme.name} divides by class, .* no classes; use .*iid"):
+    with pytest.raises(
+        UserError, match=rf"{scheme.name} divides the samples by class, .* not classes; set .*iid"
+    ):
         assign_to_workers(np.arange(9), labels, 3, scheme, 0)
 
 

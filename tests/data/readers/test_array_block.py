@@ -74,7 +74,7 @@ def test_labels_that_are_no_classes_are_named_by_file_and_sample(tmp_path, label
 
 
 def test_other_dimensions_are_refused_from_the_header(tmp_path):
-    with pytest.raises(UserError, match=r"part\.h5: labels has the shape \(2, 3, 4\); classes are"):
+    with pytest.raises(UserError, match=r"part\.h5: labels has the shape \(2, 3, 4\), but class labels"):
         targets(tmp_path, np.zeros((2, 3, 4)))
     (found,) = targets(tmp_path, np.ones((2, 3, 4)), one_hot=False)
     assert found.shape == (2, 3, 4)
@@ -176,17 +176,17 @@ def test_an_adaptor_is_given_a_tuple_of_several(adapted, function):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("fail", r"the adaptor .*mine\.py:fail failed on .*part0\.h5: ValueError: no such column"),
-        ("none", r"the adaptor .*mine\.py:none failed on .*part0\.h5: AttributeError"),
+        ("fail", r"part0\.h5: the adaptor .*mine\.py:fail failed: ValueError: no such column"),
+        ("none", r"part0\.h5: the adaptor .*mine\.py:none failed: AttributeError"),
         (
             "drop",
-            r"drop turned 3 samples of .*part0\.h5 into \(2, 2\) float64; it must return 1 .* with 3 rows",
+            r"part0\.h5: .*drop returned \(2, 2\) float64 for 3 samples; it must return 1 .* with 3 rows",
         ),
-        ("twice", r"into \(3, 2\) float64, \(3, 2\) float64; it must return 1 array"),
-        ("words", r"into \(3,\) <U1; it must return 1 array\(s\) of numbers"),
-        ("single", r"into \(1,\) float64"),
-        ("nothing", r"into \(1,\) object"),
-        ("ragged", r"samples of \(4,\) float64 for .*part1\.h5, but of \(3,\) float64 for .*part0\.h5"),
+        ("twice", r"returned \(3, 2\) float64, \(3, 2\) float64 for 3 samples; it must return 1 array"),
+        ("words", r"returned \(3,\) <U1 for 3 samples; it must return 1 array\(s\) of numbers"),
+        ("single", r"returned \(1,\) float64"),
+        ("nothing", r"returned \(1,\) object"),
+        ("ragged", r"part1\.h5: .* samples of \(4,\) float64, but of \(3,\) float64 for .*part0\.h5"),
     ],
 )
 def test_what_an_adaptor_does_wrong_is_said(adapted, function, message):
@@ -196,7 +196,7 @@ def test_what_an_adaptor_does_wrong_is_said(adapted, function, message):
 
 def test_an_adaptor_without_a_file_or_with_a_broken_one_is_said(adapted, tmp_path):
     (tmp_path / "broken.py").write_text("import nnlo_has_no_such_module\n")
-    with pytest.raises(UserError, match=r"broken\.py:f failed on .*part0\.h5: ModuleNotFoundError"):
+    with pytest.raises(UserError, match=r"part0\.h5: .*broken\.py:f failed: ModuleNotFoundError"):
         adapted("", adaptor=f"{tmp_path}/broken.py:f")
-    with pytest.raises(UserError, match=r"data\.reader\.adaptor: there is no file .*lost\.py"):
+    with pytest.raises(UserError, match=r"data\.reader\.adaptor: file not found: .*lost\.py"):
         adapted("", adaptor=f"{tmp_path}/lost.py:f")

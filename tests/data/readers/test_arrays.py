@@ -116,24 +116,33 @@ def test_a_group_is_several_inputs_sorted_as_nnlo_does(tmp_path, kind):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.arange(3)}, r"part1\.h5 has no 'features'; it has labels"),
-        ({"features": np.zeros((3, 2))}, r"part1\.h5 has no 'labels'; it has features"),
-        ({}, r"part1\.h5 has no 'labels'; it has nothing"),
-        (GOOD | {"labels": np.arange(4)}, r"part1\.h5: .* number of samples: features 3, labels 4"),
+        ({"labels": np.arange(3)}, r"part1\.h5: no array or group 'features' \(found: labels\)"),
+        ({"features": np.zeros((3, 2))}, r"part1\.h5: no array or group 'labels' \(found: features\)"),
+        ({}, r"part1\.h5: no array or group 'labels' \(found: none\)"),
+        (GOOD | {"labels": np.arange(4)}, r"part1\.h5: .* numbers of samples \(features 3, labels 4\)"),
         (
             GOOD | {"features": np.zeros((3, 5))},
-            r"part1\.h5 has features \(5,\) float64, but .*part0\.h5 has features \(2,\) float64",
+            r"part1\.h5: the file has features \(5,\) float64, but .*part0\.h5 has features \(2,\) float64",
         ),
         (
             GOOD | {"features": np.zeros((3, 2), np.float32)},
-            r"part1\.h5 has features \(2,\) float32, but .*part0\.h5",
+            r"part1\.h5: the file has features \(2,\) float32, but .*part0\.h5",
         ),
-        (GOOD | {"labels": np.eye(3)}, r"part1\.h5 has labels \(3,\) float64, but .* labels \(\) int64"),
-        (GOOD | {"features": np.array([b"a", b"b", b"c"])}, r"features holds \|S1, but samples are"),
-        (GOOD | {"features": np.array(["a", "b", "c"], object)}, r"features holds object"),
-        (GOOD | {"features": np.zeros((3, 2), complex)}, r"features holds complex128"),
-        (GOOD | {"features": np.zeros((3, 2), np.longdouble)}, r"features holds float128"),
-        ({"features": np.zeros((3, 2)), "labels/a": np.arange(3)}, "labels is a group, but several targets"),
+        (
+            GOOD | {"labels": np.eye(3)},
+            r"part1\.h5: the file has labels \(3,\) float64, but .* labels \(\) int64",
+        ),
+        (
+            GOOD | {"features": np.array([b"a", b"b", b"c"])},
+            r"features has the type \|S1, but samples must be",
+        ),
+        (GOOD | {"features": np.array(["a", "b", "c"], object)}, r"features has the type object"),
+        (GOOD | {"features": np.zeros((3, 2), complex)}, r"features has the type complex128"),
+        (GOOD | {"features": np.zeros((3, 2), np.longdouble)}, r"features has the type float128"),
+        (
+            {"features": np.zeros((3, 2)), "labels/a": np.arange(3)},
+            "labels is a group, but only a single label array",
+        ),
         ({"features": 1.0, "labels": 2.0}, r"features has the shape \(\)"),
         (GOOD | {"features": np.zeros((3, 0))}, r"features has the shape \(3, 0\)"),
     ],
@@ -148,10 +157,12 @@ def test_files_that_do_not_fit_are_named(tmp_path, arrays, message):
 def test_groups_must_have_the_same_names_in_all_files(tmp_path):
     hdf5(tmp_path / "part0.h5", {"features/a": np.zeros(3), "labels": np.arange(3)})
     hdf5(tmp_path / "part1.h5", {"features/b": np.zeros(3), "labels": np.arange(3)})
-    with pytest.raises(UserError, match=r"part1\.h5 has features/b .*, but .*part0\.h5 has features/a"):
+    with pytest.raises(
+        UserError, match=r"part1\.h5: the file has features/b .*, but .*part0\.h5 has features/a"
+    ):
         units(tmp_path)
     hdf5(tmp_path / "part1.h5", dict.fromkeys(("features/a", "features/b", "labels"), np.arange(3.0)))
-    with pytest.raises(UserError, match=r"part1\.h5 has features/b .*, but .*part0\.h5 has "):
+    with pytest.raises(UserError, match=r"part1\.h5: the file has features/b .*, but .*part0\.h5 has "):
         units(tmp_path)
 
 
@@ -174,19 +185,19 @@ def test_byte_order_does_not_make_another_kind(tmp_path):
 )
 def test_two_arrays_of_one_name_are_refused(tmp_path, options):
     hdf5(tmp_path / "part.h5", GOOD | {"g/features": np.arange(3)})
-    with pytest.raises(UserError, match=r"two arrays would be called"):
+    with pytest.raises(UserError, match=r"is used for two arrays"):
         units(tmp_path, **options)
 
 
 @pytest.mark.parametrize(
     ("train", "options", "message"),
     [
-        ("x.npy", {}, r"x\.npy is an NPY, which holds a single array; .* features\.npy labels\.npy"),
-        (["x.npy", "y.npy"], {}, r"x\.npy is an NPY"),
-        ("x.npy part.h5", {}, r"x\.npy is an NPY"),
-        ("x.npy y.npy", {"features": ["a", "b"]}, r"x\.npy is an NPY"),
-        ("part.h5 part.h5", {}, r"stand on one line, which is for NPY"),
-        ("part.h5", {"features": []}, r"data\.reader\.features names no array"),
+        ("x.npy", {}, r"x\.npy: an NPY file holds a single array; .*features\.npy labels\.npy"),
+        (["x.npy", "y.npy"], {}, r"x\.npy: an NPY file"),
+        ("x.npy part.h5", {}, r"x\.npy: an NPY file"),
+        ("x.npy y.npy", {"features": ["a", "b"]}, r"x\.npy: an NPY file"),
+        ("part.h5 part.h5", {}, r"only NPY files are listed in pairs"),
+        ("part.h5", {"features": []}, r"data\.reader\.features: the list is empty"),
     ],
 )
 def test_pairs_are_for_npy(tmp_path, train, options, message):

@@ -162,7 +162,7 @@ def test_nothing_in_a_pickle_is_called(tmp_path, evil, where):
     pixels, labels = samples(2)
     content = {b"data": pixels, b"labels": labels} | {where.encode(): [thing] if where == "inside" else thing}
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(content, protocol=2))
-    with pytest.raises(UserError, match=r"data_batch_1 is no file of CIFAR \(it asks for "):
+    with pytest.raises(UserError, match=r"data_batch_1: not a CIFAR file \(the file refers to "):
         read("cifar", tmp_path, 9, {})
     assert not mark.exists()
 
@@ -195,7 +195,7 @@ BIG_MEMO = [b"\x80\x02}r" + (100_000_000).to_bytes(4, "little") + b".", b"\x80\x
 def test_pickles_that_no_dump_would_write_are_refused(tmp_path, content):
     (tmp_path / "data_batch_1").write_bytes(content)
     tracemalloc.start()
-    with pytest.raises(UserError, match="data_batch_1 is no"):
+    with pytest.raises(UserError, match="data_batch_1: not a CIFAR"):
         read("cifar", tmp_path, 9, {})
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
@@ -274,5 +274,5 @@ def test_the_archive_may_lie_beside_the_folder(tmp_path):
 
 
 def test_another_folder_says_what_is_wanted(tmp_path):
-    with pytest.raises(UserError, match=r"holds no CIFAR data: data_batch_1\.bin"):
+    with pytest.raises(UserError, match=r"no CIFAR data found; expected data_batch_1\.bin"):
         read("cifar", tmp_path, 9, {})

@@ -33,7 +33,7 @@ def test_blocks_are_bounded(raw):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1 2\n", "rows of 2 numbers instead of 10"), ("a b\n", "not the table")]
+    ("text", "told"), [("1 2\n", "rows have 2 numbers instead of 10"), ("a b\n", "not a table")]
 )
 def test_another_file_is_refused(raw, text, told):
     (raw / "diabetes_data_raw.csv.gz").write_bytes(gzip.compress(text.encode()))

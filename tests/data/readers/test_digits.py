@@ -40,7 +40,7 @@ def test_blocks_are_bounded(digits_raw):
 @pytest.mark.parametrize("text", ["", "1,2,3\n", "a,b\n", "17," * 64 + "1\n", "1," * 64 + "1\n1,2\n"])
 def test_other_tables_are_refused(tmp_path, text):
     (tmp_path / "digits.csv.gz").write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(UserError, match=r"digits.csv.gz is not the digits table"):
+    with pytest.raises(UserError, match=r"digits.csv.gz: not the digits table"):
         read("digits", tmp_path, 100, {})
 
 

@@ -80,14 +80,14 @@ def test_paths_are_looked_up_beside_the_list_then_in_the_folder(folder):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("lost.txt", r"data\.reader: there is no file lost\.txt in .*run"),
-        ("lost*.h5", r"data\.reader: no file in .*run\[1\] is like lost\*\.h5"),
-        (["jets0.h5", "lost.h5"], r"data\.reader: there is no file lost\.h5"),
-        ("x.npy lost.npy", r"there is no file lost\.npy"),
-        ("my lost jets.h5", r"there is no file my lost jets\.h5"),
-        ("x.npy y.npy jets0.h5", r"3 files are named at once; write each on a line of its own"),
-        ([], r"an empty list names no file"),
-        ("", "there is no file"),
+        ("lost.txt", r"data\.reader: file 'lost\.txt' not found in .*run"),
+        ("lost*.h5", r"data\.reader: no file in .*run\[1\] matches lost\*\.h5"),
+        (["jets0.h5", "lost.h5"], r"data\.reader: file 'lost\.h5' not found"),
+        ("x.npy lost.npy", r"file 'lost\.npy' not found"),
+        ("my lost jets.h5", r"file 'my lost jets\.h5' not found"),
+        ("x.npy y.npy jets0.h5", r"3 files on one line; write each file on its own line"),
+        ([], r"the list of files of a split is empty"),
+        ("", "file '' not found"),
     ],
 )
 def test_missing_files_are_named(folder, wanted, message):
@@ -98,12 +98,12 @@ def test_missing_files_are_named(folder, wanted, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"jets0.h5\n\nlost.h5\n", r"train\.txt:3: there is no file lost\.h5 in .*run\[1\]$"),
-        (b"jets0.h5\n" + b"x" * 5000, r"train\.txt:2: there is no file x{300} in"),
-        (b"# nothing\n\n", r"train\.txt lists no file"),
-        (b"", r"train\.txt lists no file"),
-        (b"\xff\xd8\xff\xe0 a photograph", r"train\.txt is neither HDF5, NPZ or NPY nor a text list"),
-        (b"a\0b", r"train\.txt is neither HDF5, NPZ or NPY nor a text list"),
+        (b"jets0.h5\n\nlost.h5\n", r"train\.txt:3: file 'lost\.h5' not found in .*run\[1\]$"),
+        (b"jets0.h5\n" + b"x" * 5000, r"train\.txt:2: file 'x{300}' not found in"),
+        (b"# nothing\n\n", r"train\.txt: the list contains no file"),
+        (b"", r"train\.txt: the list contains no file"),
+        (b"\xff\xd8\xff\xe0 a photograph", r"train\.txt: not an HDF5, NPZ or NPY file and not a text list"),
+        (b"a\0b", r"train\.txt: not an HDF5, NPZ or NPY file and not a text list"),
     ],
 )
 def test_a_list_that_does_not_serve_is_named(folder, content, message):
@@ -115,5 +115,5 @@ def test_a_list_that_does_not_serve_is_named(folder, content, message):
 def test_a_huge_file_is_not_read_as_a_list(folder):
     with (folder / "train").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(UserError, match="nor a text list"):
+    with pytest.raises(UserError, match="not a text list"):
         resolve_files(folder, "train")

@@ -74,7 +74,7 @@ def consume(path):
     [
         (b"", "not an IDX file"),
         (b"\0\0\x08\x03\0\0", "not an IDX file"),
-        (idx((30,), range(30)), "not an IDX file of bytes in 3 dimensions: it starts with 00 00 08 01"),
+        (idx((30,), range(30)), r"not an IDX file of bytes in 3 dimensions \(starts with 00 00 08 01"),
         (idx((5, 2, 3), range(30), magic=b"\0\0\x0d"), "not an IDX file"),
         (b"<html>not found</html>", "not an IDX file"),
         (idx((2**32 - 1, 2**32 - 1, 2**32 - 1), range(30)), "declares"),
@@ -92,10 +92,10 @@ def test_bad_header_is_refused(tmp_path, content, message, pack):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (GOOD[:-1], "declares 46 bytes but the file has 45"),
-        (GOOD + b"x", "declares 46 bytes but the file has 47"),
-        (gzip.compress(GOOD[:-1], mtime=0), "truncated: fewer"),
-        (gzip.compress(GOOD + b"x", mtime=0), "holds more"),
+        (GOOD[:-1], "declares 46 bytes, but the file has 45"),
+        (GOOD + b"x", "declares 46 bytes, but the file has 47"),
+        (gzip.compress(GOOD[:-1], mtime=0), "truncated, fewer"),
+        (gzip.compress(GOOD + b"x", mtime=0), "more values than the header declares"),
         (gzip.compress(GOOD, mtime=0)[:-9], "truncated"),
         (gzip.compress(GOOD, mtime=0)[:-8] + bytes(8), "damaged"),
     ],
@@ -143,10 +143,10 @@ def test_a_bomb_declared_is_refused_before_allocation(tmp_path):
 
 def test_images_and_labels_must_agree(tmp_path):
     write_set(tmp_path, images=5, labels=4)
-    with pytest.raises(UserError, match=r"5 images but .* 4 labels"):
+    with pytest.raises(UserError, match=r"5 images, but .* 4 labels"):
         read("idx", tmp_path, 10, {})
 
 
 def test_absent_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"no train-images-idx3-ubyte\.gz in .*scripts/fetch\.py"):
+    with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz: file not found; .*scripts/fetch\.py"):
         read("idx", tmp_path, 10, {})

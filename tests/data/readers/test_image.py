@@ -126,7 +126,7 @@ def png_header(width, height):
     ],
 )
 def test_what_is_no_image_is_an_error(data):
-    with pytest.raises(ImageError, match=r"no image that can be decoded|declares"):
+    with pytest.raises(ImageError, match=r"not a decodable image|declares"):
         decode(data)
 
 
@@ -238,7 +238,7 @@ def test_strips_need_little_memory(shape):
     strip = np.full(shape, 7, np.uint8)
     tracemalloc.start()
     assert (resized(strip, "pydtnn", 227) == 7).all()
-    with pytest.raises(ImageError, match="too long a strip"):
+    with pytest.raises(ImageError, match="too elongated"):
         resized(strip, "standard", 224)
     assert tracemalloc.get_traced_memory()[1] < 200e6
     tracemalloc.stop()
@@ -251,7 +251,7 @@ def test_grey_images_keep_one_channel():
 
 
 def test_images_that_should_have_the_size_and_have_not():
-    with pytest.raises(ImageError, match=r"is 30 x 20 pixels, not 12 x 12"):
+    with pytest.raises(ImageError, match=r"30 x 20 pixels instead of 12 x 12"):
         resized(picture(), "none", 12)
 
 

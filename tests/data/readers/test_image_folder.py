@@ -145,7 +145,7 @@ def test_grey_is_one_channel(tmp_path):
 def test_a_broken_image_is_named_or_left_out_and_counted(tmp_path):
     fill(tmp_path / "train", 3)
     (tmp_path / "train" / "bee" / "broken.jpg").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"train/bee/broken\.jpg is no image .*on_corrupt: skip"):
+    with pytest.raises(UserError, match=r"train/bee/broken\.jpg: not a decodable image .*on_corrupt: skip"):
         samples(tmp_path)
     block = read("folder", tmp_path, 100, {"size": 8, "on_corrupt": "skip"}).units[0].read()
     assert len(block.labels) == 9
@@ -165,7 +165,9 @@ def test_nothing_but_broken_images_is_an_error_even_when_skipping(tmp_path):
     (tmp_path / "ant").mkdir()
     (tmp_path / "ant" / "broken.jpg").write_bytes(b"no image")
     (unit,) = read("folder", tmp_path, 100, {"on_corrupt": "skip"}).units
-    with pytest.raises(UserError, match=r"none of 1 images can be used \(ant/broken\.jpg: is no image"):
+    with pytest.raises(
+        UserError, match=r"none of 1 images can be used \(ant/broken\.jpg: not a decodable image"
+    ):
         unit.read()
 
 
@@ -178,18 +180,20 @@ def test_suffixes_in_capitals_and_names_that_are_no_utf8(tmp_path):
 
 def test_images_that_should_have_the_size_and_have_not(tmp_path):
     fill(tmp_path, 1)
-    with pytest.raises(UserError, match=r"\.png is 9 x 9 pixels, not 8 x 8"):
+    with pytest.raises(UserError, match=r"\.png: 9 x 9 pixels instead of 8 x 8"):
         samples(tmp_path, resize="none")
     assert len(samples(tmp_path, resize="none", size=9)["train"]) == 3
 
 
 def test_a_folder_without_classes(tmp_path):
-    with pytest.raises(UserError, match=r"holds no folders of images; <split>/<class>/<image>"):
+    with pytest.raises(UserError, match=r"no folders of images found; expected <split>/<class>/<image>"):
         read("folder", tmp_path, 9, {})
     with pytest.raises(UserError, match=r"cannot read .*nowhere"):
         read("folder", tmp_path / "nowhere", 9, {})
     draw(tmp_path / "train" / "1.png", "red")
-    with pytest.raises(UserError, match=r"train holds no folders of images; <split>/<class>/<image>"):
+    with pytest.raises(
+        UserError, match=r"train: no folders of images found; expected <split>/<class>/<image>"
+    ):
         read("folder", tmp_path, 9, {})
 
 
@@ -198,14 +202,14 @@ def test_an_empty_class_is_named(tmp_path, place):
     fill(tmp_path if place == "dog" else tmp_path / "train", 2)
     (tmp_path / place).mkdir(parents=True)
     (tmp_path / place / "list.txt").touch()
-    with pytest.raises(UserError, match=rf"{place} holds no image .*<split>/<class>/<image>"):
+    with pytest.raises(UserError, match=rf"{place}: no image found .*<split>/<class>/<image>"):
         read("folder", tmp_path, 9, {})
 
 
 def test_a_class_that_only_the_test_has(tmp_path):
     fill(tmp_path / "train", 2)
     draw(tmp_path / "test" / "eel" / "1.png", "red")
-    with pytest.raises(UserError, match=r"test has the class eel, which train has not"):
+    with pytest.raises(UserError, match=r"test: the class eel does not exist in train"):
         read("folder", tmp_path, 9, {})
 
 
@@ -218,8 +222,11 @@ def test_a_class_that_the_test_lacks_keeps_its_number(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["test"], "has the splits test; <split>"),
-        (["train", "val", "validation"], "has the splits train and val and validation; <split>"),
+        (["test"], "the folders test are not a set of splits; expected <split>"),
+        (
+            ["train", "val", "validation"],
+            "the folders train and val and validation are not a set of splits; expected <split>",
+        ),
     ],
 )
 def test_splits_that_do_not_fit(tmp_path, names, message):

@@ -206,7 +206,7 @@ KINDS = ["flipped data", "flipped checksum", "no example", "no image", "no label
 def test_a_corrupt_record_is_named_or_left_out_and_counted(tmp_path, kind):
     content = sample(1) + bad(kind) + sample(3)
     with pytest.raises(
-        UserError, match=rf"train-00000-of-00001: record 1 at byte {len(sample(1))} .*on_corrupt: skip"
+        UserError, match=rf"train-00000-of-00001: record 1 at byte {len(sample(1))}: .*on_corrupt: skip"
     ):
         one_file(tmp_path, content)
     block = one_file(tmp_path, content, on_corrupt="skip")
@@ -238,12 +238,12 @@ def test_where_the_length_is_lost_so_is_the_rest_of_the_file(tmp_path, kind):
     assert block.labels.ravel().tolist() == [1]
     (skipped,) = block.skipped
     assert skipped.startswith("record 1: ")
-    assert skipped.endswith("the rest of the file is lost")
+    assert skipped.endswith("the rest of the file cannot be read")
 
 
 @pytest.mark.parametrize("content", [b"", bad("no jpeg"), b"\x00" * 100, b"<html>"])
 def test_a_file_without_any_sample_is_an_error_even_when_skipping(tmp_path, content):
-    with pytest.raises(UserError, match="train-00000-of-00001 holds no record that can be used"):
+    with pytest.raises(UserError, match="train-00000-of-00001: no usable record"):
         one_file(tmp_path, content, on_corrupt="skip")
 
 
@@ -364,20 +364,23 @@ def test_test_files_are_the_test(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ([], "holds no TFRecords"),
-        (["validation-00000-of-00001"], "holds no TFRecords"),
-        (["train-00000-of-00003"], "lacks 2 of 3 TFRecords: train-00001-of-00003, train-00002-of-00003"),
-        (["train-00000-of-00009"], r"lacks 8 of 9 .*, \.\.\."),
+        ([], "no TFRecords found"),
+        (["validation-00000-of-00001"], "no TFRecords found"),
+        (
+            ["train-00000-of-00003"],
+            "2 of 3 TFRecords are missing: train-00001-of-00003, train-00002-of-00003",
+        ),
+        (["train-00000-of-00009"], r"8 of 9 .* missing: .*, \.\.\."),
         (
             ["train-00000-of-00001", "validation-00001-of-00002"],
-            "lacks 1 of 2 TFRecords: validation-00000-of-00002",
+            "1 of 2 TFRecords are missing: validation-00000-of-00002",
         ),
         (
             ["train-00000-of-00001", "train-00000-of-00002", "train-00001-of-00002"],
-            "mixes train files of 00001 and 00002",
+            r"train files of several sets \(00001 and 00002 files\)",
         ),
-        (["train-00000-of-00001", "train-00001-of-00001"], "holds train-00001-of-00001, whose number"),
-        (["train-00000-of-00000"], "holds train-00000-of-00000, whose number"),
+        (["train-00000-of-00001", "train-00001-of-00001"], "the number of train-00001-of-00001 is not below"),
+        (["train-00000-of-00000"], "the number of train-00000-of-00000 is not below"),
     ],
 )
 def test_missing_files_are_named(tmp_path, names, message):

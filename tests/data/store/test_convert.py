@@ -204,7 +204,7 @@ def test_imagenet_in_both_formats_is_what_the_reader_gives(shared_data, tmp_path
 def test_shards_of_different_kinds_are_refused(tmp_path, monkeypatch):
     blocks = [SampleBlock((np.zeros((2, size)),), np.zeros(2)) for size in (3, 4)]
     with pytest.raises(
-        UserError, match=r"train-00001-of-00002.npz are features \(4,\).*train-00000.* \(3,\)"
+        UserError, match=r"train-00001-of-00002.npz: the samples are features \(4,\).*train-00000.* \(3,\)"
     ):
         convert(conversion_of(monkeypatch, tmp_path, blocks, DatasetSpec("mine", "arrays")))
 
@@ -271,18 +271,18 @@ def replace_target(whole: DataManifest, raw: Path, folder: Path) -> Conversion:
 
 def test_images_of_another_size_are_refused(tmp_path):
     raw = mnist_raw(tmp_path, [0, 1, 2])
-    with pytest.raises(UserError, match=r"images are \(1, 28, 28\), but those of mnist are \(1, 32, 32\)"):
+    with pytest.raises(UserError, match=r"shape \(1, 28, 28\), but samples of mnist have \(1, 32, 32\)"):
         stored(replace(MNIST, shape=(1, 32, 32)), raw, tmp_path / "store", "npz", 5)
     assert listing(tmp_path / "store") == {}
 
 
 def test_empty_set_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no train sample"):
+    with pytest.raises(UserError, match=r"no training samples of .* found"):
         stored(MNIST, mnist_raw(tmp_path, []), tmp_path / "store", "npz", 5)
 
 
 def test_shard_size_must_be_positive(digits_raw, tmp_path):
-    with pytest.raises(UserError, match="shard_size 0"):
+    with pytest.raises(UserError, match=r"data\.shard_size: must be at least 1, not 0"):
         stored(DIGITS, digits_raw, tmp_path, "npz", 0)
 
 

@@ -32,7 +32,7 @@ def test_fields_are_plain_json(digits):
 
 def test_missing_manifest_says_what_to_run(tmp_path):
     with pytest.raises(
-        UserError, match=r"no data set at .*manifest.json; make it: python scripts/convert.py"
+        UserError, match=r"manifest.json: data set not found; convert it, see python scripts/convert.py"
     ):
         DataManifest.load(tmp_path / "manifest.json")
 
@@ -40,7 +40,7 @@ def test_missing_manifest_says_what_to_run(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"splits": {}}', '{"splits": {"train": 3}}', "\xff"])
 def test_damaged_manifest_is_named(tmp_path, text):
     (tmp_path / "manifest.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(UserError, match=r"manifest.json is damaged"):
+    with pytest.raises(UserError, match=r"manifest.json: damaged"):
         DataManifest.load(tmp_path)
 
 
@@ -49,5 +49,5 @@ def test_one_flipped_bit_is_found(copy):
     content = bytearray((copy.folder / shard.file).read_bytes())
     content[-1] ^= 1
     (copy.folder / shard.file).write_bytes(content)
-    with pytest.raises(UserError, match=rf"{shard.file} is unreadable: its checksum differs"):
+    with pytest.raises(UserError, match=rf"{shard.file} is unreadable \(the checksum differs"):
         copy.verify()

@@ -55,7 +55,7 @@ def test_a_damaged_copy_says_how_to_get_another(digits, node):
     path = copy.folder / digits.splits["train"].shards[0].file
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(
-        UserError, match=rf"{path} is unreadable: .*; it is a copy: rm -f {path}, and run again"
+        UserError, match=rf"{path} is unreadable \(.*\); remove this staged copy and run again: rm -f {path}"
     ):
         Split(copy, "train")
     path.unlink()
@@ -74,7 +74,7 @@ def test_another_conversion_has_another_folder(digits, node, tmp_path):
 
 def test_too_little_room_is_said_before_anything_is_copied(digits, node, monkeypatch):
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: Usage(10**6, 0, 100_000))
-    with pytest.raises(UserError, match=r"data\.stage_to: .* has 0\.00 GB free, but the data set needs"):
+    with pytest.raises(UserError, match=r"data\.stage_to: .* has 0\.00 GB free, but the copy needs"):
         stage_dataset(digits, "$NODE_DISK")
     assert not list(node.rglob("*.h5")) + list(node.rglob("*.npz"))
 
@@ -86,24 +86,27 @@ def test_a_damaged_original_is_not_passed_on(digits, node, tmp_path):
     content = bytearray((broken / shard.file).read_bytes())
     content[-1] ^= 1
     (broken / shard.file).write_bytes(content)
-    with pytest.raises(UserError, match=f"{shard.file} is unreadable: its checksum differs"):
+    with pytest.raises(UserError, match=rf"{shard.file} is unreadable \(the checksum differs"):
         stage_dataset(replace(digits, folder=broken), "$NODE_DISK")
     assert not [path for path in node.rglob("*") if path.suffix in (".h5", ".npz", ".part")]
 
 
 @pytest.mark.parametrize(
     ("folder", "message"),
-    [("$NO_SUCH_DISK/x", "the variable NO_SUCH_DISK is not set"), ("/no/such", "there is no folder")],
+    [
+        ("$NO_SUCH_DISK/x", "environment variable NO_SUCH_DISK is not set"),
+        ("/no/such", "folder /no/such does not exist"),
+    ],
 )
 def test_a_folder_that_is_not_there(digits, folder, message):
-    with pytest.raises(UserError, match=rf"data\.stage_to .*{message}"):
+    with pytest.raises(UserError, match=rf"data\.stage_to: {message}"):
         stage_dataset(digits, folder)
 
 
 def test_an_empty_variable_is_not_the_current_folder(digits, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NODE_DISK", "")
-    with pytest.raises(UserError, match=r"data\.stage_to \$NODE_DISK: the variable NODE_DISK is not set"):
+    with pytest.raises(UserError, match=r"data\.stage_to: environment variable NODE_DISK is not set"):
         stage_dataset(digits, "$NODE_DISK")
     assert not list(tmp_path.iterdir())
 
@@ -114,7 +117,7 @@ def test_a_holder_that_never_ends_is_named(digits, node):
         fcntl.flock(other, fcntl.LOCK_EX)
         other.write("4711")
         other.flush()
-        with pytest.raises(UserError, match=r"process 4711 has been copying to .* for over 0\.1 s"):
+        with pytest.raises(UserError, match=r"process 4711 has been copying to .* for more than 0\.1 s"):
             stage_dataset(digits, "$NODE_DISK", patience=0.1)
 
 

@@ -1,4 +1,4 @@
-"""One allocation, cut into blocks: what dies costs one training, nothing is left of the training before."""
+"""One allocation, divided into rank groups: what dies costs one training, nothing is left of the training before."""
 
 import json
 import os
@@ -69,10 +69,10 @@ class Trials:
         self.root, self.folder = folder, folder / "results/t/search"
 
     def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
-        """Start it in blocks, or, if of no ranks, as processes of their own."""
-        blocks = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
+        """Start it with rank groups, or, if of no ranks, as processes of their own."""
+        options = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
         return subprocess.Popen(
-            [NNLO, "search", "t.yaml", *blocks], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
+            [NNLO, "search", "t.yaml", *options], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(t
 
 @pytest.mark.slow
 def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
-    """All at once by kill -9, then a rank of a block, then SIGTERM: what was saved is gone on with, without blocks, too."""
+    """All at once by kill -9, then a rank of a rank group, then SIGTERM: the search resumes, without rank groups, too."""
     trials = Trials(
         tmp_path, {"train.optimizer.lr": [0.01, 0.02, 0.03]}, 2, train={"epochs": 25, "batch_size": 32}
     )
@@ -180,7 +180,7 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 75, said
-        assert "lost block" in said
+        assert "lost rank group" in said
     wait("no process is left", lambda: not processes_of(tmp_path), 30)
     trials.finish()
     assert [each.status for each in trials.results().values()] == ["finished"] * 3
@@ -203,10 +203,10 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "lost"), [(3, [2]), (2, [1, 1])])
 def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(tmp_path, ranks, lost):
-    """With one block, all ranks are started anew."""
+    """With one rank group, all ranks are restarted."""
     trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
     said = trials.finish(ranks)
-    assert said.count("starting all ranks anew") == len(lost) - 1
+    assert said.count("restarting all ranks") == len(lost) - 1
     assert [
         json.loads(line)["lost"] for line in (trials.folder / "state/blocks.jsonl").read_text().splitlines()
     ] == lost
@@ -215,19 +215,19 @@ def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(t
     results = trials.results()
     assert results[well].status == "finished"
     assert results[killed].status == "failed"
-    assert "2 blocks were lost" in results[killed].error
+    assert "2 rank groups were lost" in results[killed].error
 
 
-class OneRankBlocks:
-    """A world of blocks without MPI: a fold task is handed out, and whoever gets a deadly one is dead."""
+class OneRankGroups:
+    """A world of rank groups without MPI: a fold task is handed out, and whoever gets a deadly one is dead."""
 
-    def __init__(self, blocks, deadly):
-        self.blocks, self.size, self.ranks, self.messenger = range(blocks), 1, blocks + 1, self
+    def __init__(self, groups, deadly):
+        self.groups, self.size, self.ranks, self.messenger = range(groups), 1, groups + 1, self
         self._deadly, self._dead, self._reports = deadly, set(), []
         self.handed = []
 
-    def members(self, block):
-        return range(1 + block, 2 + block)
+    def members(self, group):
+        return range(1 + group, 2 + group)
 
     def ended_ranks(self, ranks):
         return [rank for rank in ranks if rank in self._dead]
@@ -252,12 +252,12 @@ class OneRankBlocks:
 
 @pytest.fixture
 def coordinate(tmp_path, monkeypatch):
-    """Have trials trained in so many blocks; return which were handed out, and whether a block was left."""
+    """Train trials in so many rank groups; return the assigned trials, and whether a rank group was left."""
     monkeypatch.setattr(coordinator, "LIVENESS_CHECK_INTERVAL_S", 0.0)
     (tmp_path / "state").mkdir()
 
-    def done(trials, blocks, deadly):
-        world = OneRankBlocks(blocks, deadly)
+    def done(trials, groups, deadly):
+        world = OneRankGroups(groups, deadly)
         driven = coordinator.Coordinator(world, tmp_path, MpiPoolConfig(), 1, lambda: False)
         fold_tasks = [
             FoldTask(trial, 0, 1)
@@ -288,7 +288,7 @@ def test_the_last_block_is_bet_only_when_nothing_else_is_left_to_do(coordinate, 
 def test_deaths_are_counted_over_all_allocations(coordinate, tmp_path):
     assert coordinate(4, 1, {0}) == ([0], False)
     assert coordinate(4, 1, {0}) == ([1, 2, 3, 0], True)
-    assert "2 blocks were lost" in read_result(tmp_path, FoldTask(0, 0, 1)).error
+    assert "2 rank groups were lost" in read_result(tmp_path, FoldTask(0, 0, 1)).error
 
 
 @pytest.mark.parametrize(
@@ -306,9 +306,9 @@ def test_ranks_are_started_anew_as_long_as_something_comes_of_it(came, starts):
 
     def die():
         begun.append(1)
-        raise NoGroupLeftError("no block is left (rank 1 has ended)")
+        raise NoGroupLeftError("no rank group is left; the last loss: rank 1 has ended")
 
-    with pytest.raises(UserError, match="the same command goes on"):
+    with pytest.raises(UserError, match="run the same command again to resume"):
         restart_until_done(die, lambda: next(known), lambda: False)
     assert len(begun) == starts
 
@@ -317,15 +317,15 @@ def test_ranks_are_not_started_anew_after_a_signal():
     count = iter(range(9))
 
     def die():
-        raise NoGroupLeftError("no block is left")
+        raise NoGroupLeftError("no rank group is left")
 
-    with pytest.raises(UserError, match="the same command goes on"):
+    with pytest.raises(UserError, match="run the same command again to resume"):
         restart_until_done(die, lambda: PoolProgress(next(count), 0), lambda: True)
     assert next(count) == 2
 
 
 @pytest.mark.parametrize(
-    ("ranks", "words"), [(8, "take 7 or 10"), (3, "take 4 or 7"), (1, "take 4 or 7"), (7, ""), (13, "")]
+    ("ranks", "words"), [(8, "use 7 or 10"), (3, "use 4 or 7"), (1, "use 4 or 7"), (7, ""), (13, "")]
 )
 def test_one_coordinates_and_whole_blocks_train(ranks, words):
     experiment = Experiment.model_validate(
@@ -343,12 +343,13 @@ def test_blocks_and_trainings_are_of_one_size(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("parallel: {ranks: 2}\nsearch:\n  space: {train.batch_size: [1]}\n  blocks: {size: 3}\n")
     with pytest.raises(
-        UserError, match=r"t.yaml:4: search.blocks.size: a block of 3 cannot train on 2 ranks"
+        UserError,
+        match=r"t.yaml:4: search.blocks.size: a rank group of 3 cannot train with `parallel.ranks: 2`",
     ):
         load_experiment(path)
 
 
 def test_what_trains_in_blocks_has_real_ranks():
     settings = {"parallel": {"transport": "simulated"}, "search": {"space": {"train.batch_size": [1]}}}
-    with pytest.raises(UserError, match="simulated does not go with --executor mpi"):
+    with pytest.raises(UserError, match="simulated is not supported by --executor mpi"):
         allocation_size(Experiment.model_validate(settings), 3)

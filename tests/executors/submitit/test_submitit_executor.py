@@ -112,11 +112,11 @@ def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm: Pa
 
 @pytest.mark.processes
 def test_a_slurm_that_does_not_answer_has_ended_nothing(slurm: Path, tmp_path: Path) -> None:
-    queue, tickets = queue_of(tmp_path), {JobRecord("slurm", "5"), JobRecord("slurm", "6")}
+    queue, job_records = queue_of(tmp_path), {JobRecord("slurm", "5"), JobRecord("slurm", "6")}
     (slurm / "queue").write_text("5|x\n")
-    assert queue.ended(tickets) == {JobRecord("slurm", "6")}
+    assert queue.ended(job_records) == {JobRecord("slurm", "6")}
     stand_in(slurm, "squeue", "exit 1")
-    assert queue.ended(tickets) == set()
+    assert queue.ended(job_records) == set()
     assert queue.find(LEAF) is None
     JobRecord("slurm", "6").write(tmp_path / "search", LEAF)
     assert queue.find(LEAF) == JobRecord("slurm", "6")
@@ -141,7 +141,7 @@ def test_a_busy_slurm_is_asked_again_and_may_have_taken_the_job(slurm: Path, tmp
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("said", "error"), [("Invalid account", "Invalid account"), ("Unable to contact slurm controller", "not answered")]
+    ("said", "error"), [("Invalid account", "Invalid account"), ("Unable to contact slurm controller", "did not respond")]
 )  # fmt: skip
 def test_what_slurm_refuses_is_told(slurm: Path, tmp_path: Path, said: str, error: str) -> None:
     stand_in(slurm, "sbatch", f"echo {said} >&2; exit 1")
@@ -169,7 +169,7 @@ def test_a_pickle_holds_no_state(tmp_path: Path) -> None:
 def test_submitits_own_handler_queues_a_job_again(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
     requeue = requeue_by(lambda number, frame: heard.append(number))
-    assert requeue(BatchJob("slurm", "7")) == "it was not submitted by submitit"
+    assert requeue(BatchJob("slurm", "7")) == "the job was not submitted by submitit"
     monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
     assert requeue(BatchJob("slurm", "7")) == ""
     assert len(heard) == 1
@@ -198,13 +198,13 @@ class Place:
     def find(self, fold_task: FoldTask) -> JobRecord | None:
         return self.living.get(fold_task)
 
-    def ended(self, tickets: Iterable[JobRecord]) -> set[JobRecord]:
-        return set(tickets) - set(self.living.values())
+    def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
+        return set(job_records) - set(self.living.values())
 
-    def was_cancelled(self, ticket: JobRecord) -> bool:
+    def was_cancelled(self, job_record: JobRecord) -> bool:
         return self.cancelled
 
-    def shut_down(self, tickets: Iterable[JobRecord]) -> str:
+    def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         self.left = True
         return "left"
 
@@ -252,7 +252,9 @@ def test_jobs_that_never_begin_to_train_end_the_search(folder: Path, place: Plac
     submitit.start(LEAF)
     for reason in (None, None, "killed", None, None):
         step(submitit, place, folder, reason)
-    with pytest.raises(UserError, match=r"3 times: it said nothing; see .*submitit/6_0_log\.out"):
+    with pytest.raises(
+        UserError, match=r"3 consecutive starts: the log is empty or missing; see .*submitit/6_0_log\.out"
+    ):
         step(submitit, place, folder, None)
     assert len(place.memory) == 6
 
@@ -260,7 +262,7 @@ def test_jobs_that_never_begin_to_train_end_the_search(folder: Path, place: Plac
 def test_a_cancelled_job_is_not_undone(folder: Path, place: Place) -> None:
     submitit, place.cancelled = SubmititExecutor(folder, "mpiexec", Silence()), True
     submitit.start(LEAF)
-    with pytest.raises(UserError, match=r"job 1 \(trial 0, fold 0\) was cancelled"):
+    with pytest.raises(UserError, match=r"job 1 \(trial 0, fold 0\) was canceled"):
         step(submitit, place, folder, "preempted")
     assert len(place.memory) == 1
 

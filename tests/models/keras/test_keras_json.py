@@ -142,7 +142,7 @@ REFUSED = {
         "mnist_keras2",
         (3, 32, 32),
         None,
-        r"takes samples of \(28, 28, 1\).*these are \(3, 32, 32\)",
+        r"takes samples of shape \(28, 28, 1\).*the samples are \(3, 32, 32\)",
     ),
     "another end": (
         "mnist_keras2",

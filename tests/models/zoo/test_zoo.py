@@ -157,12 +157,12 @@ def test_many_replicas_as_one(name, sample, arguments):
     [
         ("vgg16", (1, 28, 28), {}, "images .* of at least 32 x 32 pixels"),
         ("inception_v3", (3, 64, 64), {}, "at least 75 x 75 pixels"),
-        ("resnet50", (784,), {}, r"these samples are \(784,\)"),
-        ("resnet20", (3, 32, 32), {"depth": 21}, "6 n \\+ 2 layers"),
-        ("wide_resnet", (3, 32, 32), {"depth": 20}, "6 n \\+ 4 layers"),
+        ("resnet50", (784,), {}, r"but the samples are \(784,\)"),
+        ("resnet20", (3, 32, 32), {"depth": 21}, "depth must be 6 n \\+ 2"),
+        ("wide_resnet", (3, 32, 32), {"depth": 20}, "depth must be 6 n \\+ 4"),
         ("hls4ml_gru", (1, 28, 28), {}, r"samples \(features, particles\)"),
         ("jedi_net", (16, 1), {}, "2 or more particles"),
-        ("jedi_net", (16, 30), {"activation": "rely"}, "no activation 'rely'"),
+        ("jedi_net", (16, 30), {"activation": "rely"}, "unknown activation 'rely'"),
         ("lstm", (1, 28, 28), {}, "texts of word numbers"),
     ],
 )
@@ -211,7 +211,7 @@ def test_gan_without_normalization():
     samples = torch.randn(3, 1, 28, 28)
     assert not any(isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d) for layer in critic.modules())
     assert torch.allclose(critic(samples)[:1], critic(samples[:1]), atol=1e-6)
-    with pytest.raises(ValueError, match="4 divides"):
+    with pytest.raises(ValueError, match="divisible by 4"):
         gan("wgan", (1, 30, 30))
-    with pytest.raises(ValueError, match="as many filters"):
+    with pytest.raises(ValueError, match="critic_filters has 1 entries, but filters has 3"):
         gan("lsgan_cifar", (3, 32, 32), critic_filters=[64])

@@ -54,7 +54,7 @@ def test_it_needs_a_fault(tmp_path):
     training(tmp_path, **SMALL)
     done = nnlo_chaos(tmp_path, "--faults", "0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "nnlo: error: --faults: at least 1\n"
+    assert done.stderr == "nnlo: error: --faults: must be at least 1, not 0\n"
 
 
 @pytest.mark.processes

@@ -111,8 +111,8 @@ def test_a_sound_run_has_nothing_against_it(workspace, verified, case):
     status, found = verified(workspace / f"results/t/{case}/seed-0", shards=True)
     assert (status, found["FAILED"]) == (0, [])
     for said in (
-        "outputs have the checksums", "checkpoints in state/checkpoints are whole", "history: each of 2 epochs",
-        "exactly once, over all attempts", "is the manifest that the run was trained on", "every shard of the data",
+        "outputs match their checksums", "checkpoints in state/checkpoints are intact", "history: each of 2 epochs",
+        "exactly once, over all attempts", "is the manifest of the training data", "every shard of the data",
         "reproducible bit for bit from summary.json, with code 0.1.0 (0123456789ab)",
     ):  # fmt: skip
         assert any(said in line for line in found["ok"]), said
@@ -160,15 +160,15 @@ MANIFEST, SHARD = "data/digits/hdf5/manifest.json", "data/digits/hdf5/train-0000
 TAMPERING = {
     "a flipped bit in the model": (
         lambda job: flip(job / "model.safetensors"),
-        ["output model.safetensors is damaged or was changed"],
+        ["output model.safetensors is damaged or was modified"],
     ),
     "no partition": (
         lambda job: (job / "partition.npz").unlink(),
-        ["output partition.npz is missing", "ledger: nothing proves which samples were used: "],
+        ["output partition.npz is missing", "ledger: the used samples cannot be verified: "],
     ),
     "another partition": (
         swap_two_samples,
-        [f"ledger: epoch {epoch} did not use what partition.npz and the configuration ask for" for epoch in (1, 2)],
+        [f"ledger: epoch {epoch} did not use the samples that partition.npz and the configuration require" for epoch in (1, 2)],
     ),
     "a flipped bit in a checkpoint": (
         lambda job: flip(newest(job) / "rank-1.safetensors"),
@@ -180,11 +180,11 @@ TAMPERING = {
     ),
     "an epoch twice in the history": (
         lambda job: relined(job / "state/history.jsonl", 0, 0, 1),
-        ["history: {job}/state/history.jsonl has epoch 1 2 times"],
+        ["history: {job}/state/history.jsonl contains epoch 1 2 times"],
     ),
     "an epoch less in the history": (
         lambda job: relined(job / "state/history.jsonl", 0),
-        ["history: {job}/state/history.jsonl lacks epoch 2"],
+        ["history: {job}/state/history.jsonl has no epoch 2"],
     ),
     "epochs in another order": (
         lambda job: relined(job / "state/history.jsonl", 1, 0),
@@ -200,31 +200,31 @@ TAMPERING = {
     ),
     "a sample missed": (
         lambda job: edit(job / "state/ledger.jsonl", 1, missed=1, repeated=1, examples=[4, 17]),
-        ["ledger: epoch 2 missed 1 samples and used 1 that it should not have used, or not again, such as 4, 17"],
+        ["ledger: epoch 2 used 1 samples too few times and 1 samples too many times, such as 4, 17"],
     ),
     "other samples used": (
         lambda job: edit(job / "state/ledger.jsonl", 0, sha256="0"),
-        ["ledger: epoch 1 did not use what partition.npz and the configuration ask for"],
+        ["ledger: epoch 1 did not use the samples that partition.npz and the configuration require"],
     ),
     "an epoch less in the ledger": (
         lambda job: relined(job / "state/ledger.jsonl", 1),
-        ["ledger: nothing proves which samples were used: {job}/state/ledger.jsonl lacks epoch 1"],
+        ["ledger: the used samples cannot be verified: {job}/state/ledger.jsonl has no epoch 1"],
     ),
     "a torn ledger": (
         lambda job: (job / "state/ledger.jsonl").write_text('{"epoch": 1, "sam'),
-        ["ledger: nothing proves which samples were used: {job}/state/ledger.jsonl is damaged"],
+        ["ledger: the used samples cannot be verified: {job}/state/ledger.jsonl is damaged"],
     ),
     "data converted anew": (
         lambda job: (job.parents[3] / MANIFEST).write_text("{}"),
-        ["{root}/data/digits/hdf5/manifest.json is not the manifest that the run was trained on"],
+        ["{root}/data/digits/hdf5/manifest.json is not the manifest of the training data"],
     ),
     "a flipped bit in the data": (
         lambda job: flip(job.parents[3] / SHARD),
-        ["shard {root}/data/digits/hdf5/train-00000-of-00001.h5 is unreadable: its checksum differs"],
+        ["shard {root}/data/digits/hdf5/train-00000-of-00001.h5 is unreadable (the checksum differs from the manifest)"],
     ),
     "another configuration": (
         other_learning_rate,
-        ["the configuration in summary.json was changed"],
+        ["the configuration in summary.json was modified"],
     ),
 }  # fmt: skip
 
@@ -243,14 +243,14 @@ def test_a_damaged_checkpoint_is_told_with_what_is_damaged_and_what_follows(copy
     flip(newest(copy) / "rank-1.safetensors")
     _, found = verified(copy)
     assert "rank-1.safetensors is damaged" in found["FAILED"][0]
-    assert found["FAILED"][0].endswith("; a training that goes on will skip it")
+    assert found["FAILED"][0].endswith("; a resumed training will skip it")
 
 
 def test_data_that_are_elsewhere_are_no_fault(copy, verified):
     shutil.rmtree(copy.parents[3] / "data")
     status, found = verified(copy)
     assert status == 0
-    assert any("are not here, so they were not compared" in line for line in found["note"])
+    assert any("was not found; the data were not compared" in line for line in found["note"])
 
 
 LEG = {"step": 0, "ranks": 2, "code": "0.1.0 (0123456789ab)"}
@@ -265,8 +265,8 @@ REASONS = {
         {},
         "its code changed (0.1.0 (0123456789ab) from step 0, 0.2.0 ",
     ),
-    "with changes": ({"code_version": "0.1.0 (0123456789ab+)"}, {}, "changes that were not committed"),
-    "no commit": ({"code_version": "0.1.0"}, {}, "which names no commit"),
+    "with changes": ({"code_version": "0.1.0 (0123456789ab+)"}, {}, "its code had uncommitted changes"),
+    "no commit": ({"code_version": "0.1.0"}, {}, "contains no commit"),
     "asynchronous": (
         {},
         {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}},
@@ -280,10 +280,10 @@ REASONS = {
     "measured": (
         {},
         {"parallel": {"transport": "simulated", "simulation": {"sample_seconds": "measured"}}},
-        "how fast the machine was",
+        "the speed of the machine",
     ),
-    "GPU": ({}, {"parallel": {"gpus_per_rank": 1}}, "computed on GPUs"),
-    "own network": ({}, {"model": {"name": "mine.py:net"}}, "its network is in mine.py"),
+    "GPU": ({}, {"parallel": {"gpus_per_rank": 1}}, "trained on GPUs"),
+    "own network": ({}, {"model": {"name": "mine.py:net"}}, "its model is defined in mine.py"),
 }
 
 
@@ -306,7 +306,9 @@ def test_other_packages_are_a_note(copy, verified):
     change(copy, packages={"numpy": "0.1", "python": platform.python_version(), "no-such": "1"})
     status, found = verified(copy)
     (told,) = [line for line in found["note"] if "packages" in line]
-    assert f"numpy is {np.__version__}, then it was 0.1; no-such is not installed, then it was 1" in told
+    assert (
+        f"numpy is {np.__version__} (summary.json: 0.1); no-such is not installed (summary.json: 1)" in told
+    )
     assert "python" not in told
     assert status == 0
 
@@ -318,7 +320,7 @@ def attempted(job, *attempts):
 def test_the_attempts_are_told(copy, verified):
     attempted(copy, {}, GO_ON | {"reached": 12, "saved": 12, "reason": "finished"})
     _, found = verified(copy)
-    assert "attempts: 2 (1 preempted, 1 finished); steps done again: 3" in found["note"]
+    assert "attempts: 2 (1 preempted, 1 finished); repeated steps: 3" in found["note"]
 
 
 def test_the_effective_time_is_that_of_a_clock_on_the_wall(copy, verified):
@@ -336,7 +338,7 @@ def test_with_another_number_of_ranks_within_an_epoch_of_few_steps_the_ledger_on
     edit(job / "state/ledger.jsonl", 0, sha256="0")
     status, found = verified(job)
     assert status == 0
-    assert any("not computed again from partition.npz" in line for line in found["note"])
+    assert any("not compared with partition.npz" in line for line in found["note"])
 
 
 def test_a_folder_above_stands_for_all_trainings_in_it(workspace, capsys):
@@ -358,8 +360,8 @@ def test_a_training_that_is_not_finished_is_told_with_its_command(copy):
     done = nnlo("verify", str(copy.parents[1]))
     assert done.returncode == 2
     assert done.stderr == (
-        f"nnlo: error: {copy} is not finished: summary.json is missing; to finish it: "
-        "nnlo run FILE --run allreduce --seed 0, FILE being the experiment's file\n"
+        f"nnlo: error: {copy}: the training is not finished: summary.json is missing; to finish it: "
+        "nnlo run FILE --run allreduce --seed 0 (FILE: the experiment file)\n"
     )
     assert done.stdout.count("exactly once") == len(CASES) - 1
 
@@ -380,14 +382,14 @@ def test_a_damaged_summary_is_told(copy, summary):
 )
 def test_a_configuration_that_is_none_here_is_told(copy, config, said):
     change(copy, config=config)
-    advice = "verify it from the folder it was trained in, with the nnlo that wrote it, 0.1.0 (01234"
+    advice = "run the command in the folder in which the task was trained, with the nnlo version that wrote the file: 0.1.0 (01234"
     with pytest.raises(UserError, match=f"summary.json: config: {said}.*; {re.escape(advice)}"):
         verify_runs([str(copy)], False)
 
 
 GONE = {
-    "model": ({"model": {"name": "no.py:net"}}, "its network is in no.py, which summary.json does not hold and which is not here"),
-    "weights": ({"model": {"weights": "no.pt"}}, "its initial weights are in no.pt, which .* is not here"),
+    "model": ({"model": {"name": "no.py:net"}}, "its model is defined in no.py, which is not part of summary.json and which was not found"),
+    "weights": ({"model": {"weights": "no.pt"}}, "its initial weights are in no.pt, which .* was not found"),
     "loss": ({"loss": "no.py:loss", "metrics": ["no.py:metric"]}, ""),
 }  # fmt: skip
 
@@ -405,12 +407,12 @@ def test_an_epoch_that_was_cut_short_is_told(copy, verified):
     edit(copy / "state/ledger.jsonl", 1, cut=True, samples=77)
     _, found = verified(copy)
     assert any("ledger: each of 1 epochs used each of its " in line for line in found["ok"])
-    assert "ledger: epoch 2 was cut short: it used 77 samples, each once" in found["ok"]
+    assert "ledger: epoch 2 ended before its last step: it used 77 samples, each once" in found["ok"]
 
 
 def test_a_fold_that_is_not_finished_is_told_with_its_command(tmp_path):
     (tmp_path / "results/t/one/seed-3/fold-2/state").mkdir(parents=True)
-    with pytest.raises(UserError, match="nnlo run FILE --run one --seed 3 --fold 2, "):
+    with pytest.raises(UserError, match=r"nnlo run FILE --run one --seed 3 --fold 2 \(FILE"):
         verify_runs([str(tmp_path)], False)
 
 
@@ -423,7 +425,9 @@ def test_a_trial_that_a_search_paused_is_a_note(tmp_path, verified):
     status, found = verified(tmp_path / "search")
     assert (status, found["note"]) == (0, ["not finished: the search paused it after epoch 10"])
     Result(FoldTask(3, 1, 10), "failed", error="boom").write(tmp_path / "search")
-    assert verified(tmp_path / "search")[1]["note"] == ["not finished: to the search it is failed: boom"]
+    assert verified(tmp_path / "search")[1]["note"] == [
+        "not finished: its result in the search is failed: boom"
+    ]
     for path in fold.glob("epochs-*.json"):
         path.unlink()
     with pytest.raises(UserError, match="to finish it: nnlo search FILE"):
@@ -431,8 +435,8 @@ def test_a_trial_that_a_search_paused_is_a_note(tmp_path, verified):
 
 
 def test_folders_without_trainings_are_told(tmp_path):
-    assert "there is no folder" in refused(nnlo("verify", str(tmp_path / "no")))
-    with pytest.raises(UserError, match="holds no training"):
+    assert "folder not found" in refused(nnlo("verify", str(tmp_path / "no")))
+    with pytest.raises(UserError, match="no training found"):
         verify_runs([str(tmp_path)], False)
 
 

@@ -181,7 +181,7 @@ def test_noise_is_called_noise(search):
     made = search()
     for number in range(30):
         made.trial(worth=[1 + ((number * 7919) % 31) / 31])
-    assert "do not rely on it" in search_section(made.folder)["how"]
+    assert "do not rely on the importances" in search_section(made.folder)["how"]
 
 
 def test_the_best_so_far_never_gets_worse(search):
@@ -237,7 +237,9 @@ def test_utilisation_of_blocks_is_that_of_the_allocations(search):
     (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
     found = trial_timeline(StudyData.load(made.folder))
     assert found.utilization == pytest.approx((18 + 15) / (60 + 20))
-    assert "41.2% of the time of 3 blocks and 2 (search.parallel) × wall time" in utilization_sentence(found)
+    assert "41.2% of the time of 3 rank groups and 2 (search.parallel) × wall time" in utilization_sentence(
+        found
+    )
 
 
 def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
@@ -259,7 +261,7 @@ def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
     (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
     found = trial_timeline(StudyData.load(made.folder))
     assert found.utilization == pytest.approx(tally.utilization(20.0))
-    assert "91.0% of the time of 3 blocks," in utilization_sentence(found)
+    assert "91.0% of the time of 3 rank groups," in utilization_sentence(found)
 
 
 def test_failures_are_counted_by_reason(search):
@@ -279,7 +281,7 @@ def test_the_same_search_gives_the_same_bytes(search, page):
 
 
 def test_a_folder_without_a_search_is_named(tmp_path):
-    with pytest.raises(UserError, match="holds no search"):
+    with pytest.raises(UserError, match="is not the folder of a search"):
         search_section(tmp_path)
 
 
@@ -295,7 +297,7 @@ def test_the_command_writes_both_pages(search, fake, script):
     both = script("report.py", "--output", fake.root / "report.html", *files, *fake.folders)
     assert (both.returncode, both.stderr) == (0, "")
     text = check(fake.root / "report.html").text
-    assert "The search" in text
+    assert "Hyperparameter search" in text
     assert "Most often confused" in text
     assert script("report.py", "--output", fake.root / "x.html").returncode == 2
 

@@ -42,10 +42,10 @@ def test_it_says_what_was_recorded(interrupted, report):
     page = report(interrupted)
     said = " ".join(check(page).text.split())
     assert (
-        "2 of 3 trainings were interrupted and resumed (2 × preempted and 1 × time limit); 15 steps were done again."
+        "2 of 3 training tasks were interrupted and resumed (2 × preempted and 1 × time limit); 15 steps were repeated."
         in said
     )
-    assert "2 of 3 trainings took more than one attempt." in said
+    assert "2 of 3 training tasks had more than one attempt or an unfinished attempt." in said
     assert table(page) == [
         ["allreduce seed 2, fold 1", "3", "2 × preempted and 1 × finished", "10", "150 s", "240 s", "75.0 %"],
         ["allreduce seed 3", "2", "1 × time limit and 1 × finished", "5", "45.0 s", "120 s", "92.5 %"],
@@ -107,12 +107,12 @@ def test_what_ended_early_is_told(fake, report):
         folder = fake.job(seed=seed)
         summary = json.loads((folder / "summary.json").read_text())
         (folder / "summary.json").write_text(json.dumps(summary | {"ended_early": ended}))
-    assert "1 of 2 trainings ended early by what was measured." in check(report(fake)).text
+    assert "1 of 2 training tasks ended early because a stopping rule applied." in check(report(fake)).text
 
 
 def test_without_records_the_restarts_of_the_summary_are_told(fake, report):
     fake.job(restarts=2)
-    assert "1 of 1 training was interrupted and resumed (2 restarts)." in check(report(fake)).text
+    assert "1 of 1 training task was interrupted and resumed (2 restarts)." in check(report(fake)).text
 
 
 def test_virtual_seconds_are_not_set_against_those_of_attempts(fake, report):

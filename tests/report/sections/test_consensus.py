@@ -53,7 +53,7 @@ def test_simulated_seconds_are_virtual_wherever_they_are_shown(fake, report):
     assert "samples per virtual second" in said(fake)
     assert {"virtual time", "samples/virtual s"} < set(columns(fake))
     assert not {"training time", "samples/s"} & set(columns(fake))
-    assert "Where the virtual time went" in text
+    assert "Virtual time by phase" in text
     assert "virtual time (s)" in text
     assert " virtual s: " in text
 
@@ -97,7 +97,10 @@ def test_worst_and_best_node_of_all_jobs_by_hand(fake):
 def test_the_headline_and_the_row_tell_of_the_nodes(fake):
     graded(fake, "dsgd", means=(0.5,), worst=(0.3,), best=(0.6,))
     reached = "50.0 %, mean over 4 nodes (worst 30.0 %, best 60.0 %)"
-    assert f"the nodes of <b>dsgd</b> keep; their own validation accuracy is {reached}." in said(fake)
+    assert (
+        f"Each node of <b>dsgd</b> has its own model; the test result is that of the averaged model. The validation accuracy of the node models is {reached}."
+        in said(fake)
+    )
     cell = columns(fake)["test accuracy"]["dsgd"]
     assert cell.note.replace(UNBROKEN, " ") == f"validation {reached}"
 
@@ -113,7 +116,7 @@ def test_extremes_over_nodes_are_neither_panel_nor_metric(fake):
     jobs, _ = loaded(fake)
     drawn = [panel.title for panel in learning_curve_panels(jobs, time_base_of(jobs))]
     assert drawn == [
-        "Training loss", "Validation loss", "Validation accuracy", "Distance of the nodes to their mean",
+        "Training loss", "Validation loss", "Validation accuracy", "Mean distance of the nodes from their mean",
         "Validation accuracy",
     ]  # fmt: skip
     assert set(columns(fake)) == {
@@ -138,7 +141,7 @@ def test_graph_and_distances_of_the_runs_that_have_them(fake):
     assert list(found.rows) == ["dsgd"]
     row = dict(zip(found.headings, found.rows["dsgd"], strict=True))
     assert (row["graph"], row["spectral gap"], row["nodes"]) == ("cycle", "0.6667", "4")
-    assert (row["distance to mean"], row["normalised"]) == ("0.05000", "0.005000")
+    assert (row["distance to mean"], row["normalized"]) == ("0.05000", "0.005000")
     assert runs_with_node_models(jobs) == ["dsgd"]
 
 
@@ -153,11 +156,11 @@ def test_a_graph_that_differs_by_seed_has_a_spread(fake):
 
 def test_the_section_on_nodes_comes_with_nodes(fake, report):
     fake.job("allreduce")
-    assert "How the nodes agree" not in check(report(fake)).text
+    assert "Consensus of the nodes" not in check(report(fake)).text
     fake.gossip("dsgd")
     found = check(report(fake))
-    assert "How the nodes agree" in found.text
-    assert "Nodes of dsgd keep models of their own" in found.text
+    assert "Consensus of the nodes" in found.text
+    assert "Each node of dsgd has its own model" in found.text
 
 
 def test_messages_stand_beside_bytes(fake):
@@ -184,7 +187,7 @@ def test_staleness_is_summed_over_jobs(fake, report):
     row = dict(zip(found.headings, found.rows["downpour"], strict=True))
     assert (row["mean staleness"], row["largest staleness"]) == ("2.67", "10")  # 16 / 6
     assert found.rows["allreduce"][-2:] == ("–", "–")
-    assert "Staleness: how many updates" in check(report(fake)).text
+    assert "Staleness of an update" in check(report(fake)).text
 
 
 def test_old_summaries_are_still_told(fake, report):

@@ -116,14 +116,14 @@ def test_what_is_written_is_read_back_the_same(settings):
 def test_where_every_trial_failed_the_most_frequent_error_is_told(search):
     made = search().trial(status="failed", error="rare")
     made.trial(status="failed", error="out of memory").trial(status="failed", error="out of memory")
-    with pytest.raises(UserError, match=r"none of 3 trials came to anything; 2 of them: out of memory"):
+    with pytest.raises(UserError, match=r"none of 3 trials has a valid result; 2 of them: out of memory"):
         write_outcome(made.folder)
     assert [row["status"] for row in table(made)] == ["failed"] * 3
     assert not (made.folder / "best.yaml").exists()
 
 
 def test_a_search_without_trials_says_so(search):
-    with pytest.raises(UserError, match="no trial has been made yet"):
+    with pytest.raises(UserError, match="the search has no trials yet"):
         write_outcome(search().folder)
 
 
@@ -152,7 +152,7 @@ def test_what_watches_validation_goes_with_it(search):
     assert best.data.validation == 0
     assert best.train.watched == {"target": "train_accuracy"}
     assert (best.train.validate_every, best.train.evaluate_before) == (None, False)
-    assert "left out: train.early_stopping, train.restore_best." in (made.folder / "best.yaml").read_text()
+    assert "are removed: train.early_stopping, train.restore_best." in (made.folder / "best.yaml").read_text()
 
 
 @pytest.mark.parametrize(("validation", "held"), [(0.2, 0.2), (0, 0.5)])
@@ -162,7 +162,7 @@ def test_a_learning_rate_that_follows_validation_keeps_it(search, validation, he
     best = load_experiment(made.folder / "best.yaml")
     assert best.data.validation == held
     assert set(best.train.watched) == {"schedule", "early_stopping"}
-    assert "the learning rate follows val_loss" in (made.folder / "best.yaml").read_text()
+    assert "the learning-rate schedule uses val_loss" in (made.folder / "best.yaml").read_text()
 
 
 def test_a_trial_that_ended_by_itself_is_trained_as_long_where_the_last_epoch_counts(search):
@@ -172,4 +172,4 @@ def test_a_trial_that_ended_by_itself_is_trained_as_long_where_the_last_epoch_co
         Result(FoldTask(0, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
     assert best_run(made.folder).train.epochs == 5
     write_outcome(made.folder)
-    assert "5 epochs: those of its folds (4, 6)." in (made.folder / "best.yaml").read_text()
+    assert "5 epochs: mean number of epochs of its folds (4, 6)." in (made.folder / "best.yaml").read_text()

@@ -194,10 +194,10 @@ def test_order_and_kinds_in_coordinates() -> None:
         ({"momentum": {"uniform": [0, 1], "when": {"optimiser": "sgd"}}, "optimizer": ["sgd", "adam"]}, "'optimizer'?"),
         ({"momentum": {"uniform": [0, 1], "when": {"optimizer": "sdg"}}, "optimizer": ["sgd", "adam"]}, "'sgd'?"),
         ({"a": {"uniform": [0, 1], "when": {"n": [2, 7]}}, "n": {"integer": [1, 5]}}, "from 1 to 5"),
-        ({"a": {"uniform": [0, 1], "when": {"flag": 1}}, "flag": [True, False]}, "never 1"),
+        ({"a": {"uniform": [0, 1], "when": {"flag": 1}}, "flag": [True, False]}, "cannot have the value 1"),
         ({"a": {"uniform": [0, 1], "when": {"lr": 0.1}}, "lr": {"uniform": [0, 1]}}, "choice"),
-        ({"a": {"choice": [1], "when": {"b": 1}}, "b": {"choice": [1], "when": {"a": 1}}}, "circle: "),
-        ({"a": {"choice": [1], "when": {"a": 1}}}, "circle: a -> a"),
+        ({"a": {"choice": [1], "when": {"b": 1}}, "b": {"choice": [1], "when": {"a": 1}}}, "cycle: "),
+        ({"a": {"choice": [1], "when": {"a": 1}}}, "cycle: a -> a"),
     ],
 )  # fmt: skip
 def test_conditions_that_cannot_be(dimensions: dict[str, Any], words: str) -> None:

@@ -140,9 +140,12 @@ def test_target_is_asked_of_every_rung_where_the_best_epoch_counts() -> None:
 def test_what_the_best_was_chosen_among() -> None:
     best, last = (search(objective={"epoch": epoch}) for epoch in ("best", "last"))
     values: Any = {(0, 3): [0.1], (1, 3): [0.5], (2, 9): [0.4], (3, 3): [math.inf]}
-    assert format_selection(made_up(best, values)) == "chosen among 3 trained for 3 to 9 epochs"
-    assert format_selection(made_up(last, values)) == "chosen among 1 trained for 9 epochs"
+    assert format_selection(made_up(best, values)) == "selected from 3 trials trained for 3 to 9 epochs"
+    assert format_selection(made_up(last, values)) == "selected from 1 trial trained for 9 epochs"
     assert format_selection(made_up(best, {(0, 9): [0.1], (1, 9): [0.2]})) == ""
     assert format_selection(made_up(best, {(0, 3): [0.1], (1, 3): [0.2]})) == ""
     folds = search(folds={"k": 2})
-    assert format_selection(made_up(folds, {(0, 9): [0.1, None]})) == "chosen among trials without all folds"
+    assert (
+        format_selection(made_up(folds, {(0, 9): [0.1, None]}))
+        == "selected from trials with incomplete folds"
+    )

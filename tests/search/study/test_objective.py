@@ -53,7 +53,8 @@ def test_what_did_not_finish_is_worth_nothing(status: str) -> None:
 
 def test_a_metric_that_is_not_measured_is_told() -> None:
     with pytest.raises(
-        UserError, match=r"trial 4 has no val_auc; its history has epoch, val_loss, val_accuracy, sec"
+        UserError,
+        match=r"trial 4 has no val_auc; its history has the columns epoch, val_loss, val_accuracy, sec",
     ):
         fold_value(ObjectiveConfig(metric="val_auc"), result(0.1))
 

@@ -136,7 +136,7 @@ def test_text_aligns_and_totals():
     lines = layer_table_text(layer_table(nn.Linear(5, 3), (torch.zeros(1, 5),)), (30, 30)).splitlines()
     assert lines[-2:] == [
         "18 parameters, 0.00 MiB",
-        "a sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward",
+        "per sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward",
     ]
     assert lines[2].split() == ["0", "Linear", "3", "3x5", "18", "30"]
     assert (si_count(3_628_146_688), shape_text([[1, 2], [3]]), shape_text(None)) == ("3.63 G", "1x2, 3", "")
@@ -170,4 +170,7 @@ def test_the_command_says_what_it_needs(monkeypatch, capsys, tmp_path):
         "data.reader={name: arrays, train: a.npz}",
     )
     assert status == 2
-    assert "the shape of mine's samples is known once they are converted: snakemake data/mine" in said
+    assert (
+        "the sample shape of mine is unknown before the conversion; convert the data set with `snakemake data/mine"
+        in said
+    )

@@ -233,7 +233,7 @@ def test_memory_and_disk_are_bounded(tmp_path):
     trace.close()
     lines = (tmp_path / part().file_name).read_text().splitlines()
     assert len(lines) == 1 + MAX_DETAIL_SPANS + 1 + 1
-    assert "details end here" in lines[-2]
+    assert "no more detail spans" in lines[-2]
 
 
 def test_a_disk_that_refuses_stops_nothing(tmp_path):

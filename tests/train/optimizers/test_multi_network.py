@@ -152,7 +152,7 @@ def without(name: str) -> nn.Module:
     ("model", "sentence"),
     [
         (Strange(), "parameters outside its networks"),
-        (without("latent"), "needs `latent`, the length of its generator's noise"),
+        (without("latent"), "attribute `latent`, the length of the generator's noise"),
         (without("critic"), "no trainable parameter whose name starts with 'critic.'"),
     ],
 )

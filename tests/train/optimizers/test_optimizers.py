@@ -239,7 +239,7 @@ def test_part_of_a_layout():
     assert [(slot.name, slot.start, slot.numel) for slot in own] == [("b.weight", 0, 3), ("b.bias", 3, 1)]
     with pytest.raises(UserError, match="no trainable parameter whose name starts with 'c'"):
         layout_of_prefix(layout, "c")
-    with pytest.raises(UserError, match="not neighbours"):
+    with pytest.raises(UserError, match="not contiguous"):
         layout_of_prefix((layout[0], layout[2], layout[3]._replace(name="a.other")), "a.")
 
 

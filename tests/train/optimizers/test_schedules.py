@@ -288,12 +288,18 @@ def test_scale():
 # What is refused, and what a checkpoint must agree with
 
 REFUSED = {
-    "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "must rise"),
-    "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "stretch needs restart"),
-    "two lengths": ({"warm_up": {"steps": 1, "epochs": 1}}, "either steps or epochs"),
-    "no length": ({"warm_up": {}}, "either steps or epochs"),
-    "two warm-ups": ({"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}}, "warms up by itself"),
-    "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "val_mae is not measured"),
+    "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "not in increasing order"),
+    "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "requires `restart`"),
+    "two lengths": (
+        {"warm_up": {"steps": 1, "epochs": 1}},
+        "set either `train.warm_up.steps` or `train.warm_up.epochs`",
+    ),
+    "no length": ({"warm_up": {}}, "set either `train.warm_up.steps` or `train.warm_up.epochs`"),
+    "two warm-ups": (
+        {"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}},
+        "one_cycle, which includes a warm-up",
+    ),
+    "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "'val_mae' is not measured"),
     "growth": ({"schedule": {"name": "step", "every": 1, "factor": 1.5}}, "less than or equal to 1"),
 }
 
@@ -307,7 +313,7 @@ def test_refused(train, said):
 @pytest.mark.parametrize("train", [{"schedule": {"name": "plateau"}}, {"warm_up": {"steps": 1}}])
 def test_downpours_server_refuses(train):
     run = {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 2}, "train": train}
-    with pytest.raises(ValidationError, match="steps on its server"):
+    with pytest.raises(ValidationError, match="applies updates on the server"):
         Run.model_validate(run)
     Run.model_validate(run | {"algorithm": {"name": "easgd"}})
 

@@ -90,7 +90,7 @@ def test_a_server_may_do_without(machine):
 def test_too_few_are_refused(machine):
     machine(2)
     with pytest.raises(
-        UserError, match=r"rank 2 on here asks for GPU 2, but 2 are visible; let more ranks share"
+        UserError, match=r"rank 2 on here needs GPU 2, but 2 are visible \(counted from 0\); increase"
     ):
         devices(3)
 
@@ -220,8 +220,8 @@ def test_without_gpus_there_is_nothing_to_choose():
 
 
 REFUSED = {
-    "shared": ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "NCCL needs a GPU for each rank"),
-    "none": ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware moves what is on GPUs"),
+    "shared": ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
+    "none": ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware requires GPUs"),
 }
 
 

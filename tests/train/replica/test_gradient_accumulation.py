@@ -37,7 +37,7 @@ def gradient(parts, kind="float64"):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)).double()
     replica, comm = Replica(module), SimpleNamespace(advance_clock=lambda count: None, rank=0)
-    problem = build_problem(Experiment().variants["allreduce"], 3)
+    problem = build_problem(Experiment().variants["allreduce"])
     sums = LocalGradients(replica, problem, as_tensors, comm, Precision(kind, "cpu"), parts)(
         batch(), 0, "here", 0
     )
@@ -115,14 +115,14 @@ def test_peak_memory_is_that_of_a_part():
 
 
 def test_more_parts_than_samples_are_refused():
-    with pytest.raises(ValidationError, match="a batch of 4 has no 5 parts"):
+    with pytest.raises(ValidationError, match="a batch of 4 samples cannot be divided into 5 parts"):
         Experiment.model_validate({"train": {"batch_size": 4, "accumulate": 5}})
 
 
 def test_the_virtual_clock_counts_a_step_once():
     def program(comm):
         module = nn.Sequential(nn.Flatten(), nn.Linear(72, 3)).double()
-        problem = build_problem(Experiment().variants["allreduce"], 3)
+        problem = build_problem(Experiment().variants["allreduce"])
         gradients = LocalGradients(Replica(module), problem, as_tensors, comm, Precision("float64", "cpu"), 4)
         gradients(batch(), 0, "here", 0)
         return comm.now()

@@ -116,5 +116,5 @@ def test_clipping_keeps_replicas_equal(tmp_path, manifest):
 
 def test_nothing_to_clip_is_refused():
     run = {"algorithm": {"name": "prox_pda"}, "train": {"clip_norm": 1.0}, "topology": {"name": "cycle"}}
-    with pytest.raises(ValidationError, match="prox_pda has no optimizer whose step could be clipped"):
+    with pytest.raises(ValidationError, match="prox_pda has no optimizer, so gradients cannot be clipped"):
         Experiment.model_validate(run)

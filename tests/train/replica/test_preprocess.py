@@ -61,10 +61,10 @@ def test_images_are_cropped_at_the_centre(store):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"crop": 7}, r"data\.crop 7: the samples are \(3, 6, 8\)"),
+        ({"crop": 7}, r"data\.crop: 7 needs .* shape \(3, 6, 8\)"),
         (
             {"normalize": {"mean": [0.5], "std": [0.5]}},
-            r"data\.normalize has 1 numbers, but features .* has 3 channels",
+            r"data\.normalize: 1 values are configured, but features .* has 3 channels",
         ),
     ],
 )

@@ -66,6 +66,6 @@ def test_four_ranks_are_one_and_all_transports_alike(tmp_path):
 def test_only_ranks_that_step_together_normalize_together(name):
     run = {"algorithm": {"name": name}, "parallel": {"sync_batch_norm": True}}
     with pytest.raises(
-        ValidationError, match=f"the ranks of {name} do not compute one step's gradient together"
+        ValidationError, match=f"the ranks of {name} do not compute the gradient of a step together"
     ):
         Experiment.model_validate(run)

@@ -1,4 +1,4 @@
-"""One problem of DiNNO's files: an algorithm with its constants, translated to a run of the experiment."""
+"""Translation of one problem of DiNNO's files, an algorithm with its constants, to a run."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ PRIMAL = {
 }  # fmt: skip
 KEYS = {"dinno": PRIMAL, "cadmm": PRIMAL, "dsgd": {"alpha0", "mu"}, "dsgt": {"alpha", "init_grads"}}
 METRICS = {
-    "validation_loss": "val_loss of history.csv", "top1_accuracy": "val_accuracy of history.csv",
-    "consensus_error": "consensus_error and consensus_error_normalised of history.csv, of nodes to their mean",
-    "forward_pass_count": "samples of history.csv", "current_epoch": "epoch of history.csv",
+    "validation_loss": "val_loss in history.csv", "top1_accuracy": "val_accuracy in history.csv",
+    "consensus_error": "consensus_error and consensus_error_normalised in history.csv, the distance of nodes to their mean",
+    "forward_pass_count": "samples in history.csv", "current_epoch": "epoch in history.csv",
 }  # fmt: skip
 MNIST_TRAIN_SAMPLES = 60_000
 
@@ -35,10 +35,10 @@ def set_problem(
 
     Args:
         draft: receives the settings.
-        settings: the problem's block.
+        settings: section of the problem.
         nodes: number of nodes of the graph.
-        where: name of the block in error messages.
-        alone: set the keys of the experiment itself instead of a separate run's.
+        where: name of the section in error messages.
+        alone: True if the file has only this problem; its keys are set in the experiment, not in a run.
 
     Raises:
         UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
@@ -46,7 +46,7 @@ def set_problem(
     check_keys(settings, PROBLEM, where)
     name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
-        raise UserError(f"{where}: another problem is called {name}")
+        raise UserError(f"{where}: another problem has the name {name}; set a unique problem_name")
     config = settings.get("optimizer_config") or {}
     check_keys(config, COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
     algorithm = str(config.get("alg_name", "dinno"))
@@ -55,8 +55,8 @@ def set_problem(
     check_keys(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
     start = "" if alone else f"runs.{name}."
 
-    def put(key: str, value: Any, said: str) -> None:
-        draft.set(start + key, value, said)
+    def put(key: str, value: Any, source: str) -> None:
+        draft.set(start + key, value, source)
 
     steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
     put("train.batch_size", int(number(settings, "train_batch_size", 64)), "train_batch_size")
@@ -66,7 +66,7 @@ def set_problem(
         put(
             "observe.profile",
             {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
-            "profile: three rounds",
+            "profile, for three rounds",
         )
     _metrics_and_options(draft, settings, name)
 
@@ -74,15 +74,25 @@ def set_problem(
 def _rounds(
     put: Callable[..., None], settings: Mapping[str, Any], config: Mapping[str, Any], nodes: int, steps: int
 ) -> None:
-    """Divide the rounds into equal epochs of at most evaluate_frequency rounds or one pass over the data."""
+    """Divide the rounds into equal epochs.
+
+    An epoch has at most evaluate_frequency rounds, and at most the rounds of one pass over MNIST.
+
+    Args:
+        put: function that sets a key of the run.
+        settings: section of the problem.
+        config: section `optimizer_config` of the problem.
+        nodes: number of nodes of the graph.
+        steps: gradient steps per round.
+    """
     rounds = int(number(config, "outer_iterations", 1))
-    looks = settings.get("metrics_config") or {}
-    check_keys(looks, EVALUATION_KEYS, "metrics_config")
-    every = int(number({**settings, **looks}, "evaluate_frequency", rounds))
+    evaluation = settings.get("metrics_config") or {}
+    check_keys(evaluation, EVALUATION_KEYS, "metrics_config")
+    every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
     longest = max(1, MNIST_TRAIN_SAMPLES // nodes // int(number(settings, "train_batch_size", 64)) // steps)
     length = max(each for each in range(1, min(every, longest, rounds) + 1) if rounds % each == 0)
-    said = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
-    put("train.epochs", math.ceil(rounds / length), said)
+    source = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
+    put("train.epochs", math.ceil(rounds / length), source)
     put(
         "train.steps_per_epoch",
         length * steps,
@@ -102,7 +112,8 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
     put(
         "algorithm",
         block,
-        "alg_name, rho_init (DiNNO scales it before the first round), rho_scaling, primal_iterations, persistant_primal_opt",
+        "alg_name, rho_init (DiNNO multiplies it by rho_scaling before the first round), rho_scaling, "
+        "primal_iterations, persistant_primal_opt",
     )
     start = float(
         number({"primal_lr_start": number(config, "primal_lr", 0.001), **config}, "primal_lr_start", 0.001)
@@ -129,7 +140,7 @@ def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
     put(
         "train.optimizer",
         {"name": "sgd", "lr": lr},
-        "alpha0, which DiNNO lowers by mu before the first round",
+        "alpha0, which DiNNO reduces with mu before the first round",
     )
     if mu:
         put("train.schedule", {"name": "diminishing", "mu": mu}, "mu")
@@ -139,7 +150,7 @@ def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
     put(
         "algorithm",
         {"name": "dsgt"},
-        "alg_name; trackers start with the first gradients, as init_grads: true",
+        "alg_name; trackers start with the first gradients, as with init_grads: true",
     )
     put("train.optimizer", {"name": "sgd", "lr": float(number(config, "alpha", 0.005))}, "alpha")
 
@@ -147,21 +158,21 @@ def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
 def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], name: str) -> None:
     metrics = settings.get("metrics") or []
     if not isinstance(metrics, list):
-        raise UserError(f"{name}: metrics are a list, not {metrics!r}")
+        raise UserError(f"{name}: metrics: expected a list, got {metrics!r}")
     for metric in metrics:
         if str(metric) not in METRICS:
-            draft.add_untranslatable(f"{name}: metrics {metric}", "it is not measured")
-    told = [f"{metric} is {METRICS[metric]}" for metric in map(str, metrics) if metric in METRICS]
-    if told and (text := f"metrics: {'; '.join(told)}") not in draft.remarks:
+            draft.add_untranslatable(f"{name}: metrics {metric}", "nnlo does not measure it")
+    measured = [f"{metric} is {METRICS[metric]}" for metric in map(str, metrics) if metric in METRICS]
+    if measured and (text := f"metrics: {'; '.join(measured)}") not in draft.remarks:
         draft.remarks.append(text)
-    says = {
-        "val_batch_size": "validation takes what fits", "verbose_evals": "DiNNO never read it",
-        "dynamic_graph": "DiNNO never read it", "save_models": "models are always saved",
+    notes = {
+        "val_batch_size": "nnlo uses a fixed batch size for validation", "verbose_evals": "DiNNO never reads it",
+        "dynamic_graph": "DiNNO never reads it", "save_models": "nnlo always saves models",
     }  # fmt: skip
-    for key, text in says.items():
+    for key, text in notes.items():
         if key in settings and (line := f"{key} {settings[key]}: {text}") not in draft.remarks:
             draft.remarks.append(line)
     if "comm_radius" in settings:
         draft.add_untranslatable(
-            f"{name}: comm_radius {settings['comm_radius']}", "graphs do not follow robots"
+            f"{name}: comm_radius {settings['comm_radius']}", "nnlo has no graphs of moving robots"
         )

@@ -1,4 +1,4 @@
-"""DiNNO's YAML files: one experiment with one or several problems, run one after another."""
+"""Translation of DiNNO's YAML files: one experiment with one or several problems."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,14 +23,14 @@ LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cros
 
 
 def translate_study(path: Path) -> ExperimentDraft:
-    """Translate a YAML file of DiNNO. Raises UserError."""
+    """Translate a YAML file of DiNNO. Raises UserError if a key or value is not valid in DiNNO."""
     written, _ = read_yaml(path)
     check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
     experiment = written.get("experiment") or {}
     check_keys(experiment, EXPERIMENT, f"{path}: experiment")
-    draft = ExperimentDraft("A file of DiNNO's, imported: nnlo simulate FILE")
+    draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
     draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
-    draft.set("train.precision", "float64", "all that DiNNO computed; float32 is faster")
+    draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
     nodes = _graph(draft, experiment)
     _data(draft, experiment)
     _model(draft, experiment)
@@ -39,17 +39,17 @@ def translate_study(path: Path) -> ExperimentDraft:
     if "problem" in written:
         problems = {"problem": written["problem"]}
     if not problems:
-        raise UserError(f"{path} has no problem_configs: it trains nothing")
+        raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
     check_keys(problems, problems, f"{path}: problem_configs")
     for count, settings in enumerate(problems.values(), start=1):
         set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
     _individual_baseline(draft, experiment.get("individual_training") or {}, path)
     draft.given_words += sorted(leaf_keys(written))
     draft.remarks += [
-        "DiNNO's DSGD and DSGT mixed in place, node after node; here all mix at "
-        "once (algorithm.mixing: in_place is its DSGD).",
-        "DiNNO looked at all nodes before a round, every evaluate_frequency rounds, and never after the last; here "
-        "after each epoch, which is so many rounds.",
+        "DiNNO's DSGD and DSGT mix in place, one node after another; in nnlo, all nodes mix at the same time "
+        "(`algorithm.mixing: in_place` is the DSGD of DiNNO).",
+        "DiNNO evaluates all nodes before every evaluate_frequency-th round, and never after the last round; nnlo "
+        "evaluates them after each epoch, which has at most evaluate_frequency rounds.",
     ]
     return draft
 
@@ -60,30 +60,32 @@ def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
     nodes = int(number(graph, "num_nodes", 2))
     draft.set("parallel.ranks", nodes, "experiment.graph.num_nodes")
     draft.set(
-        "parallel.transport", "simulated", "DiNNO's nodes live in one process; mpi makes them processes"
+        "parallel.transport",
+        "simulated",
+        "DiNNO runs all nodes in one process; with mpi, each node is a process",
     )
-    draft.set("parallel.simulation.compute", "batched", "as fast as one process can")
+    draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
     if "graph" not in experiment:
-        draft.add_untranslatable("experiment without graph", "robots that move are not simulated")
+        draft.add_untranslatable("experiment without graph", "nnlo does not simulate moving robots")
         return nodes
     kind = {"name": graph.get("type", "wheel")}
-    said = f"experiment.graph.type {kind['name']}"
+    source = f"experiment.graph.type {kind['name']}"
     if kind["name"] == "random":
         kind |= {"p": graph.get("p", 0.5), "gen_attempts": graph.get("gen_attempts", 100)}
     elif unused := [key for key in ("p", "gen_attempts") if key in graph]:
-        draft.ineffective.append(f"experiment.graph: {', '.join(unused)} (of random graphs only)")
-    draft.set("topology", kind, said)
+        draft.ineffective.append(f"experiment.graph: {', '.join(unused)} (used only by random graphs)")
+    draft.set("topology", kind, source)
     return nodes
 
 
 def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     if lidar := experiment.get("data"):
-        draft.set("problem", "regression", "experiment.data: a density at each place")
+        draft.set("problem", "regression", "experiment.data: density as a function of the position")
         draft.add_untranslatable(
-            f"experiment.data: {', '.join(lidar)}", "floor plans and lidar scans are no data set here"
+            f"experiment.data: {', '.join(lidar)}", "nnlo has no data set of floor plans and lidar scans"
         )
         return
-    draft.set("data.dataset", "mnist", "DiNNO's experiment with digits")
+    draft.set("data.dataset", "mnist", "DiNNO's experiment with MNIST")
     draft.set("data.normalize", "standard", "DiNNO's Normalize(0.1307, 0.3081)")
     draft.set("data.validation", "test", "DiNNO validates on the test images")
     split = str(experiment.get("data_split_type", "random"))
@@ -94,9 +96,9 @@ def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
         )
     draft.set("data.partition", {"name": names[split]}, f"experiment.data_split_type {split}")
     draft.remarks.append(
-        "hetero: DiNNO lost classes where the nodes did not divide 10; here none is lost."
+        "hetero: DiNNO drops classes if the number of nodes does not divide 10; nnlo drops no class."
         if split == "hetero"
-        else "random: DiNNO's nodes kept their samples; here all are shuffled among them in each epoch."
+        else "random: in DiNNO, each node keeps its samples; nnlo shuffles all samples among the nodes in each epoch."
     )
 
 
@@ -117,7 +119,7 @@ def _model(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
 
 
 def _fourier(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's arguments: hidden layers of `shape` (its ends follow from the data) and `scale`."""
+    """Return the arguments of the model: `scale`, and the hidden layers of `shape` (without its ends)."""
     hidden = {"hidden": list(model["shape"][1:-1])} if "shape" in model else {}
     return hidden | {key: value for key, value in model.items() if key == "scale"}
 
@@ -125,24 +127,22 @@ def _fourier(model: Mapping[str, Any]) -> dict[str, Any]:
 def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     if "seed" in experiment:
         draft.set("seeds", [experiment["seed"]], "experiment.seed")
-    says = {
-        "data_dir": "originals are fetched; to use yours set data.source to the folder of the four files of MNIST",
-        "output_metadir": "results go to results/<name>/",
-        "writeout": "results are always written",
-        "use_cuda": "parallel.gpus_per_rank",
+    notes = {
+        "data_dir": "nnlo downloads MNIST; to use your own copy, set data.source to the folder of its four files",
+        "output_metadir": "nnlo writes results to results/<name>/",
+        "writeout": "nnlo always writes results",
+        "use_cuda": "set parallel.gpus_per_rank instead",
     }
     draft.remarks += [
-        f"experiment.{key} {experiment[key]}: {text}" for key, text in says.items() if key in experiment
+        f"experiment.{key} {experiment[key]}: {text}" for key, text in notes.items() if key in experiment
     ]
     if "scaling" in experiment:
-        why = (
-            "nodes are not swept; write a run for each number, as config/experiments/dinno-scaling.yaml does"
-        )
-        draft.add_untranslatable(f"experiment.scaling {experiment['scaling']}", why)
+        reason = "a run has one number of nodes; write one run per number, as in config/experiments/dinno-scaling.yaml"
+        draft.add_untranslatable(f"experiment.scaling {experiment['scaling']}", reason)
 
 
 def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:
-    """Add the baseline in which every node learns from its own samples only."""
+    """Add the baseline in which every node trains only on its own samples."""
     check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
     if not alone.get("train_solo"):
         draft.ineffective += ["experiment.individual_training.train_solo false"] if alone else []

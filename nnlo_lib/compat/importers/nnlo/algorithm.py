@@ -1,4 +1,4 @@
-"""NNLO's modes downpour, easgd and gem: the algorithm, and the optimizer that applies the updates."""
+"""Modes downpour, easgd and gem of the original NNLO: algorithm, and optimizer that applies the updates."""
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.compat.importers.optimizers import set_server_optimizer, set_worker_optimizer
@@ -6,10 +6,18 @@ from nnlo_lib.compat.importers.options import ParsedOptions
 
 
 def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the algorithm and the optimizer that applies the updates."""
+    """Set the algorithm and the optimizer that applies the updates.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of processes.
+    """
     if ranks == 1:
         draft.set(
-            "algorithm", {"name": "allreduce"}, f"{options.as_written('mode')}, but one process has no master"
+            "algorithm",
+            {"name": "allreduce"},
+            f"{options.as_written('mode')}; a single process has no master",
         )
         _worker(draft, options)
         return
@@ -18,13 +26,15 @@ def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
     else:
         _worker(draft, options)
         if "optimizer" in options:
-            draft.remarks.append(f"{options.as_written('optimizer')}: NNLO's master steps in downpour only")
+            draft.remarks.append(
+                f"{options.as_written('optimizer')}: no effect, because NNLO's master applies an optimizer only in downpour"
+            )
     draft.set("algorithm", _algorithm(draft, options), options.as_written(*_words(options)))
     if options["sync-every"] > 1 or options["synchronous"]:
         draft.remarks.append(
-            "NNLO's master counted an epoch by its updates, so that with --sync-every s (or --synchronous and n workers) "
-            "its validation, stopping and checkpoints came every s (n) epochs of its workers; here an epoch is a "
-            "pass over all samples."
+            "The master of the original NNLO counts epochs by its updates. With --sync-every s (or --synchronous and n "
+            "workers), it validates, stops and writes checkpoints only every s (or n) epochs of the workers. In nnlo, an "
+            "epoch is a pass over all samples."
         )
 
 
@@ -40,17 +50,19 @@ def _worker_options_text(options: ParsedOptions) -> str:
 
 def _server(draft: ExperimentDraft, options: ParsedOptions) -> None:
     set_server_optimizer(
-        draft, options["optimizer"], f"{options.as_written('optimizer')}, which the server steps with"
+        draft, options["optimizer"], f"{options.as_written('optimizer')}, applied by the server"
     )
     draft.remarks.append(
-        f"{_worker_options_text(options)}: workers stepped with it and sent what changed; here they send gradients, and only the "
-        "server steps."
+        f"{_worker_options_text(options)}: in the original NNLO, workers apply this optimizer and send the change of their "
+        "weights; in nnlo, workers send gradients, and only the server applies an optimizer."
     )
 
 
 def _words(options: ParsedOptions) -> list[str]:
-    wanted = [name for name in options.table if name.startswith(("elastic-force", "gem-m", "gem-k", "sync"))]
-    return ["mode", *(name for name in [*wanted, "n-masters"] if name in options)]
+    relevant = [
+        name for name in options.table if name.startswith(("elastic-force", "gem-m", "gem-k", "sync"))
+    ]
+    return ["mode", *(name for name in [*relevant, "n-masters"] if name in options)]
 
 
 def _algorithm(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, object]:
@@ -71,16 +83,18 @@ def _algorithm(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, obje
             if "gem-lr" in options:
                 draft.add_untranslatable(
                     options.as_written("gem-lr"),
-                    "gem takes the changes of the workers' optimizer as they are",
+                    "gem applies the updates of the workers' optimizer without a factor",
                 )
             else:
                 draft.remarks.append(
-                    "NNLO multiplied the workers' steps by --gem-lr, 0.01; here they are as they are"
+                    "The original NNLO multiplies the updates of the workers by --gem-lr (default 0.01); nnlo does not "
+                    "scale them."
                 )
             if options["synchronous"]:
-                draft.add_untranslatable(options.as_written("synchronous"), "gem is asynchronous")
+                draft.add_untranslatable(options.as_written("synchronous"), "gem is asynchronous in nnlo")
     if options["synchronous"]:
         draft.remarks.append(
-            f"{options.as_written('synchronous')}: NNLO waited for 95 % and summed; here all, averaged"
+            f"{options.as_written('synchronous')}: the master of the original NNLO waits for 95 % of the workers and sums "
+            "their updates; nnlo waits for all workers and averages their updates."
         )
     return block

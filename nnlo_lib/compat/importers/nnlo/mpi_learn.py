@@ -15,12 +15,12 @@ from nnlo_lib.compat.importers.nnlo.training import (
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
 
 POSITIONAL = ("model", "train_data", "val_data")
-TORCH = "here all networks are torch's"
+TORCH = "nnlo runs all networks with PyTorch"
 OPTIONS = {
     **{name: option for name, option in NNLO.items() if name not in {*POSITIONAL, "backend"}},
     "tf": flag_option(TORCH),
     "torch": flag_option(TORCH),
-    "profile": flag_option("Theano is not there any more"),
+    "profile": flag_option("nnlo does not support Theano"),
     "trace": flag_option(),
     "max-gpus": OptionSpec(int, -1),
     "mode": OptionSpec(default="sgd"),
@@ -31,20 +31,20 @@ OPTIONS = {
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
     """Translate a command of mpi_learn's MPIDriver."""
-    draft = ExperimentDraft("mpi_learn's MPIDriver, imported:")
+    draft = ExperimentDraft("Imported from mpi_learn's MPIDriver:")
     set_training(draft, _options(draft, command, "MPIDriver"), command.ranks)
     return draft
 
 
 def translate_gan_training(command: CommandLine) -> ExperimentDraft:
     """Translate a command of MPIGDriver, which trains the 3-D GAN regardless of its model argument."""
-    draft = ExperimentDraft("MPIGDriver, imported:")
+    draft = ExperimentDraft("Imported from MPIGDriver:")
     options = _options(draft, command, "MPIGDriver")
     draft.translate_options(options)
     draft.set("name", named(f"gan-{options['trial-name']}"), "the 3-D GAN and the trial")
-    draft.set("model", {"name": GAN.name}, f"MPIGDriver's 3-D GAN; it ignores {options['model']}")
+    draft.set("model", {"name": GAN.name}, f"the 3-D GAN of MPIGDriver, which ignores {options['model']}")
     set_gan_problem(draft, "MPIGDriver")
-    draft.ineffective.append(f"{options.as_written('loss')} (MPIGDriver never read it)")
+    draft.ineffective.append(f"{options.as_written('loss')} (MPIGDriver never reads it)")
     set_data(draft, options, GAN)
     set_training_control(draft, options, command.ranks)
     return draft

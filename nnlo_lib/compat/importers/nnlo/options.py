@@ -2,23 +2,26 @@
 
 from nnlo_lib.compat.importers.options import OptionSpec, flag_option, parse_arguments
 
-NEVER_READ = "NNLO took it and never read it"
+NEVER_READ = "the original NNLO accepts this option and never reads it"
+NEVER_USED = "the original NNLO stores this value and never uses it"
 OPTIONS = {
     "model": OptionSpec(),
-    "backend": OptionSpec(default="keras", note="here all networks are torch's"),
+    "backend": OptionSpec(default="keras", note="nnlo runs all networks with PyTorch"),
     "trial-name": OptionSpec(default="train"),
     "verbose": flag_option(NEVER_READ),
     "monitor": flag_option(),
     "timeline": flag_option(),
-    "thread_validation": flag_option("not needed: ranks share the validation samples"),
+    "thread_validation": flag_option("not needed, because the ranks share the validation samples"),
     "train_data": OptionSpec(),
     "val_data": OptionSpec(),
     "features-name": OptionSpec(default="features"),
     "labels-name": OptionSpec(default="labels"),
     "batch": OptionSpec(int, 100, "train.batch_size"),
-    "preload-data": OptionSpec(int, 0, note="not needed: batches are always read ahead"),
+    "preload-data": OptionSpec(int, 0, note="not needed, because nnlo always reads large batches ahead"),
     "cache-data": OptionSpec(key="data.stage_to"),
-    "copy-command": OptionSpec(missing_reason="stores are staged by a plain copy (data.stage_to)"),
+    "copy-command": OptionSpec(
+        missing_reason="nnlo stages stores without an external copy command (data.stage_to)"
+    ),
     "n-masters": OptionSpec(int, 1),
     "n-processes": OptionSpec(int, 1, "parallel.processes_per_worker"),
     "max-gpus": OptionSpec(int, 1),
@@ -32,18 +35,18 @@ OPTIONS = {
     "worker-optimizer": OptionSpec(default="adam"),
     "worker-optimizer-params": OptionSpec(parse_arguments, {}),
     "elastic-force": OptionSpec(float, 0.9),
-    "elastic-lr": OptionSpec(float, 1.0, note="NNLO stored it and never used it"),
-    "elastic-momentum": OptionSpec(float, 0.0, note="NNLO stored it and never used it"),
+    "elastic-lr": OptionSpec(float, 1.0, note=NEVER_USED),
+    "elastic-momentum": OptionSpec(float, 0.0, note=NEVER_USED),
     "gem-lr": OptionSpec(float, 0.01),
     "gem-momentum": OptionSpec(float, 0.9),
     "gem-kappa": OptionSpec(float, 2.0),
     "early-stopping": OptionSpec(),
     "target-metric": OptionSpec(),
     "restore": OptionSpec(
-        note="the same command again goes on from its newest checkpoint, if the run is the same"
+        note="run the same nnlo command again to resume an unchanged run from its newest checkpoint"
     ),
     "checkpoint": OptionSpec(),
     "checkpoint-interval": OptionSpec(int, 5),
-    "log-file": OptionSpec(note="the log is log.txt in the run's folder"),
-    "log-level": OptionSpec(default="info", note="there is one level"),
+    "log-file": OptionSpec(note="nnlo writes the log to log.txt in the run folder"),
+    "log-level": OptionSpec(default="info", note="nnlo has a single log level"),
 }

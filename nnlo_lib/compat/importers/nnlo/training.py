@@ -15,13 +15,15 @@ LOSSES = {
     "mse": "mse", "mean_squared_error": "mse", "mae": "mae", "mean_absolute_error": "mae",
     "binary_crossentropy": "binary_cross_entropy", "categorical_hinge": "hinge", "hinge": "hinge",
 }  # fmt: skip
-PLACEMENT_NOTE = "the profile (profiles/) and `resources:` say where ranks run"
+PLACEMENT_NOTE = (
+    "the Snakemake profile (profiles/) and the `resources` section determine the placement of ranks"
+)
 READER_OPTIONS = ("train_data", "val_data", "features-name", "labels-name")
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
-    """Translate a command of TrainingDriver. Raises UserError."""
-    draft = ExperimentDraft("NNLO's TrainingDriver, imported:")
+    """Translate a command of TrainingDriver. Raises UserError if an option is not valid."""
+    draft = ExperimentDraft("Imported from NNLO's TrainingDriver:")
     options = ParsedOptions("TrainingDriver", OPTIONS, command.words)
     set_resources(draft, command)
     set_training(draft, options, command.ranks)
@@ -30,7 +32,7 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
 
 def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
     """Set ranks, GPUs and threads; record the launcher's other options as remarks."""
-    draft.set("parallel.ranks", command.ranks, f"{command.ranks} processes")
+    draft.set("parallel.ranks", command.ranks, f"{command.ranks} process{'es' * (command.ranks > 1)}")
     if command.gpus:
         draft.set("parallel.gpus_per_rank", 1, f"-g {command.gpus}")
     if command.threads > 1:
@@ -40,22 +42,37 @@ def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
 
 
 def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> ImportedNetwork:
-    """Set all keys of a training; return its network."""
+    """Set all keys of a training.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of processes of the training.
+
+    Returns:
+        The network of the model.
+    """
     draft.translate_options(options)
-    found = set_model(draft, str(options["model"]), options.as_written("model"))
+    network = set_model(draft, str(options["model"]), options.as_written("model"))
     name = f"{Path(str(options['model'])).stem}-{options['trial-name']}"
     draft.set("name", named(name), "model and trial")
-    set_data(draft, options, found)
-    if found is GAN:
+    set_data(draft, options, network)
+    if network is GAN:
         set_gan_problem(draft, options.as_written("model"))
     else:
         set_loss(draft, options)
     set_training_control(draft, options, ranks)
-    return found
+    return network
 
 
 def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set algorithm, stopping, checkpoints, GPUs and observation of a training."""
+    """Set the algorithm, stopping, checkpoints, GPUs and monitoring of a training.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of processes of the training.
+    """
     set_algorithm(draft, options, ranks)
     set_stopping(draft, options)
     set_checkpoints(draft, options)
@@ -66,52 +83,58 @@ def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: 
     if traced := [name for name in ("timeline", "trace") if options[name]]:
         draft.set("observe.trace", True, options.as_written(*traced))
     if options["monitor"]:
-        draft.set("observe.monitor", 0.5, f"{options.as_written('monitor')}, which looked so often")
+        draft.set("observe.monitor", 0.5, f"{options.as_written('monitor')}, which samples every 0.5 s")
 
 
-def set_data(draft: ExperimentDraft, options: ParsedOptions, found: ImportedNetwork) -> None:
-    """Set the data files if the command names them, otherwise the data set of the model's module."""
+def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNetwork) -> None:
+    """Set the data files if the command names them, otherwise the data set of the model's module.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        network: the model, which may provide a data set.
+    """
     if not options["train_data"]:
-        said = f"get_train() of {options['model']}"
-        if found.is_user_file and "get_train" in Path(found.name).read_text(errors="replace"):
-            draft.set("data.dataset", f"{Path(found.name).stem}-files", "a name for the files")
-            draft.set("data.source", ".", "where relative names of files begin")
-            draft.set("data.reader", {"name": "arrays", "train": found.name}, f"{said}, get_val() ...")
-            draft.set("data.validation", "validation", "the root validated on all of get_val()")
-        elif found.dataset:
-            draft.set("data.dataset", found.dataset, said)
+        source = f"get_train() of {options['model']}"
+        if network.is_user_file and "get_train" in Path(network.name).read_text(errors="replace"):
+            draft.set("data.dataset", f"{Path(network.name).stem}-files", "name for the files")
+            draft.set("data.source", ".", "folder of relative file names")
+            draft.set("data.reader", {"name": "arrays", "train": network.name}, f"{source}, get_val() ...")
+            draft.set("data.validation", "validation", "the original NNLO validates on all of get_val()")
+        elif network.dataset:
+            draft.set("data.dataset", network.dataset, source)
             draft.set("data.validation", "test", f"get_val() of {options['model']}: its test files")
         else:
             draft.add_untranslatable(
-                said, "its files are not known; until you set data: it is the default data set"
+                source, "its files are unknown; the default data set is used until you set the `data` section"
             )
         return
     train, val = Path(options["train_data"]), Path(options["val_data"] or options["train_data"])
     reader: dict[str, Any] = {"name": "arrays", "train": train.name, "features": options["features-name"]}
     if options["val_data"]:
         reader["validation"] = val.name if val.parent == train.parent else str(val.absolute())
-        draft.set("data.validation", "validation", "the root validated on all of --val_data")
-    if not found.is_user_file and not found.name.endswith(".json"):
-        reader["channels"] = "last"  # Keras's layout of images
+        draft.set("data.validation", "validation", "the original NNLO validates on all of --val_data")
+    if not network.is_user_file and not network.name.endswith(".json"):
+        reader["channels"] = "last"  # layout of images in Keras
     if options["labels-name"] != "labels":
         reader["labels"] = options["labels-name"]
-    if found is GAN:
+    if network is GAN:
         reader |= {"labels": f"{options['labels-name']}/b", "one_hot": False}
         draft.remarks.append(
-            "Of the labels of showers, a: ones, b: energies, c: sums of cells, only the energies are read."
+            "Labels of showers are a (ones), b (energies) and c (sums of cells); nnlo reads only the energies."
         )
-    said = options.as_written(*(name for name in READER_OPTIONS if name in options))
-    draft.set("data.dataset", f"{train.stem}-files", "a name for the files")
-    draft.set("data.source", str(train.parent), "where the lists are")
-    draft.set("data.reader", reader, said)
+    source = options.as_written(*(name for name in READER_OPTIONS if name in options))
+    draft.set("data.dataset", f"{train.stem}-files", "name for the files")
+    draft.set("data.source", str(train.parent), "folder of the file lists")
+    draft.set("data.reader", reader, source)
     draft.remarks.append(
-        "NNLO gave each worker whole files, read them in their order and never shuffled; here the samples of all files "
-        "are shuffled in each epoch and cut among the workers (data.partition)."
+        "The original NNLO assigns whole files to workers, reads them in order and never shuffles; in nnlo, the samples "
+        "of all files are shuffled in each epoch and divided among the workers (data.partition)."
     )
 
 
 def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set the loss under its name in experiments."""
+    """Set the loss by its name in experiment files."""
     name = LOSSES.get(options["loss"], options["loss"])
     path = Path(str(options["model"]))
     if (
@@ -124,34 +147,34 @@ def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
             "problem", {"name": "classification", "outputs": "probabilities"}, "the network ends in softmax"
         )
     draft.set(
-        "loss", name, options.as_written("loss"), f"the loss {name} is not there; instead it is cross_entropy"
+        "loss", name, options.as_written("loss"), f"nnlo has no loss {name}; the default loss is used instead"
     )
     if name == "binary_cross_entropy":
         draft.remarks.append(
-            f"{options.as_written('loss')}: NNLO took it of each output of a softmax; here it is of each score's logistic "
-            f"function."
+            f"{options.as_written('loss')}: the original NNLO computes this loss for each output of a softmax; nnlo "
+            f"computes it for the logistic function of each score."
         )
 
 
 def set_stopping(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set early stopping and the target in NNLO's notation."""
+    """Set early stopping and the target metric in NNLO's notation."""
     for name, key in (("early-stopping", "early_stopping"), ("target-metric", "target")):
         if options[name]:
-            text = options[name].rpartition(":")[2]  # metrics of a GAN are written model:metric
+            text = options[name].rpartition(":")[2]  # a metric of a GAN is written model:metric
             draft.set(f"train.{key}", text, options.as_written(name))
     if options["early-stopping"] and "~" not in options["early-stopping"]:
         draft.remarks.append(
-            f"{options.as_written('early-stopping')}: without ~ NNLO never stopped; here it does"
+            f"{options.as_written('early-stopping')}: without ~, the original NNLO never stops early; nnlo does"
         )
 
 
 def set_checkpoints(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set how often checkpoints are written."""
+    """Set the interval of checkpoints."""
     if options["checkpoint"]:
         every = options["checkpoint-interval"]
-        said = options.as_written("checkpoint", "checkpoint-interval")
-        draft.set("checkpoint.every", f"{every} epoch{'s' if every > 1 else ''}", said)
+        source = options.as_written("checkpoint", "checkpoint-interval")
+        draft.set("checkpoint.every", f"{every} epoch{'s' if every > 1 else ''}", source)
     elif "checkpoint-interval" in options:
         draft.ineffective.append(
-            f"{options.as_written('checkpoint-interval')} (nothing is saved without --checkpoint)"
+            f"{options.as_written('checkpoint-interval')} (without --checkpoint, no checkpoint is written)"
         )

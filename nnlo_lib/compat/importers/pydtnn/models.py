@@ -1,4 +1,4 @@
-"""PyDTNN's models and their names in experiments."""
+"""PyDTNN's models and their names in nnlo."""
 
 import re
 from typing import Any
@@ -23,12 +23,22 @@ TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
 
 
 def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None:
-    """Set the model from PyDTNN's name, with or without its data set; `old`: the launcher of 2020."""
+    """Set the model from PyDTNN's name, with or without the suffix of its data set.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        old: True for the launcher of 2020.
+
+    Raises:
+        UserError: if PyDTNN has no such model.
+    """
     written = options["model"]
     short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
     if short not in SAME_NAME_MODELS | UNSUPPORTED_MODELS | set(NAMES):
         raise UserError(
-            f"PyDTNN has no model '{written}'; {suggest_name(short, SAME_NAME_MODELS | UNSUPPORTED_MODELS | set(NAMES))}"
+            f"--model: PyDTNN has no model '{written}'; "
+            f"{suggest_name(short, SAME_NAME_MODELS | UNSUPPORTED_MODELS | set(NAMES))}"
         )
     name, args = NAMES.get(short, short), dict[str, Any]()
     if name == "alexnet" and options["dataset"] == "imagenet":
@@ -36,7 +46,7 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None
     if name == "simplecnn" and old:
         args = {"dropout": 0.0}
         draft.remarks.append(
-            "simplecnn: in the launcher of this command it had no dropout, and no padding; here it pads"
+            "simplecnn: PyDTNN's model of 2020 has no dropout and no padding; nnlo's model uses padding"
         )
-    why = f"the zoo has no {name}; until then the default model is trained"
-    draft.set("model", {"name": name, "args": args}, options.as_written("model"), why)
+    reason = f"nnlo has no model {name}; the default model is trained instead"
+    draft.set("model", {"name": name, "args": args}, options.as_written("model"), reason)

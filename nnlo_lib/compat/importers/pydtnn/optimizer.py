@@ -1,4 +1,4 @@
-"""PyDTNN's optimizers and the scaling of their learning rates by its launchers."""
+"""PyDTNN's optimizers, and the scaling of learning rates by its launchers."""
 
 from typing import Any
 
@@ -14,28 +14,37 @@ RULES = {
 
 
 def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the optimizer with the learning rate that PyDTNN applied. Raises UserError if PyDTNN lacks it."""
+    """Set the optimizer with the learning rate that PyDTNN applies.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of data-parallel processes.
+
+    Raises:
+        UserError: if PyDTNN has no such optimizer.
+    """
     name = options["optimizer"].lower()
     if name not in RULES:
-        raise UserError(f"PyDTNN has no optimizer '{name}'; {suggest_name(name, RULES)}")
+        raise UserError(f"--optimizer: PyDTNN has no optimizer '{name}'; {suggest_name(name, RULES)}")
     rule = {"name": name, "lr": options["learning_rate"]} | {key: options[key] for key in RULES[name]}
     words = [key for key in ("optimizer", "learning_rate", *RULES[name]) if key in options]
-    said = options.as_written(*(words or ["optimizer"]))
+    source = options.as_written(*(words or ["optimizer"]))
     if is_2020_launcher(options):
-        said = _divide_2020_rate(draft, options, rule, ranks, said)
+        source = _divide_2020_rate(draft, options, rule, ranks, source)
     elif name == "sgd" and ranks > 1 and options["learning_rate_scaling"]:
         rule["lr"] = round(rule["lr"] * ranks, 12)
-        said += f", times {ranks} ranks ({options.as_written('learning_rate_scaling')})"
+        source += f", times {ranks} ranks ({options.as_written('learning_rate_scaling')})"
     _decay(draft, options, rule)
-    draft.set("train.optimizer", rule, said)
+    draft.set("train.optimizer", rule, source)
     if name in ("adam", "nadam", "rmsprop"):
         draft.remarks.append(
-            "PyDTNN adds --epsilon below the root of the second moment; here it is added to the root."
+            "PyDTNN adds --epsilon to the second moment before taking the square root; nnlo adds it to the square root."
         )
 
 
 def is_2020_launcher(options: ParsedOptions) -> bool:
-    """Return True for the launcher of 2020, which took a list of losses and divided the learning rate."""
+    """Return True for the launcher of 2020, which takes a list of losses and divides the learning rate."""
     return (
         "," in options["loss_func"]
         or options["loss_func"] == "categorical_accuracy"
@@ -44,28 +53,38 @@ def is_2020_launcher(options: ParsedOptions) -> bool:
 
 
 def _divide_2020_rate(
-    draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any], ranks: int, said: str
+    draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any], ranks: int, source: str
 ) -> str:
-    """Divide the rate by the global batch size, unless the optimizer is SGD; return its source as text.
+    """Divide the learning rate by the global batch size, unless the optimizer is SGD.
 
-    The launcher of 2020 summed gradients and divided the rate. For SGD, sum and division cancel; the steps of
-    adaptive optimizers do not depend on the scale of the gradient, so that the division lowers their rate.
+    The launcher of 2020 sums gradients and divides the learning rate. For SGD, sum and division cancel. The
+    steps of adaptive optimizers do not depend on the scale of the gradient, so the division reduces their rate.
+
+    Args:
+        draft: receives the remarks.
+        options: options of the command.
+        rule: settings of the optimizer; its `lr` is divided in place.
+        ranks: number of data-parallel processes.
+        source: options from which the setting follows.
+
+    Returns:
+        `source` with the divisor.
     """
     samples = options["batch_size"] * ranks
     if options["optimizer"] not in RULES:
         draft.remarks.append(
-            f"{options.as_written('optimizer')}: the launcher of this command knew small letters only and took SGD without a "
-            "word; here it is what it says."
+            f"{options.as_written('optimizer')}: PyDTNN's launcher of 2020 accepts only lowercase names and silently uses "
+            f"SGD for other names; nnlo uses {rule['name']}."
         )
     if rule["name"] == "sgd":
-        return said
+        return source
     rule["lr"] = rule["lr"] / samples
     draft.remarks.append(
-        f"{options.as_written('learning_rate')}: the launcher of this command added gradients up and divided the rate by "
-        f"batch size times ranks, {samples} (its effective_learning_rate); {rule['name']} does not feel the sum, so "
-        "this is its rate."
+        f"{options.as_written('learning_rate')}: PyDTNN's launcher of 2020 sums gradients and divides the learning rate by "
+        f"batch size times ranks, {samples} (its effective_learning_rate); the steps of {rule['name']} do not depend on "
+        "the scale of gradients, so nnlo uses the divided rate."
     )
-    return f"{said}, / {samples}"
+    return f"{source}, / {samples}"
 
 
 def _decay(draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any]) -> None:
@@ -78,6 +97,6 @@ def _decay(draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any])
         rule["decoupled"] = True
     else:
         draft.remarks.append(
-            f"{options.as_written('decay')}: PyDTNN's decay is decoupled from the gradient, as in AdamW; weight_decay is an "
-            "L2 penalty in the gradient."
+            f"{options.as_written('decay')}: PyDTNN's decay is decoupled from the gradient, as in AdamW; in nnlo, "
+            f"weight_decay of {rule['name']} is an L2 penalty in the gradient."
         )

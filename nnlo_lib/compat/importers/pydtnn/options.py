@@ -1,11 +1,12 @@
-"""The options of PyDTNN's launcher and their translations; its schedulers' options are in schedulers.py."""
+"""Options of PyDTNN's launcher and their translations; options of its schedulers are in schedulers.py."""
 
 from nnlo_lib.compat.importers.options import OptionSpec, parse_bool
 from nnlo_lib.compat.importers.pydtnn.schedulers import OPTIONS as SCHEDULERS
 
-NO_CHOICE = "torch chooses how it convolves"
-NO_NUMPY = "model.weights reads safetensors and state_dicts of torch, not PyDTNN's .npz"
-NO_MODEL = "its performance model is nothing that trains"
+NO_CHOICE = "PyTorch selects the implementation of layers"
+NO_NUMPY = "model.weights reads safetensors and PyTorch state_dict files, not PyDTNN's .npz files"
+NO_TRAINING = "an experiment always trains; `nnlo task evaluate` evaluates a trained model"
+NO_MODEL = "this option of PyDTNN's performance model does not affect training"
 OPTIONS = {
     "model": OptionSpec(default="simplecnn"),
     "dataset": OptionSpec(default="mnist", key="data.dataset"),
@@ -13,16 +14,16 @@ OPTIONS = {
     "dataset_test_path": OptionSpec(),
     "test_as_validation": OptionSpec(parse_bool, False),
     "batch_size": OptionSpec(int, 64, "train.batch_size"),
-    "global_batch_size": OptionSpec(int, note="PyDTNN computed it: --batch_size times ranks"),
+    "global_batch_size": OptionSpec(int, note="PyDTNN computes it as --batch_size times ranks"),
     "validation_split": OptionSpec(float, 0.0),
     "steps_per_epoch": OptionSpec(int, 0),
     "num_epochs": OptionSpec(int, 1, "train.epochs"),
     "evaluate": OptionSpec(parse_bool, False),
-    "evaluate_only": OptionSpec(parse_bool, False, missing_reason="there is no evaluation without a training"),
+    "evaluate_only": OptionSpec(parse_bool, False, missing_reason=NO_TRAINING),
     "weights_and_bias_filename": OptionSpec(missing_reason=NO_NUMPY),
-    "history_file": OptionSpec(note="the history is history.csv in the run's folder"),
-    "shared_storage": OptionSpec(parse_bool, True, note="results are written once, by rank 0"),
-    "use_synthetic_data": OptionSpec(parse_bool, False, missing_reason="there is no data set of zeros"),
+    "history_file": OptionSpec(note="nnlo writes the history to history.csv in the run folder"),
+    "shared_storage": OptionSpec(parse_bool, True, note="in nnlo, only rank 0 writes results"),
+    "use_synthetic_data": OptionSpec(parse_bool, False, missing_reason="nnlo has no data set of zeros"),
     "flip_images": OptionSpec(parse_bool, False),
     "flip_images_prob": OptionSpec(float, 0.5),
     "crop_images": OptionSpec(parse_bool, False),
@@ -33,7 +34,7 @@ OPTIONS = {
     "learning_rate_scaling": OptionSpec(parse_bool, True),
     "momentum": OptionSpec(float, 0.9),
     "decay": OptionSpec(float, 0.0),
-    "decay_rate": OptionSpec(float, 0.0, missing_reason="rates diminish by train.schedule only"),
+    "decay_rate": OptionSpec(float, 0.0, missing_reason="learning rates decay only by `train.schedule`"),
     "nesterov": OptionSpec(parse_bool, False),
     "beta1": OptionSpec(float, 0.99),
     "beta2": OptionSpec(float, 0.999),
@@ -50,7 +51,7 @@ OPTIONS = {
     "dtype": OptionSpec(default="float32", key="train.precision"),
     "tensor_format": OptionSpec(default="NHWC"),
     "tracing": OptionSpec(parse_bool, False),
-    "tracer_output": OptionSpec(default="", note="traces lie in the run's folder"),
+    "tracer_output": OptionSpec(default="", note="nnlo writes traces to the run folder"),
     "profile": OptionSpec(parse_bool, False),
     "enable_best_of": OptionSpec(parse_bool, False, note=NO_CHOICE),
     **{
@@ -60,5 +61,5 @@ OPTIONS = {
     "enable_memory_cache": OptionSpec(parse_bool, True, note=NO_CHOICE),
     "enable_cudnn_auto_conv_alg": OptionSpec(parse_bool, True, note=NO_CHOICE),
     **{name: OptionSpec(note=NO_MODEL) for name in ("cpu_speed", "memory_bw", "network_bw", "network_lat", "network_alg")},
-    **{name: OptionSpec(note="PyDTNN overwrote it") for name in ("mpi_processes", "threads_per_process", "gpus_per_node")},
+    **{name: OptionSpec(note="PyDTNN overwrites it") for name in ("mpi_processes", "threads_per_process", "gpus_per_node")},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""PyDTNN's schedulers, some of which stop a training or save its model."""
+"""PyDTNN's schedulers: learning rates, early stopping and saving of models."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ SCHEDULER_NAMES = (
 
 
 def metric_name(name: str) -> str:
-    """Return the name in experiments of PyDTNN's loss or metric."""
+    """Return the name in experiment files of a loss or metric of PyDTNN."""
     for old, new in (
         ("categorical_cross_entropy", "loss"),
         ("binary_cross_entropy", "loss"),
@@ -48,82 +48,96 @@ def metric_name(name: str) -> str:
 
 
 def lacks_validation(options: ParsedOptions) -> bool:
-    """Return True if there are no validation samples."""
+    """Return True if the command sets no validation samples aside."""
     return not (options["test_as_validation"] or options["validation_split"])
 
 
 def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Translate the schedulers in --lr_schedulers; record the other schedulers' options as ineffective."""
+    """Translate the schedulers in --lr_schedulers; record options of other schedulers as ineffective.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of data-parallel processes.
+
+    Raises:
+        UserError: if PyDTNN has no such scheduler.
+    """
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
     for name in chosen:
         if name not in SCHEDULER_NAMES:
-            raise UserError(f"PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULER_NAMES)}")
+            raise UserError(
+                f"--lr_schedulers: PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULER_NAMES)}"
+            )
         _set(draft, options, name, ranks)
     for option, _ in options.given_options():
         owner = next((name for name in SCHEDULER_NAMES if option.startswith(f"{name}_")), None)
         if owner and owner not in chosen:
             draft.ineffective.append(
-                f"{options.as_written(option)} (PyDTNN did not read it, {owner} is not in --lr_schedulers)"
+                f"{options.as_written(option)} (PyDTNN ignores it unless {owner} is in --lr_schedulers)"
             )
 
 
 def _set(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) -> None:
     metric = metric_name(options[f"{name}_metric"]) if f"{name}_metric" in OPTIONS else ""
-    said = options.as_written(
+    source = options.as_written(
         *(option for option in OPTIONS if option.startswith(f"{name}_") and option in options)
     )
-    said = f"lr_schedulers {name}{f', {said}' if said else ''}"
+    source = f"lr_schedulers {name}{f', {source}' if source else ''}"
     if metric.startswith("val_") and lacks_validation(options):
         draft.add_untranslatable(
-            said, "without --validation_split or --test_as_validation nothing is validated"
+            source, "there are no validation samples without --validation_split or --test_as_validation"
         )
         return
     match name:
         case "early_stopping":
             watched = _column(metric)
             block = {"metric": watched, "patience": options["early_stopping_patience"]}
-            draft.set("train.early_stopping", block, said)
+            draft.set("train.early_stopping", block, source)
             draft.set("train.restore_best", watched, "early_stopping reloads the best weights")
         case "reduce_lr_on_plateau":
             block = {key: options[f"{name}_{key}"] for key in ("factor", "patience", "min_lr")}
-            _schedule(draft, {"name": "plateau", "metric": _column(metric), **block}, said)
+            _schedule(draft, {"name": "plateau", "metric": _column(metric), **block}, source)
         case "reduce_lr_every_nepochs":
             block = {"every": options[f"{name}_nepochs"], "factor": options[f"{name}_factor"]}
             if options[f"{name}_min_lr"]:
-                draft.add_untranslatable(options.as_written(f"{name}_min_lr"), "steps have no least rate")
-            _schedule(draft, {"name": "step", **block}, said)
+                draft.add_untranslatable(
+                    options.as_written(f"{name}_min_lr"), "the schedule step has no minimum learning rate"
+                )
+            _schedule(draft, {"name": "step", **block}, source)
         case "stop_at_loss":
             block = {"metric": _column(metric), "value": options["stop_at_loss_threshold"]}
-            draft.set("train.target", block, said)
+            draft.set("train.target", block, source)
         case "warm_up":
-            draft.set("train.warm_up", _warm_up(options, ranks), said)
+            draft.set("train.warm_up", _warm_up(options, ranks), source)
         case "model_checkpoint":
-            _keep_best(draft, options, metric.removeprefix("val_"), said)
+            _keep_best(draft, options, metric.removeprefix("val_"), source)
 
 
 def _column(metric: str) -> str:
     return metric if metric.startswith("val_") else f"train_{metric}"
 
 
-def _schedule(draft: ExperimentDraft, block: dict[str, Any], said: str) -> None:
+def _schedule(draft: ExperimentDraft, block: dict[str, Any], source: str) -> None:
     if any(setting.key == "train.schedule" for setting in draft.settings):
         draft.add_untranslatable(
-            said, "a training has one schedule, and another one came first in --lr_schedulers"
+            source, "a run has one schedule, and --lr_schedulers lists another one first"
         )
     else:
-        draft.set("train.schedule", block, said)
+        draft.set("train.schedule", block, source)
 
 
 def _warm_up(options: ParsedOptions, ranks: int) -> dict[str, float]:
-    """Return the warm-up: over batches from 0, as in PyDTNN of 2020, or over epochs from one rank's rate."""
+    """Return the warm-up: over batches from 0 (PyDTNN of 2020), or over epochs from the rate of one rank."""
     if "warm_up_batches" in options:
         return {"steps": options["warm_up_batches"], "start": 0.0}
     return {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}
 
 
-def _keep_best(draft: ExperimentDraft, options: ParsedOptions, metric: str, said: str) -> None:
-    draft.set("checkpoint.best", metric, said)
+def _keep_best(draft: ExperimentDraft, options: ParsedOptions, metric: str, source: str) -> None:
+    draft.set("checkpoint.best", metric, source)
     every = options["model_checkpoint_save_freq"]
     draft.remarks.append(
-        f"model_checkpoint: PyDTNN saved a better model every {every} epochs at most; here the best of all epochs is kept"
+        f"model_checkpoint: PyDTNN saves a better model at most every {every} epochs; nnlo keeps the best model of all "
+        "epochs"
     )

@@ -16,8 +16,8 @@ LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": 
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
-    """Translate a command of benchmarks_CNN. Raises UserError."""
-    draft = ExperimentDraft("PyDTNN's launcher, imported:")
+    """Translate a command of benchmarks_CNN. Raises UserError if an option is not valid."""
+    draft = ExperimentDraft("Imported from PyDTNN's launcher:")
     options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
     draft.translate_options(options)
     draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
@@ -37,7 +37,7 @@ def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLin
     if options["parallel"] != "data" and command.ranks > 1:
         draft.override("parallel.ranks", 1, options.as_written("parallel"))
         draft.remarks.append(
-            f"{options.as_written('parallel')}: PyDTNN's {command.ranks} processes each trained alone"
+            f"{options.as_written('parallel')}: each of PyDTNN's {command.ranks} processes trains alone; nnlo uses one rank"
         )
     if options["non_blocking_mpi"]:
         draft.set(
@@ -45,13 +45,13 @@ def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLin
         )
     elif "parallel" in options:
         draft.set("algorithm", {"name": "allreduce"}, options.as_written("parallel"))
-    wires = {name: how for name, how in GPU_EXCHANGES.items() if options[name]}
+    exchanges = {name: value for name, value in GPU_EXCHANGES.items() if options[name]}
     if options["enable_gpu"]:
         draft.override("parallel.gpus_per_rank", 1, options.as_written("enable_gpu"))
-        for name, how in wires.items():
-            draft.override("parallel.gpu_exchange", how, options.as_written(name))
+        for name, value in exchanges.items():
+            draft.override("parallel.gpu_exchange", value, options.as_written(name))
     else:
-        draft.ineffective += [f"{options.as_written(name)} (without --enable_gpu)" for name in wires]
+        draft.ineffective += [f"{options.as_written(name)} (without --enable_gpu)" for name in exchanges]
 
 
 def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
@@ -60,11 +60,12 @@ def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
         draft.set("data.source", options[paths[0]], options.as_written(*paths))
     if len({options[name] for name in paths}) > 1:
         draft.add_untranslatable(
-            options.as_written("dataset_test_path"), "the files of a data set lie in one folder"
+            options.as_written("dataset_test_path"),
+            "nnlo reads all files of a data set from one folder, data.source",
         )
     if options["dataset"] == "imagenet":
         draft.remarks.append(
-            "imagenet: PyDTNN subtracted mean colours, in BGR; here it is as data.normalize says"
+            "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
         )
     if options["test_as_validation"]:
         draft.set("data.validation", "test", options.as_written("test_as_validation"))
@@ -76,7 +77,8 @@ def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
     if options["steps_per_epoch"]:
         draft.set("train.steps_per_epoch", options["steps_per_epoch"], options.as_written("steps_per_epoch"))
         draft.remarks.append(
-            f"{options.as_written('steps_per_epoch')}: PyDTNN trained on the same first samples in each epoch"
+            f"{options.as_written('steps_per_epoch')}: PyDTNN trains on the same first samples in each epoch; in nnlo, "
+            "the samples differ between epochs"
         )
     if options["flip_images"]:
         draft.set(
@@ -100,7 +102,7 @@ def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
 def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the loss and the metrics.
 
-    The launcher of 2020 had one list of losses and metrics, and used the gradient of a single loss.
+    The launcher of 2020 has one list of losses and metrics, and uses the gradient of a single loss.
     """
     listed = options["loss_func"].split(",")
     names = [name for name in listed if name in LOSSES] or ["categorical_cross_entropy"]
@@ -112,13 +114,13 @@ def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     if set(metrics) - {"accuracy"}:
         draft.set("metrics", list(dict.fromkeys(["accuracy", *metrics])), ",".join(listed))
         draft.remarks.append(
-            f"{','.join(listed)}: PyDTNN compared probabilities with one-hot classes and summed absolute errors over "
-            f"them; here the scores of the model are compared, and errors are means over classes"
+            f"{','.join(listed)}: PyDTNN compares probabilities with one-hot classes and sums absolute errors over "
+            f"classes; nnlo compares the scores of the model and averages errors over classes"
         )
 
 
 def _metric(name: str) -> str:
-    """Return the name of a metric in experiments. Raises UserError if PyDTNN has no metric of that name."""
+    """Return the name of a metric in experiment files. Raises UserError if PyDTNN has no such metric."""
     known = {
         "categorical_accuracy",
         "categorical_hinge",
@@ -128,7 +130,9 @@ def _metric(name: str) -> str:
         "regression_mae",
     }
     if name not in known:
-        raise UserError(f"PyDTNN has no loss or metric '{name}'; {suggest_name(name, known | set(LOSSES))}")
+        raise UserError(
+            f"--metrics: PyDTNN has no loss or metric '{name}'; {suggest_name(name, known | set(LOSSES))}"
+        )
     return metric_name(name).removeprefix("regression_")
 
 
@@ -137,8 +141,8 @@ def _observation(draft: ExperimentDraft, options: ParsedOptions) -> None:
         if not lacks_validation(options):
             draft.set("train.evaluate_before", True, options.as_written("evaluate"))
         draft.remarks.append(
-            f"{options.as_written('evaluate')}: PyDTNN printed the metrics of its last batch as those of the test, before and "
-            "after; here validation samples are evaluated before, those of the test after"
+            f"{options.as_written('evaluate')}: PyDTNN prints the metrics of the last batch as test metrics before and "
+            "after the training; nnlo evaluates validation samples before and test samples after the training"
         )
     if "tensor_format" in options:
         draft.set(
@@ -148,5 +152,5 @@ def _observation(draft: ExperimentDraft, options: ParsedOptions) -> None:
         draft.set("observe.trace", True, options.as_written("tracing"))
     if options["profile"]:
         draft.set(
-            "observe.profile", "cprofile", f"{options.as_written('profile')}, there of the whole training"
+            "observe.profile", "cprofile", f"{options.as_written('profile')}, in PyDTNN of the whole training"
         )

@@ -1,4 +1,4 @@
-"""Theano-MPI's models and the constants of their training."""
+"""Theano-MPI's models and the training constants in their files."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +9,12 @@ class TheanoModel:
     """A model with the training constants of its file.
 
     Attributes:
-        name: model name in experiments.
-        dataset: data set, empty if it has no counterpart.
+        name: model name in experiment files.
+        dataset: data set, empty if nnlo has no equivalent.
         epochs: number of epochs.
         batch: samples per step and worker.
         optimizer: optimizer settings; the learning rate is per worker.
-        schedule: schedule settings, empty for a constant rate.
+        schedule: schedule settings, empty for a constant learning rate.
         args: arguments of the model.
         extra_settings: other keys of the experiment.
     """
@@ -65,9 +65,10 @@ MODELS = {
     "LSGAN of CIFAR-10": TheanoModel("lsgan_cifar", "cifar10", 100, 128, {"name": "rmsprop", "lr": 1e-4}, extra_settings=LSGAN),
 }  # fmt: skip
 GANS = {
-    "WGAN": "its critic takes 50 steps at times; here always 2 for one of the generator, which is exchanged, too",
-    "LSGAN": "its rates fell linearly in the second half of the epochs, and only the critic was exchanged; here rates "
-    "stay, and both networks are exchanged",
+    "WGAN": "in Theano-MPI, the critic sometimes takes 50 steps; nnlo always takes 2 critic steps per generator step, and "
+    "also exchanges the generator",
+    "LSGAN": "Theano-MPI decreases the learning rates linearly in the second half of the epochs and exchanges only the "
+    "critic; nnlo keeps the learning rates constant and exchanges both networks",
 }
 
 

@@ -1,4 +1,4 @@
-"""Parser of Theano-MPI's sessions: cfg files, tmlauncher's options, and Python with a rule."""
+"""Parser of Theano-MPI sessions: .cfg files, options of tmlauncher, and Python scripts with a rule."""
 
 import ast
 import re
@@ -23,9 +23,14 @@ ATTRIBUTES = {"sync_type": "BSP_SYNC_TYPE", "exch_strategy": "BSP_EXCH_STRATEGY"
 
 @dataclass(frozen=True)
 class TheanoSession:
-    """The keys of a session with their original text.
+    """Keys of a session with their original text.
 
-    Raises UserError if a necessary key is missing or the rule is unknown.
+    Attributes:
+        keys: values by key.
+        written: original text by key, for keys that are not written as KEY=value.
+
+    Raises:
+        UserError: if a required key is missing or the rule is unknown.
     """
 
     keys: dict[str, str]
@@ -34,32 +39,37 @@ class TheanoSession:
     def __post_init__(self) -> None:
         missing = [key for key in ("RULE", "MODELFILE", "MODELCLASS", "DEVICES") if not self.keys.get(key)]
         if missing:
-            raise UserError(f"the Theano-MPI session has no {missing[0]}")
+            raise UserError(
+                f"the Theano-MPI session lacks the required key {missing[0]}; set {missing[0]} in the session"
+            )
         if self.keys["RULE"] not in RULES:
             raise UserError(
-                f"Theano-MPI has no rule '{self.keys['RULE']}'; {suggest_name(self.keys['RULE'], RULES)}"
+                f"RULE: Theano-MPI has no rule '{self.keys['RULE']}'; {suggest_name(self.keys['RULE'], RULES)}"
             )
 
     def as_written(self, key: str) -> str:
-        """Return a key as it was written."""
+        """Return the original text of a key."""
         return self.written.get(key, f"{key}={self.keys.get(key, '')}")
 
     @property
     def hosts(self) -> list[tuple[str, list[str]]]:
-        """Devices by host: `cuda0,cuda1`, or `node0:cuda0 node1:cuda0,cuda1`."""
+        """Hosts with their devices, parsed from `cuda0,cuda1` or `node0:cuda0 node1:cuda0,cuda1`."""
         groups = [group.rpartition(":") for group in self.keys["DEVICES"].split()]
         return [(host, devices.split(",")) for host, _, devices in groups]
 
 
 def session_from_options(words: Sequence[str]) -> TheanoSession:
-    """Parse tmlauncher's options; keys of a cfg file take precedence. Raises UserError."""
+    """Parse tmlauncher's options; keys of a .cfg file take precedence.
+
+    Raises UserError if an option is unknown, or if the session is not valid.
+    """
     keys: dict[str, str] = {}
     files = []
     for word in words:
         written, equals, value = word.partition("=")
         name = written.lstrip("-")
         if not word.startswith("-") or name not in OPTION_KEYS:
-            raise UserError(f"tmlauncher has no option {written}; {suggest_name(name, OPTION_KEYS)}")
+            raise UserError(f"tmlauncher: unknown option {written}; {suggest_name(name, OPTION_KEYS)}")
         if name in ("cfg", "config"):
             files.append(value)
         elif equals or name in ("b", "bind"):
@@ -70,24 +80,30 @@ def session_from_options(words: Sequence[str]) -> TheanoSession:
 
 
 def session_from_cfg(path: Path) -> TheanoSession:
-    """Parse a session file, which Theano-MPI reads with bash: KEY=value, KEY=("a" "b")."""
+    """Parse a .cfg file, which Theano-MPI reads with bash: KEY=value, KEY=("a" "b").
+
+    Raises UserError if the file is unreadable or the session is not valid.
+    """
     keys = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not (words := shlex.split(line.replace("(", " ").replace(")", " "), comments=True)):
             continue
         name, equals, value = words[0].partition("=")
         if not equals or name not in KEYS:
-            raise UserError(f"{path}:{number}: no key of a session: {name}; {suggest_name(name, KEYS)}")
+            raise UserError(f"{path}:{number}: unknown session key '{name}'; {suggest_name(name, KEYS)}")
         keys[name] = " ".join([value, *words[1:]]).strip()
     return TheanoSession(keys)
 
 
 def session_from_python(path: Path) -> TheanoSession:
-    """Parse a Python session: rule = BSP(); rule.init(devices=..., modelfile=..., modelclass=...)."""
+    """Parse a Python session: rule = BSP(); rule.init(devices=..., modelfile=..., modelclass=...).
+
+    Raises UserError if the file is not Python, or if the session is not valid.
+    """
     try:
         tree = ast.parse(_text(path))
     except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno}: this is not Python: {error.msg}") from error
+        raise UserError(f"{path}:{error.lineno}: cannot parse the Python session: {error.msg}") from error
     keys, written = {}, {}
     for node in ast.walk(tree):
         for key, value in _python_keys(node):
@@ -104,7 +120,7 @@ def _python_keys(node: ast.AST) -> Iterator[tuple[str, str]]:
                 key = str(each.arg).upper()
                 if key not in KEYS:
                     raise UserError(
-                        f"a rule's init has no argument {each.arg}; known: devices, modelfile, modelclass"
+                        f"rule.init(): unknown argument '{each.arg}'; use devices, modelfile and modelclass"
                     )
                 yield key, _joined(each.value)
         case ast.Assign(targets=[ast.Attribute(attr=name)]) if name in ATTRIBUTES:
@@ -115,12 +131,14 @@ def _joined(node: ast.expr) -> str:
     try:
         value: Any = ast.literal_eval(node)
     except ValueError as error:
-        raise UserError(f"only plain values can be read, not {ast.unparse(node)}") from error
+        raise UserError(
+            f"cannot evaluate {ast.unparse(node)}; write literal values (strings, lists) in the session"
+        ) from error
     return ",".join(value) if isinstance(value, list | tuple) else str(value)
 
 
 def is_python_session(path: Path) -> bool:
-    """Return True if a file is a Python session of Theano-MPI."""
+    """Return True if a file is a Python session of Theano-MPI, which imports theanompi."""
     return path.suffix == ".py" and path.is_file() and bool(re.search(r"\btheanompi\b", _text(path)))
 
 

@@ -1,4 +1,4 @@
-"""Translation of Theano-MPI's sessions: the rules BSP, EASGD and GOSGD, and the constants of its models."""
+"""Translation of Theano-MPI sessions: rules BSP, EASGD and GOSGD, and constants of the models."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ COMPRESSION_BY_STRATEGY = {
 
 
 def translate_session(session: TheanoSession) -> ExperimentDraft:
-    """Translate a session."""
-    draft = ExperimentDraft("A Theano-MPI session, imported:")
+    """Translate a session of Theano-MPI."""
+    draft = ExperimentDraft("Imported from a Theano-MPI session:")
     draft.set(
         "name", named(f"{session.keys['MODELCLASS']}-{session.keys['RULE'].lower()}"), "model class and rule"
     )
@@ -32,7 +32,7 @@ def translate_session(session: TheanoSession) -> ExperimentDraft:
         )
     if "SIZE" in session.keys:
         draft.remarks.append(
-            f"{session.as_written('SIZE')}: Theano-MPI counted the devices instead, and so does this"
+            f"{session.as_written('SIZE')}: Theano-MPI ignores SIZE and counts the devices; nnlo does the same"
         )
     draft.given_words += [session.as_written(key) for key in session.keys]
     return draft
@@ -40,48 +40,50 @@ def translate_session(session: TheanoSession) -> ExperimentDraft:
 
 def _machine(draft: ExperimentDraft, session: TheanoSession) -> int:
     ranks, hosts = sum(len(devices) for _, devices in session.hosts), len(session.hosts)
-    said = session.as_written("DEVICES")
-    draft.set("parallel.ranks", ranks, said)
-    draft.set("parallel.gpus_per_rank", 1, f"{said}; 0 without GPUs")
+    source = session.as_written("DEVICES")
+    draft.set("parallel.ranks", ranks, source)
+    draft.set("parallel.gpus_per_rank", 1, f"{source}; set 0 without GPUs")
     if hosts > 1:
         draft.set("resources.nodes", hosts, f"{hosts} hosts; the scheduler chooses them")
     return ranks
 
 
 def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
-    rule, said = session.keys["RULE"], session.as_written("RULE")
+    rule, source = session.keys["RULE"], session.as_written("RULE")
     if ranks == 1 and rule != "BSP":
-        draft.set("algorithm", {"name": "allreduce"}, f"{said}, but one device has nobody to agree with")
+        draft.set("algorithm", {"name": "allreduce"}, f"{source}; a single device has no peers")
     elif rule == "EASGD":
         draft.set(
-            "algorithm", {"name": "easgd", "sync_every": 10, "alpha": 0.5}, f"{said}, constants of its source"
+            "algorithm",
+            {"name": "easgd", "sync_every": 10, "alpha": 0.5},
+            f"{source}, constants of Theano-MPI",
         )
         draft.remarks.append(
-            "EASGD: tau counted files of images, sub-batches each; here it counts batches. There every worker had all of "
-            "the data in the same order; here they share it. The first device is the server in both."
+            "EASGD: in Theano-MPI, tau counts files of images, each with several sub-batches; in nnlo, it counts batches. "
+            "In Theano-MPI, every worker reads all samples in the same order; in nnlo, the workers share the samples. In both, "
+            "the first device is the server."
         )
     elif rule == "GOSGD":
-        draft.set("algorithm", {"name": "gosgd", "probability": 0.01}, f"{said}, p of its source")
+        draft.set("algorithm", {"name": "gosgd", "probability": 0.01}, f"{source}, p of Theano-MPI")
     else:
-        draft.set("algorithm", {"name": "allreduce"}, said)
+        draft.set("algorithm", {"name": "allreduce"}, source)
 
 
 def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
     file, cls = session.keys["MODELFILE"], session.keys["MODELCLASS"]
-    said = f"{session.as_written('MODELFILE')}, {session.as_written('MODELCLASS')}"
+    source = f"{session.as_written('MODELFILE')}, {session.as_written('MODELCLASS')}"
     known = find_theano_model(file, cls)
     if known is None:
         path = f"{file.removesuffix('.py').replace('.', '/')}.py"
-        why = (
-            "Theano models do not run; write a function (shape, classes, **args) that returns a torch Module"
-        )
+        reason = "nnlo cannot run Theano models; write a function (shape, classes, **args) that returns a torch.nn.Module"
         if Path(path).is_file():
-            draft.remarks.append(f"{said}: {why}")
-            draft.set("model", {"name": f"{path}:{cls}"}, said)
+            draft.remarks.append(f"{source}: {reason}")
+            draft.set("model", {"name": f"{path}:{cls}"}, source)
         else:
-            draft.set("model", {"name": f"{path}:{cls}"}, said, f"{why}, in this file, which is not here")
+            draft.set("model", {"name": f"{path}:{cls}"}, source, f"{path} does not exist; {reason}")
         draft.remarks.append(
-            "Epochs, batch size, rates and data were constants of the model's file: set train: and data:"
+            "Epochs, batch size, learning rates and data are constants in Theano-MPI's model file; set them in the "
+            "`train` and `data` sections."
         )
         return
     of_class = f"a constant of {cls}"
@@ -89,9 +91,10 @@ def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
         draft.set("data.dataset", known.dataset, f"the data of {cls}")
     else:
         draft.add_untranslatable(
-            f"the data of {cls}", "reviews of films (IMDB) are no data set here; set data: to files of words"
+            f"the data of {cls}",
+            "nnlo has no data set of film reviews (IMDB); set the `data` section to your files",
         )
-    draft.set("model", {"name": known.name, "args": known.args}, said)
+    draft.set("model", {"name": known.name, "args": known.args}, source)
     for key, value in known.extra_settings.items():
         draft.set(key, value, of_class)
     draft.set("train.epochs", known.epochs, of_class)
@@ -102,16 +105,21 @@ def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
 
 
 def _set_optimizer(draft: ExperimentDraft, session: TheanoSession, known: TheanoModel, ranks: int) -> None:
-    rule, said = dict(known.optimizer), f"constants of {session.keys['MODELCLASS']}"
+    rule, source = dict(known.optimizer), f"constants of {session.keys['MODELCLASS']}"
     if session.keys["RULE"] == "BSP" and ranks > 1:
         rule["lr"] = round(rule["lr"] * ranks, 12)
-        said += f", rate times {ranks} workers"
+        source += f", learning rate times {ranks} workers"
         warm_up = {"epochs": 5, "start": round(1 / ranks, 6)}
-        draft.set("train.warm_up", warm_up, "BSP warms up from one worker's rate, there by equal factors")
-        draft.remarks.append(
-            "BSP: biases had no weight decay and twice the rate; here all parameters are alike."
+        draft.set(
+            "train.warm_up",
+            warm_up,
+            "BSP warms up from the rate of one worker, in Theano-MPI by equal factors",
         )
-    draft.set("train.optimizer", rule, said)
+        draft.remarks.append(
+            "BSP: Theano-MPI applies no weight decay and twice the learning rate to biases; nnlo treats all parameters "
+            "alike."
+        )
+    draft.set("train.optimizer", rule, source)
     if known.schedule:
         draft.set("train.schedule", known.schedule, f"adjust_hyperp of {session.keys['MODELCLASS']}")
 
@@ -125,12 +133,12 @@ def _exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
         return
     if sync == "swap":
         draft.add_untranslatable(
-            session.as_written("BSP_SYNC_TYPE"), "no algorithm swaps the parameters of pairs"
+            session.as_written("BSP_SYNC_TYPE"), "no algorithm of nnlo swaps the parameters of pairs of ranks"
         )
     elif sync:
         draft.remarks.append(
-            f"{session.as_written('BSP_SYNC_TYPE')}: cdd averaged momenta, which is the same as averaging gradients; avg, "
-            "parameters: that is `algorithm: {name: average, sync_every: 1}`"
+            f"{session.as_written('BSP_SYNC_TYPE')}: cdd averages momenta, which is equivalent to averaging gradients; avg "
+            "averages parameters, which is `algorithm: {name: average, sync_every: 1}` in nnlo."
         )
     if not wire:
         return
@@ -139,8 +147,6 @@ def _exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
     if wire.startswith("nccl"):
         draft.set("parallel.gpu_exchange", "nccl", session.as_written("BSP_EXCH_STRATEGY"))
     elif wire not in COMPRESSION_BY_STRATEGY:
-        draft.add_untranslatable(
-            session.as_written("BSP_EXCH_STRATEGY"), "Theano-MPI itself knows no such strategy"
-        )
+        draft.add_untranslatable(session.as_written("BSP_EXCH_STRATEGY"), "Theano-MPI has no such strategy")
     else:
-        draft.remarks.append(f"{session.as_written('BSP_EXCH_STRATEGY')}: ranks talk through MPI")
+        draft.remarks.append(f"{session.as_written('BSP_EXCH_STRATEGY')}: ranks communicate through MPI")
