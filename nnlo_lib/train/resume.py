@@ -49,7 +49,7 @@ class TrainingSaver:
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
 
     def count_from_here(self) -> None:
-        """Start counting towards the next checkpoint at the current position."""
+        """Start counting toward the next checkpoint at the current position."""
         self._interval.mark_saved(self._state.position.steps, self._state.position.epoch)
 
     def _checkpoint_position(self) -> CheckpointPosition:

@@ -8,13 +8,13 @@ import yaml
 from nnlo_lib.algorithms.factory import build_algorithm
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
-from nnlo_lib.config.algorithm import ALGORITHMS, AlgorithmConfig
+from nnlo_lib.config.algorithm import ALGORITHMS, BuiltInAlgorithmConfig
 from nnlo_lib.config.base import block_types
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.topology.requirements import topology_error
 
-NAMES = {block.model_fields["name"].default for block in block_types(AlgorithmConfig)} - {"cadmm"}
+NAMES = {block.model_fields["name"].default for block in block_types(BuiltInAlgorithmConfig)} - {"cadmm"}
 GRAPHS = {"adpsgd": {"name": "cycle"}, "d2": {"name": "cycle", "weights": "lazy_metropolis"}}
 
 

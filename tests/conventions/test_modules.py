@@ -14,6 +14,7 @@ TOP_LEVEL = {
 }
 STANDARD_NAMES = {"__init__", "base", "factory"}
 MIRRORS = {
+    "api": "api/<name>.py has the function nnlo_lib.<name>",
     "commands": "commands/<name>.py is `nnlo <name>`, the package of that name does the work",
     "compat": "files are named after those of the old systems, or the block of settings they translate",
     "mpi_learn.py": "a re-export of compat/mpi_learn",

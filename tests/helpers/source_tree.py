@@ -4,7 +4,8 @@ import ast
 import functools
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "nnlo_lib"
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "nnlo_lib"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -22,7 +22,7 @@ def experiment_schema() -> Schema:
     parts = {f"Part{name}": block for name, block in part.pop("$defs").items()}
     for block in whole["$defs"].values():
         if discriminator_value(block):
-            block["required"] = ["name", *block.get("required", [])]
+            block["required"] = ["name", *(key for key in block.get("required", []) if key != "name")]
     runs = whole["properties"]["runs"]
     del runs["patternProperties"]
     runs |= {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": {"$ref": "#/$defs/PartRun"}}

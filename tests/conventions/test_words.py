@@ -1,0 +1,135 @@
+"""The words of docstrings, comments, messages and pages: no banned words, American spelling, arguments documented.
+
+The style guide is docs/develop/style.md.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from helpers.source_tree import MODULES, PACKAGE, REPOSITORY, short, tree
+
+FOLDERS = ("nnlo_lib", "scripts", "benchmarks", "workflow")
+SOURCES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
+PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+TEMPLATES = sorted(PACKAGE.rglob("*.html"))
+
+# Processes do not talk, and a sentence names its subject.
+BANNED = re.compile(
+    r"\b(told|wish|wishes|hear|hears|heard|nobody|somebody|whoever|whomsoever|lest|mend|mended|bury|buries|confess"
+    r"|takes? leave|goes on|go on|going on|went on|without a word|in vain|no hope|comes? up|came up|for want of|afresh|anew)\b",
+    re.IGNORECASE,
+)
+BRITISH = re.compile(
+    r"\b(\w*colou?r(?<!color)(?:s|ed|ing|less)?|\w*(?:behaviour|neighbour|honour|favour|labour)\w*|(?:re|un|non)?centred?\b|centres|metres?|catalogue[sd]?"
+    r"|\w*(?:normalis|initialis|optimis(?!m|tic)|organis|recognis|serialis|synchronis|parallelis(?!m)|minimis|maximis|utilis|standardis|generalis|summaris|randomis|quantis|regularis|vectoris|analys(?=ed|es|ing))\w*"
+    r"|\w*(?:labell|modell|cancell(?!ation)|travell|signall|channell)(?:ed|ing)|grey\w*|licence|whilst|amongst|towards|learnt|spelt|defence|artefact\w*)\b",
+    re.IGNORECASE,
+)
+# Names in files of version 0.1, of other programs, and of the experiment file.
+FOREIGN = re.compile(
+    r"utilisation|consensus_error_normalised|`?colour`?|\bgrey\b|CANCELLED|was_cancelled|neighbour\.|centred\.ledger|licence"
+)
+PRONOUNS = re.compile(
+    r"\b(who|whom|whose|whoever|nobody|somebody|none|such|so many|that of|those of|what|as far as|lest|goes on|go on)\b",
+    re.IGNORECASE,
+)
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _docstring_nodes(module: ast.Module) -> dict[int, str]:
+    """Return the docstrings, by line of the constant."""
+    found = {}
+    for node in ast.walk(module):
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+            found[node.body[0].lineno] = text
+    return found
+
+
+@cache
+def _prose(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return docstrings, comments, and strings of three words or more, with their lines."""
+    source = path.read_text()
+    texts = [
+        (node.lineno, node.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) > 2
+    ]
+    texts += [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    return tuple(texts)
+
+
+def _page_prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a page outside of code blocks."""
+    inside = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        inside ^= line.lstrip().startswith("```")
+        if not inside:
+            yield number, line
+
+
+def _found(pattern: re.Pattern[str], path: Path) -> list[str]:
+    texts = _prose(path) if path.suffix == ".py" else _page_prose(path)
+    return [
+        f"{path.relative_to(REPOSITORY)}:{line}: {match[0]}"
+        for line, text in texts
+        for match in pattern.finditer(FOREIGN.sub("", text))
+    ]
+
+
+@pytest.mark.parametrize("pattern", [BANNED, BRITISH], ids=["banned words", "British spelling"])
+def test_words(pattern):
+    paths = [*SOURCES, *PAGES, *TEMPLATES]
+    assert len(paths) > 500
+    assert [line for path in paths for line in _found(pattern, path)] == []
+
+
+def test_pronouns_per_hundred_words_of_docstring():
+    texts = [text for path in MODULES for text in _docstring_nodes(tree(path)).values()]
+    words = sum(len(text.split()) for text in texts)
+    assert words > 40_000
+    assert 100 * sum(len(PRONOUNS.findall(text)) for text in texts) / words < 1.0
+
+
+def test_functions_of_more_than_two_arguments_document_them():
+    missing = [
+        f"{short(path)}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef) and len(_arguments(node)) > 2
+        if (text := ast.get_docstring(node)) and "Args:" not in text
+    ]
+    assert missing == []
+
+
+def test_documented_arguments_exist():
+    wrong = [
+        f"{short(path)}:{node.lineno} {node.name}: {name}"
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef)
+        for name in _documented_arguments(ast.get_docstring(node) or "")
+        if name not in _arguments(node)
+    ]
+    assert wrong == []
+
+
+def _arguments(node: ast.FunctionDef) -> list[str]:
+    given = node.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, [given.vararg, given.kwarg])]
+    return [each.arg for each in every if each.arg not in ("self", "cls")]
+
+
+def _documented_arguments(text: str) -> list[str]:
+    """Return the names in the `Args:` block, which ends at the next unindented line."""
+    block = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+    return re.findall(r"^    \*{0,2}(\w+):", block[1], re.MULTILINE) if block else []
