@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-fast test-slow check setup docs clean
+.PHONY: run test test-fast test-slow check setup docs site clean
 
 SLOW := slow or slurm or browser or snakemake
 STARTS := mpi or processes
@@ -36,10 +36,15 @@ check: $(READY)  ## style, types, layers, workflow, names
 	snakefmt --check workflow
 	snakemake --lint
 	nnlo docs --check
-	python -m pytest --quiet tests/conventions tests/docs/test_paths_in_docs.py
+	python -m pytest --quiet tests/conventions tests/docs/test_paths_in_docs.py tests/docs/test_site.py
 
 docs: $(READY)  ## regenerate what is generated from the configuration's types
 	@nnlo docs
+
+site: export NO_MKDOCS_2_WARNING := 1
+site: $(READY)  ## the documentation as a site, in site/index.html; a broken link or anchor is an error
+	@mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 setup: $(READY)  ## .venv with the pinned packages, MPI included
 
@@ -51,4 +56,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 clean:  ## forget results and data (not .venv)
-	rm -rf results data logs .snakemake
+	rm -rf results data logs site .snakemake
