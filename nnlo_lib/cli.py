@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The whole DAG: snakemake --profile profiles/local [--configfile FILE]",
     )
     add_commands(parser, COMMANDS)
+    parser.set_defaults(parser=parser)  # `nnlo docs` writes a page about it
     return parser
 
 

@@ -14,4 +14,4 @@ def run(options: argparse.Namespace) -> int:
     """Write the files, or with --check compare them and return 1 if one differs."""
     from nnlo_lib.config.docgen import write_all
 
-    return write_all(options.check)
+    return write_all(options.check, options.parser)

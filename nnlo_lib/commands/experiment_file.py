@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
 def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file, and changes of what is in it."""
-    parser.add_argument("file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    parser.add_argument("file", help="experiment file (YAML)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help="change a key of the file, for example train.epochs=5; may be repeated",
+    )  # fmt: skip
 
 
 def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
