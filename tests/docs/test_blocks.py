@@ -21,7 +21,7 @@ EXPERIMENTS = [
 RUN = [
     page for page in PAGES if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
 ]
-QUICK = ("docs/guides/import.md",)
+QUICK = ("docs/guides/import.md", "docs/start/cluster.md")
 NNLO_MODULE = (
     "def get_train(): return []\nget_val = get_features = get_labels = build = get_model = f = get_train\n"
 )
