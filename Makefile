@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-fast test-slow check setup docs clean
+.PHONY: run test test-fast test-slow check setup docs site clean
 
 SLOW := slow or slurm or browser or snakemake
 STARTS := mpi or processes
@@ -36,10 +36,15 @@ check: $(READY)  ## check style, types, import layers, workflow, generated files
 	snakefmt --check workflow
 	snakemake --lint
 	nnlo docs --check
-	python -m pytest --quiet tests/conventions tests/docs/test_paths_in_docs.py
+	python -m pytest --quiet tests/conventions tests/docs/test_paths_in_docs.py tests/docs/test_site.py
 
 docs: $(READY)  ## regenerate the files that are generated from the configuration's types
 	@nnlo docs
+
+site: export NO_MKDOCS_2_WARNING := 1
+site: $(READY)  ## the documentation as a site, in site/index.html; a broken link or anchor is an error
+	@mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 setup: $(READY)  ## create .venv with the pinned packages, including MPI
 
@@ -50,5 +55,5 @@ $(READY): requirements.lock pyproject.toml
 	pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-clean:  ## remove results, data and logs (not .venv)
-	rm -rf results data logs .snakemake
+clean:  ## remove results, data, logs and the site (not .venv)
+	rm -rf results data logs site .snakemake

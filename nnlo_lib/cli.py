@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"nnlo {__version__}")
     add_commands(parser, COMMANDS)
+    parser.set_defaults(parser=parser)  # `nnlo docs` writes a page about it
     return parser
 
 

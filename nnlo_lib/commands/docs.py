@@ -18,4 +18,4 @@ def run(options: argparse.Namespace) -> int:
     """Write the files; with --check, print the differences instead and return 1 if there are any."""
     from nnlo_lib.config.docgen import write_all
 
-    return write_all(options.check)
+    return write_all(options.check, options.parser)

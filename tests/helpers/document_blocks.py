@@ -1,0 +1,66 @@
+"""The fenced code blocks of the documentation, and whether they are to be checked or run.
+
+A block whose info string has title="NAME" is the file NAME, beside the commands of its page. A comment on the line
+above a block, <!-- not checked: REASON --> or <!-- not run: REASON -->, excludes it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(?P<language>\w+)?(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+REASON = re.compile(r"<!-- not (?:checked|run): \S[^\n]* -->\n$")
+SHELL = {"sh", "bash", "console"}
+NUMBER = re.compile(r"[-+]?\d[\d.,e+:/x]*")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page; `start` and `end` are the places of its text in the page."""
+
+    page: Path
+    line: int
+    language: str
+    title: str
+    text: str
+    is_excluded: bool
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(REPOSITORY)}:{self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of a shell block; in a console block, lines after `$ ` and what they continue."""
+        if self.language != "console":
+            return [self.text]
+        return re.findall(r"^\$ (.*(?:\\\n.*)*)$", self.text, re.MULTILINE)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page that have a language, in their order; ```yaml wrong is an example of mistakes."""
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        if found["language"] and found["info"].strip() != "wrong":
+            title = re.search(r'title="([^"]+)"', found["info"])
+            before = text[: found.start()]
+            yield Block(
+                page, before.count("\n") + 1, found["language"], title[1] if title else "", found["text"],
+                bool(REASON.search(before)), found.start("text"), found.end("text"),
+            )  # fmt: skip
+
+
+def shape(output: str) -> list[str]:
+    """Return the lines of an output with equal numbers, without trailing or repeated spaces."""
+    lines = (re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip() for line in output.splitlines())
+    return [line for line in lines if line]
+
+
+def matches(shown: str, output: str) -> bool:
+    """Return True if the shown output has the real one's shape; a line `...` stands for any number of lines."""
+    pattern = "\n".join(".*" if line == "..." else re.escape(line) for line in shape(shown))
+    return re.fullmatch(pattern, "\n".join(shape(output)), re.DOTALL) is not None
