@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.page_blocks import blocks, write_files
+from helpers.document_blocks import blocks, write_files
 
 import nnlo_lib
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.document_blocks import PAGES, REPOSITORY, SHELL, blocks, matches
+from helpers.document_blocks import EXTENSION_PAGES, PAGES, REPOSITORY, SHELL, blocks, matches, write_files
 from helpers.nnlo_command import nnlo
 from helpers.repository_copy import environment
 
@@ -19,7 +19,10 @@ EXPERIMENTS = [
     block for page in PAGES for block in blocks(page) if block.language == "yaml" and not block.is_excluded
 ]
 RUN = [
-    page for page in PAGES if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
+    page
+    for page in PAGES
+    if page.parent != EXTENSION_PAGES  # test_extension_pages.py runs these, and looks at the results
+    if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
 ]
 QUICK = ("docs/guides/import.md", "docs/start/cluster.md")
 NNLO_MODULE = (
@@ -34,16 +37,9 @@ def _parts(text: str) -> list[str]:
     return lines if len(lines) > 1 and len(set(keys)) == 1 else [text]
 
 
-def _write_files(folder: Path, page: Path) -> None:
-    """Write the blocks of a page that have a title."""
-    for block in blocks(page):
-        if block.title:
-            (folder / block.title).write_text(block.text)
-
-
 @pytest.mark.parametrize("block", EXPERIMENTS, ids=str)
 def test_experiments_pass_the_check(block, tmp_path):
-    _write_files(tmp_path, block.page)
+    write_files(block.page, tmp_path)
     for name in re.findall(r"([\w-]+\.py)\b", block.text):
         if not (tmp_path / name).exists():
             (tmp_path / name).write_text(NNLO_MODULE)
@@ -71,7 +67,7 @@ def _marked(page: Path) -> object:
 def test_commands_run(page, tmp_path):
     """Run the blocks of a page one after the other in one folder, in which config/ is the repository's."""
     (tmp_path / "config").symlink_to(REPOSITORY / "config")
-    _write_files(tmp_path, page)
+    write_files(page, tmp_path)
     real = [
         (block, _run(block, tmp_path))
         for block in blocks(page)

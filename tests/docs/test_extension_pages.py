@@ -8,17 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.page_blocks import blocks, write_files
+from helpers.document_blocks import EXTENSION_PAGES, blocks, write_files
 
-PAGES = Path(__file__).parents[2] / "docs/develop/extend"
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 
 def follow(page: str, folder: Path) -> None:
     """Write the files of a page into the folder, and run its commands there."""
-    write_files(PAGES / f"{page}.md", folder)
+    write_files(EXTENSION_PAGES / f"{page}.md", folder)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for block in blocks(PAGES / f"{page}.md"):
+    for block in blocks(EXTENSION_PAGES / f"{page}.md"):
         if block.language == "sh":
             done = subprocess.run(
                 ["bash", "-ec", block.text], cwd=folder, capture_output=True, text=True, check=False,

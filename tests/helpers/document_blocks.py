@@ -11,6 +11,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+EXTENSION_PAGES = REPOSITORY / "docs/develop/extend"
 FENCE = re.compile(r"^```(?P<language>\w+)?(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- not (?:checked|run): \S[^\n]* -->\n$")
 SHELL = {"sh", "bash", "console"}
@@ -52,6 +53,13 @@ def blocks(page: Path) -> Iterator[Block]:
                 page, before.count("\n") + 1, found["language"], title[1] if title else "", found["text"],
                 bool(REASON.search(before)), found.start("text"), found.end("text"),
             )  # fmt: skip
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the blocks of a page that have a title into a folder."""
+    for block in blocks(page):
+        if block.title:
+            (folder / block.title).write_text(block.text)
 
 
 def shape(output: str) -> list[str]:
