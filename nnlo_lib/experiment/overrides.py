@@ -18,9 +18,10 @@ def apply_overrides(
     Args:
         settings: settings of the experiment file.
         origins: place of each key, such as `file:line`.
-        changes: changes of the form `key.subkey=value`, applied in order.
+        changes: changes of the form `key.subkey=value`, applied in order, names first.
     """
-    for change in changes:
+    # A new `name` discards the other keys of its section, so that it must not come after them.
+    for change in sorted(changes, key=lambda change: parse_override(change)[0][-1] != "name"):
         key = _apply(settings, change)
         origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
         for depth in range(len(key)):

@@ -41,3 +41,14 @@ def test_what_some_run_takes_over(tmp_path):
 
 def test_what_a_run_says_as_well(tmp_path):
     assert given(tmp_path, ["four"], "parallel.ranks=4")[0].parallel.ranks == 4
+
+
+def test_a_name_does_not_discard_what_is_set_beside_it(tmp_path):
+    path = tmp_path / "one.yaml"
+    path.write_text("train: {optimizer: {name: sgd, momentum: 0.5}}\n")
+    for changes in (
+        ["train.optimizer.lr=0.3", "train.optimizer.name=adam"],
+        ["train.optimizer.name=adam", "train.optimizer.lr=0.3"],
+    ):
+        optimizer = load_experiment(path, changes).train.optimizer
+        assert (optimizer.name, optimizer.lr) == ("adam", 0.3)

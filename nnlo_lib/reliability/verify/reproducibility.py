@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.user_class import UserClassConfig
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
 
@@ -49,6 +50,9 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
         yield "it was trained on GPUs, which may add numbers in a different order each time"
     if run.model.user_file:
         yield _external_file_reason("its model is defined in", run.model.user_file)
+    for key in ("algorithm", "problem", "compression"):
+        if isinstance(section := getattr(run, key), UserClassConfig):
+            yield _external_file_reason(f"its {key} is defined in", section.file)
     if run.model.weights:
         yield _external_file_reason("its initial weights are in", run.model.weights)
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnlo_lib.config import merge_settings
 from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.search.space.conditions import conditions, in_order
@@ -152,12 +151,19 @@ def _middle(one_hot: Array) -> float:
 
 
 def nested(point: SearchPoint) -> dict[str, Any]:
-    """Turn `{a.b: 1}` into `{a: {b: 1}}`."""
-    return reduce(merge_settings, (_nested(key.split("."), value) for key, value in point.items()), {})
+    """Turn `{a.b: 1}` into `{a: {b: 1}}`; the order of the keys does not matter."""
+    return reduce(_union, (_nested(key.split("."), value) for key, value in point.items()), {})
 
 
 def _nested(path: list[str], value: Any) -> Any:
     return {path[0]: _nested(path[1:], value)} if path else value
+
+
+def _union(one: Any, other: Any) -> Any:
+    """Return both mappings in one; unlike in merge_settings, a later `name` does not discard earlier keys."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return one | {key: _union(one[key], value) if key in one else value for key, value in other.items()}
 
 
 def count_distinct_points(search: SearchConfig) -> int | None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from nnlo_lib.config.space import SpaceConfig as Settings
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.space.space import SearchSpace, nested
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-9, 9), st.floats(-9, 9), st.sampled_from(["a", "b", "1", "None"])
@@ -223,3 +223,13 @@ def test_lists_are_points_as_any_other_value() -> None:
 def test_a_grid_has_as_many_points_as_are_counted(wanted: dict[str, Any], levels: int) -> None:
     found = space(**wanted)
     assert found.grid_size(levels) == sum(1 for _ in found.points(levels))
+
+
+@pytest.mark.parametrize(
+    "order", itertools.permutations(["algorithm.name", "algorithm.args.scale", "train.epochs"])
+)
+def test_nested_keeps_every_value_in_any_order(order: tuple[str, ...]) -> None:
+    point = {"algorithm.name": "mine.py:Mine", "algorithm.args.scale": 0.5, "train.epochs": 3}
+    assert nested({key: point[key] for key in order}) == {
+        "algorithm": {"name": "mine.py:Mine", "args": {"scale": 0.5}}, "train": {"epochs": 3}
+    }  # fmt: skip
