@@ -62,5 +62,5 @@ def shape(output: str) -> list[str]:
 
 def matches(shown: str, output: str) -> bool:
     """Return True if the shown output has the real one's shape; a line `...` stands for any number of lines."""
-    pattern = "\n".join(".*" if line == "..." else re.escape(line) for line in shape(shown))
-    return re.fullmatch(pattern, "\n".join(shape(output)), re.DOTALL) is not None
+    pattern = "".join(r"(?:.*\n)*" if line == "..." else f"{re.escape(line)}\n" for line in shape(shown))
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in shape(output))) is not None
