@@ -43,7 +43,7 @@ docs: $(READY)  ## regenerate what is generated from the configuration's types
 
 site: export NO_MKDOCS_2_WARNING := 1
 site: $(READY)  ## the documentation as a site, in site/index.html; a broken link or anchor is an error
-	@mkdocs build --strict --quiet
+	@mkdocs build --strict  # not --quiet, with which warnings do not count
 	@echo "site/index.html"
 
 setup: $(READY)  ## .venv with the pinned packages, MPI included
