@@ -43,7 +43,7 @@ docs: $(READY)  ## regenerate the files that are generated from the configuratio
 
 site: export NO_MKDOCS_2_WARNING := 1
 site: $(READY)  ## the documentation as a site, in site/index.html; a broken link or anchor is an error
-	@mkdocs build --strict --quiet
+	@mkdocs build --strict  # not --quiet, with which warnings do not count
 	@echo "site/index.html"
 
 setup: $(READY)  ## create .venv with the pinned packages, including MPI

@@ -83,3 +83,20 @@ def _blocks(block=EXPERIMENT_SCHEMA, name=""):
             if inner not in ("parallel.simulation", "runs"):
                 yield member, inner
                 yield from _blocks(member, inner)
+
+
+def test_glossary_is_sorted_and_names_existing_keys():
+    page = (REFERENCE.parent / "concepts/glossary.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| (.*) \|$", page, re.MULTILINE)[1:]
+    terms = [term for term, _ in rows if not term.startswith("---")]
+    assert terms == sorted(terms)
+    assert len(terms) > 45
+    keys = {f"{name}.{key}" for block, name in _blocks() for key in fields(block)} | set(
+        fields(EXPERIMENT_SCHEMA)
+    )
+    keys |= {name for _, name in _blocks()}
+    named = [
+        key for _, cell in rows for key in re.findall(r"(?:^|, )`([a-z_]+(?:\.[a-z_]+)*)(?::[^`]*)?`", cell)
+    ]
+    assert len(named) > 25
+    assert [key for key in named if key not in keys] == []

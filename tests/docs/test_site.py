@@ -1,6 +1,7 @@
 """The documentation builds as a site without warnings; its pages need no other host, and their links lead somewhere."""
 
 import re
+import shutil
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
 
 REPOSITORY = Path(__file__).parents[2]
 OTHER_HOST = re.compile(r"^(https?:)?//")
@@ -86,11 +88,26 @@ def test_links_lead_to_files_and_anchors(pages):
     assert checked > 1000
 
 
-def test_lists_are_lists(site):
-    """A list needs an empty line above it on the site, unlike on a forge."""
+def test_lists_and_blocks_are_such(site):
+    """On the site, unlike on a forge, a list needs an empty line above it, and a block at most a title."""
     for path in site.rglob("*.html"):
         for paragraph in re.findall(r"<p>(.*?)</p>", path.read_text(), re.DOTALL):
-            assert not re.search(r"\n(\*|-|\d+\.) ", paragraph), f"{path.name}: {paragraph[:80]}"
+            assert not re.search(r"\n(\*|-|\d+\.) |```", paragraph), f"{path.name}: {paragraph[:80]}"
+
+
+def test_warnings_end_the_build(tmp_path):
+    shutil.copytree(REPOSITORY / "docs", tmp_path / "docs")
+    with (tmp_path / "docs/index.md").open("a") as page:
+        page.write("[to nowhere](guides/data.md#nowhere)")
+    with pytest.raises(Abort):
+        build(
+            load_config(
+                str(REPOSITORY / "mkdocs.yml"),
+                strict=True,
+                docs_dir=str(tmp_path / "docs"),
+                site_dir=str(tmp_path / "site"),
+            )
+        )
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_schema_refuses(settings):
 
 def test_mistakes_of_the_page_are_told_as_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (wrong,) = re.findall(r"```yaml wrong\n(.*?)```", PAGE, flags=re.DOTALL)
+    (wrong,) = re.findall(r"<!-- not checked: .* -->\n```yaml\n((?s:.*?))```", PAGE)
     (told,) = re.findall(r"\$ nnlo check mine.yaml\nnnlo: error: (.*?)\n```", PAGE, flags=re.DOTALL)
     Path("mine.yaml").write_text(wrong)
     with pytest.raises(UserError, match="the experiment cannot run") as error:
