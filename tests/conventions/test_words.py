@@ -16,7 +16,8 @@ from helpers.source_tree import MODULES, PACKAGE, REPOSITORY, short, tree
 
 FOLDERS = ("nnlo_lib", "scripts", "benchmarks", "workflow")
 SOURCES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
-PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+STYLE_GUIDE = REPOSITORY / "docs/develop/style.md"  # quotes what it forbids
+PAGES = sorted({*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")} - {STYLE_GUIDE})
 TEMPLATES = sorted(PACKAGE.rglob("*.html"))
 
 # Processes do not talk, and a sentence names its subject.
