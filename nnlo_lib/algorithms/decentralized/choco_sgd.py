@@ -6,7 +6,7 @@ from nnlo_lib.algorithms.decentralized.neighbor_exchange import NeighborExchange
 
 
 class ChocoSGD(MixingAlgorithm):
-    """Move towards public copies of the neighbors' parameters, which compressed differences keep up to date.
+    """Move toward public copies of the neighbors' parameters, which compressed differences keep up to date.
 
         x <- optimizer(theta_i, g_i);    q = Q(x - x^_i);    x^_i <- x^_i + q;    theta_i <- x + gamma sum_j w_ij (x^_j - x^_i)
 
