@@ -37,6 +37,7 @@ def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, A
     command = [sys.executable, "-m", "mpi4py", __file__, "--rank", "--pairs", str(pairs)]
     command += ["--hidden", str(hidden), "--seconds", str(seconds)]
     launcher = [Path(sys.executable).with_name("mpiexec"), "-n", str(ranks)]
+    # UCX once failed to start on a busy virtual machine; these transports are safe there.
     environment = {"UCX_TLS": "self,sm,tcp", **os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*launcher, *command], env=environment, check=True, stdout=subprocess.PIPE, text=True
@@ -63,6 +64,7 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
     torch.set_num_threads(1)
     comm, (step, state) = MPICommunicator(timeout=300), _training(hidden)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        # Each rank has a temporary folder, but all use that of rank 0.
         folder = Path(comm.gather(name)[0])
         log = RunLog(folder, comm.rank == 0)
         checkpoints = Checkpointer(folder, "", "", CheckpointConfig(), comm, log, 300)
@@ -76,6 +78,7 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
         blocks = [(_block(step, seconds, save), _block(step, seconds)) for _ in range(pairs)]
         checkpoints.wait_until_saved()
         size = sum(path.stat().st_size for path in max(folder.glob("0*")).iterdir())
+        # Rank 0 must not remove the folder before the other ranks have read it.
         comm.barrier()
     ratios = [saving / plain - 1 for saving, plain in blocks]
     means = statistics.mean(each[0] for each in blocks), statistics.mean(each[1] for each in blocks)
@@ -98,6 +101,7 @@ def _training(hidden: int) -> tuple[Callable[[], None], Callable[[], dict[str, A
         replica.backward(torch.nn.functional.cross_entropy(replica.forward(inputs), labels))
         replica.step()
 
+    # The first step allocates the momentum, which belongs to the state.
     step()
     return step, replica.state
 
@@ -136,6 +140,7 @@ def stop_and_resume(ranks: int, hidden: int, resumes: int) -> dict[str, float]:
         newest = max((state / "checkpoints").glob("0*"))
         size = json.loads((newest / "manifest.json").read_text())["bytes"]
     return {
+        # Other work of the machine can only add time, so the minimum is closest to the cost.
         "restart to first step": min(start for start, _ in resumed),
         "SIGTERM to exit": min(stop for _, stop in resumed),
         "bytes": size,
@@ -144,6 +149,7 @@ def stop_and_resume(ranks: int, hidden: int, resumes: int) -> dict[str, float]:
 
 def _start_and_stop(folder: Path, state: Path) -> tuple[float, float]:
     """Return the seconds from the start to the first step, and from SIGTERM to the exit."""
+    # The step marker of the previous attempt would end the wait below at once.
     (state / "step").unlink(missing_ok=True)
     started = time.perf_counter()
     process = subprocess.Popen([NNLO, "run", "t.yaml"], cwd=folder, stderr=subprocess.DEVNULL)

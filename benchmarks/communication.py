@@ -68,10 +68,12 @@ def exchanges(comm: Any, fastest: Any, turns: int, sizes: list[int]) -> dict[str
     for size in sizes:
         vector = torch.zeros(size // 4)
         ways: dict[str, Way] = {
+            # The default argument binds the vector of this iteration.
             "reproducible": lambda vector=vector: comm.allreduce(vector),
             "fastest": lambda vector=vector: fastest.allreduce(vector),
             "gloo": lambda vector=vector: dist.all_reduce(vector),
         }
+        # Small vectors need several calls, because a single one is short against the timer and the barrier.
         results[_bytes(size)] = in_turns(comm, ways, turns, max(1, min(20, 2_000_000 // size)))
     return results
 
@@ -138,6 +140,7 @@ def rank(turns: int, sizes: list[int], rendezvous: str) -> None:
 
     torch.set_num_threads(1)
     comm, fastest = MPICommunicator(timeout=60), MPICommunicator(reduction="fastest", timeout=60)
+    # A rendezvous by file needs no free port.
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=comm.rank, world_size=comm.size)
     results = {"exchanges": exchanges(comm, fastest, turns, sizes), "steps": steps(comm, turns)}
     if comm.rank == 0:
@@ -159,6 +162,7 @@ def measure(ranks: int, turns: int, sizes: list[int]) -> dict[str, Any]:
             "--rank", f"{folder}/rendezvous", "--turns", str(turns), "--sizes", *map(str, sizes),
         ]  # fmt: skip
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        # UCX once failed to start on a busy virtual machine; these transports are safe there.
         environment.setdefault("UCX_TLS", "self,sm,tcp")
         done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -135,6 +135,7 @@ def conversion(source: Path, target: Path) -> Figures:
 
 def _memory() -> Figures:
     """Return the peak resident memory and the present anonymous memory of this process, in MB."""
+    # VmHWM is the peak since the process started, so each measurement runs in its own process.
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
         name: int(lines[key].split()[0]) / 1000 for name, key in (("peak", "VmHWM"), ("anonymous", "RssAnon"))
@@ -160,6 +161,7 @@ def _imagenet_sized(folder: Path, images: int) -> Path:
         ConversionUnit("train", f"train-{n:05d}-of-{count:05d}", folder, lambda seed=n: block(seed))
         for n in range(count)
     ]
+    # The conversion reads through module.read: generated blocks replace the files of a reader.
     original, module.read = module.read, lambda *_: DatasetContents(tuple(units))
     convert(Conversion(user_dataset("imagenet-sized", "folder"), folder, folder / "imagenet", "hdf5", 1024))
     module.read = original

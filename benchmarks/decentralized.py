@@ -92,6 +92,7 @@ class Clocked:
         def timed(*arguments: object) -> object:
             started = time.perf_counter()
             result = method(*arguments)
+            # The simulator's own timings are virtual; these are wall-clock times.
             self._spans[what].append((started, time.perf_counter()))
             return result
 
@@ -134,10 +135,12 @@ def _round(algorithm, models, neighbors, state, images, labels, k) -> None:  # t
         if algorithm == "dinno":
             _primal(model, state[i], thetas, i, neighbors[i], images, labels, k)
             continue
+        # Metropolis weights of a cycle: each node has two neighbors, so every weight is 1/3.
         mixed = (thetas[i] + thetas[neighbors[i][0]] + thetas[neighbors[i][1]]) / 3
         gradient = _gradient(model, *_batch(images, labels, i, k))
         _load(model, mixed - 0.005 * gradient)
         if algorithm == "dsgt":
+            # The neighbors' trackers are left out: this loop is only timed, and its result is not used.
             previous = state[i]["gradient"]
             state[i]["dual"] = state[i]["dual"] / 3 + gradient - (0 if previous is None else previous)
             state[i]["gradient"] = gradient
@@ -147,11 +150,13 @@ def _primal(model, state, thetas, i, neighbors, images, labels, k) -> None:  # t
     others = torch.stack([thetas[j] for j in neighbors])
     state["dual"] = state["dual"] + 0.5 * (thetas[i] - others).sum(0)
     middles = (thetas[i] + others) / 2
+    # DiNNO's configurations create a new optimizer in each round (persistant_primal_opt: false).
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     for step in range(2):
         batch, classes = _batch(images, labels, i, 2 * k + step)
         optimizer.zero_grad()
         theta = nn.utils.parameters_to_vector(model.parameters())
+        # As in DiNNO's code, which differentiates the quadratic penalty through cdist.
         penalty = torch.cdist(theta[None], middles).square().sum()
         loss = nn.functional.cross_entropy(model(batch), classes)
         (loss + theta @ state["dual"] + 0.5 * penalty).backward()
@@ -238,6 +243,7 @@ def main() -> None:
                 for _ in range(options.repetitions):
                     for algorithm in ALGORITHMS:
                         rounds = max(3, min(options.steps, 100 // nodes))
+                        # Evaluation does not depend on the algorithm and is measured only for the last one.
                         mine = ours(
                             manifest, algorithm, nodes, "test" if algorithm == "dsgd" else 0.0, options.steps
                         )
@@ -248,6 +254,8 @@ def main() -> None:
                         ))  # fmt: skip
                     figures["evaluation, 10,000 images"].append((
                         mine["evaluation"],
+                        # Plain evaluation takes equally long for each node: at most ten are measured, and the
+                        # time is scaled.
                         evaluate_plain(test.float(), classes, min(nodes, 10)) * nodes / min(nodes, 10),
                         evaluate_plain(test, classes, min(nodes, 10)) * nodes / min(nodes, 10),
                     ))  # fmt: skip

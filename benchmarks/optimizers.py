@@ -73,6 +73,7 @@ def _medians(calls: list[Step], steps: int) -> list[float]:
             started = time.perf_counter()
             call()
             taken.append(time.perf_counter() - started)
+    # The first three calls allocate the optimizer's state and are not counted.
     return [1000 * statistics.median(taken[3:]) for taken in times]
 
 

@@ -50,6 +50,7 @@ def train(
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
     seconds = 0.0
     for epoch in range(options.epochs):
+        # Seeded by the epoch, so that all ranks draw the same order and take disjoint slices of it.
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
         started = time.perf_counter()
         for batch in order.split(options.batch * ranks)[: options.steps]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
+# Set before numpy is imported, because its libraries read it when they are loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -56,6 +57,7 @@ def tpe(method: str, function: Function, seed: int, evaluations: int, pending: i
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    # Optuna's option for parallel trials: pending trials count with a poor value.
     options = OPTUNA[method] | ({"constant_liar": True} if pending else {})
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, **options))
     running: list[tuple[Any, float]] = []
@@ -87,6 +89,7 @@ def regret(proposals: Any, function: Function, seed: int) -> float:
         function: function to minimize.
         seed: seed of the noise.
     """
+    # The noise depends only on the seed, so that all methods get the same sequence.
     noise = np.random.default_rng([seed, 1])
     best, regret, value = np.inf, np.inf, None
     while True:
@@ -96,6 +99,7 @@ def regret(proposals: Any, function: Function, seed: int) -> float:
             return regret
         exact = function.value(point)
         value = exact + function.noise * float(noise.standard_normal())
+        # A search sees only noisy values, but its result is judged without noise.
         if value < best:
             best, regret = value, exact - function.least
 

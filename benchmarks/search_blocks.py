@@ -40,6 +40,7 @@ def main() -> None:
     from nnlo_lib.executors.mpi_pool.pool_launcher import start_ranks
     from nnlo_lib.search.study.storage import write_config
 
+    # Resolved before the change of folder, because the ranks start this file from there.
     path = Path(__file__).resolve()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+# The helpers belong to the tests, which are not installed with the package.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.killed_searches import COMMANDS, SETTINGS, Kill, Search, kills
 

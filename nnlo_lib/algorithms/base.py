@@ -168,20 +168,29 @@ def mean_buffers(comm: Communicator, replica: ReplicaView, workers: int, is_work
         is_worker: whether this rank is a worker; the statistics of servers do not count.
     """
     if replica.buffers.numel():
+        # Servers add zeros, so that all ranks can take part in one sum.
         replica.buffers.mul_(float(is_worker) / workers)
         comm.allreduce(replica.buffers, "buffers")
 
 
 def relative_error(comm: Communicator, error: Tensor, size: Tensor) -> float:
-    """Return |sum over ranks of error| / sum over ranks of |size|, the same on all ranks; 0 / 0 is 0."""
+    """Return |sum over ranks of error| / sum over ranks of |size|, the same on all ranks; 0 / 0 is 0.
+
+    Args:
+        comm: communicator of all ranks, which all call this.
+        error: this rank's part of the error, (P,).
+        size: this rank's vector to which the error is relative; only its norm is exchanged.
+    """
     total = error.clone()
     comm.allreduce(total, "telemetry")
     scale = torch.stack([size.double().norm()])
     comm.allreduce(scale, "telemetry")
+    # A NaN counts as true here and is returned, so that the check of the invariant fails.
     return float(total.double().norm() / scale.clamp(min=1e-30)) if float(total.abs().sum()) else 0.0
 
 
 def fraction_unequal(comm: Communicator, vector: Tensor) -> float:
     """Return, on all ranks, the fraction of ranks with a `vector` that differs from rank 0's in any bit."""
+    # Checksums keep the gather small; two different vectors have the same one with probability 2^-32.
     prints = comm.gather(zlib.crc32(vector.detach().cpu().numpy().tobytes()))
     return float(sum(one != prints[0] for one in prints) / comm.size)

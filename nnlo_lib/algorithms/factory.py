@@ -9,7 +9,13 @@ from nnlo_lib.core.lazy_import import load_implementation
 
 
 def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
-    """Return this rank's instance of the algorithm, in GroupedWorkers if workers have several processes."""
+    """Return this rank's instance of the algorithm, in GroupedWorkers if workers have several processes.
+
+    Args:
+        run: settings of the run.
+        comm: communicator of all ranks, which all call this.
+        seed: seed of the run; all ranks must give the same one.
+    """
     group = run.parallel.processes_per_worker
     if group > 1:
         return GroupedWorkers(

@@ -42,11 +42,13 @@ class GroupedWorkers(Algorithm):
         self, comm: Communicator, size: int, servers: int, outer: Callable[[Communicator], Algorithm]
     ) -> None:
         super().__init__(comm)
+        # A server's color is its rank (by min); the groups of workers have the colors from `servers` on.
         self._group = comm.split(min(comm.rank, servers + (comm.rank - servers) // size))
         leads = self._group.rank == 0
         outer_comm = comm.split(0 if leads else 1)
         self._outer = outer(outer_comm) if leads else GroupFollower(outer_comm)
         self.owns_step = self._outer.owns_step
+        # Followers, whose outer algorithm is a dummy, take the leader's values: all ranks must have the same.
         self.replicas_differ, self.steps_per_round = self._group.gather(
             [self._outer.replicas_differ, self._outer.steps_per_round]
         )[0]
@@ -56,6 +58,7 @@ class GroupedWorkers(Algorithm):
         self._outer.start(replica)
 
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        # Only the group's sum is the number of samples of the worker that the outer algorithm knows.
         samples = torch.tensor([share.count])
         self._group.allreduce(samples, "control")
         together = SampleShare(int(samples), share.global_count)

@@ -23,6 +23,8 @@ def load_experiment(
     """
     overrides = [f"{key}={json.dumps(value)}" for key, value in (changes or {}).items()]
     if isinstance(source, Experiment):
+        # Without defaults: a default that is written out would count as set by the user, for example in the
+        # check of unused settings.
         source = source.model_dump(mode="json", exclude_unset=True)
     if isinstance(source, Mapping):
         return load.experiment_from_settings(source, overrides)

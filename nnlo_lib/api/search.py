@@ -60,6 +60,7 @@ def search(
         UserError: if the experiment has no `search`, or the search cannot continue or was stopped.
     """
     folder = search_folder(experiment)
+    # 75: stopped on request; 1: the coordinator of the executor `mpi` failed.
     if status := run_search(experiment, launcher, executor, ranks):
         raise UserError(f"{folder}: the search ended with status {status}; call search again to resume it")
     return SearchResult(folder)

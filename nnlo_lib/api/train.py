@@ -42,6 +42,15 @@ def simulate(experiment: Experiment, run: str | None = None, seed: int | None = 
     """Train one run on the virtual machine of `parallel.simulation`, and return the result.
 
     All ranks run in one process, and the seconds of the result are virtual. Files are written below
-    `results/<experiment>-simulated/`. The arguments and errors are those of `train`.
+    `results/<experiment>-simulated/`.
+
+    Args:
+        experiment: from `load_experiment`.
+        run: name of the run; by default the first.
+        seed: random seed; by default the first of the experiment.
+
+    Raises:
+        UserError: if the training fails or is interrupted; the message gives the reason.
+        ValueError: if the experiment has no run of this name.
     """
     return train(simulated(experiment), run, seed)

@@ -35,6 +35,7 @@ class TrainedRun(FinishedRun):
 
         Raises UserError if the files of the run do not hold the model, or its data store is not found.
         """
+        # Imports torch, which users of the summary and the history do not need.
         from nnlo_lib.train.evaluation.published_model import load_published_model
 
         return load_published_model(self.config, self._data, self.paths.model)[0]
@@ -85,6 +86,8 @@ def _checked(inputs: Sequence[npt.ArrayLike], data: "DataManifest") -> tuple[Arr
         raise UserError(f"predict: {len(inputs)} arrays given, but the model has the inputs {names}")
     arrays = []
     for given, column in zip(map(np.asarray, inputs), data.inputs, strict=True):
+        # `same_kind` accepts float64 for float32, but refuses floats for bytes: images that are already
+        # scaled to 0..1 would become zeros.
         if given.shape[1:] != column.shape or not np.can_cast(given.dtype, column.dtype, "same_kind"):
             raise UserError(
                 f"predict: {column.name} is {given.dtype} {given.shape}; expected {column.dtype} "

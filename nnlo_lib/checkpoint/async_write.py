@@ -50,11 +50,14 @@ class HostSnapshot:
         for name, tensor in tensors.items():
             self._buffers[name].copy_(tensor, non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors.values()):
+            # Copies from a GPU to pinned memory are asynchronous; they must end before the training changes
+            # the tensors.
             torch.cuda.synchronize()
         return self._buffers
 
     def _buffer(self, name: str, tensor: Tensor) -> Tensor:
         buffer = self._buffers.get(name)
+        # Shapes may change from one checkpoint to the next, for example of histograms.
         if buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype):
             return buffer
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -60,6 +60,8 @@ class CheckpointManifest:
         checksum, version = content.pop("checksum", None), content.get("version")
         # Formats 1 and 2 had no checksum.
         oldest = version in (1, 2) and checksum is None
+        # The checksum comes before the version: a flipped bit in `version` is damage, which is skipped, and
+        # not another format, which is refused.
         if checksum != _checksum(content) and not oldest:
             raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum does not match")
         if version != CHECKPOINT_VERSION:

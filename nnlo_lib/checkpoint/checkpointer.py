@@ -103,8 +103,10 @@ class Checkpointer:
             moment: position in the run.
             error: error of this rank that prevents a checkpoint, or an empty string.
         """
+        # One checkpoint is in progress at a time, because the host copies are reused.
         self.wait_until_saved()
         started = time.monotonic()
+        # Rank 0 chooses the number, because all ranks must write into the same folder.
         number = next_checkpoint_number(self.folder) if self._comm.rank == 0 else 0
         gathered = self._comm.gather([number, error])
         if found := _first(each[1] for each in gathered):
@@ -138,18 +140,23 @@ class Checkpointer:
         self._rank_writer = None
         if self._commit_task is not None:
             if error:
+                # Every rank writer has ended: a receipt that is still missing (for example on a full disk)
+                # will not arrive.
                 self._abort_event.set()
             error, self._commit_task = self._commit_task.wait_for_error(), None
             self._abort_event.clear()
+        # Only rank 0, which publishes, knows whether the checkpoint is complete.
         return not self._comm.gather(error)[0]
 
     def _write(self, number: int, part: RankState) -> None:
         unfinished = self.folder / unfinished_folder_name(number)
+        # All ranks write into this folder, and any of them may be the first.
         unfinished.mkdir(exist_ok=True)
         try:
             receipt = parts.write_rank_file(unfinished, self._comm.rank, part)
             failpoint("checkpoint.written")
         except Exception as error:
+            # The receipt spares rank 0 the wait until the timeout.
             parts.write_receipt(unfinished, self._comm.rank, WriteReceipt(error=error_text(error)))
             raise
         parts.write_receipt(unfinished, self._comm.rank, receipt)
@@ -183,11 +190,13 @@ class Checkpointer:
         """
         if self._comm.rank == 0:
             self._tidy()
+        # All ranks use the list of rank 0, because the calls in the loop are collective.
         for number in reversed(self._comm.gather(checkpoint_numbers(self.folder))[0]):
             folder = self.folder / checkpoint_folder_name(number)
             manifest, fault = self._comm.gather(
                 self._manifest(folder, epochs) if self._comm.rank == 0 else None
             )[0]
+            # Checksums last: they require reading every rank file.
             fault = fault or self._damage(folder, CheckpointManifest(**manifest))
             if not fault:
                 return SavedCheckpoint(folder, manifest["ranks"], manifest["step"])
@@ -220,6 +229,7 @@ class Checkpointer:
     def _skip(self, folder: Path, fault: str) -> None:
         """Warn; rename a damaged checkpoint, so that it does not count as one of the checkpoints to keep."""
         if self._comm.rank == 0 and fault.startswith("damaged"):
+            # A leftover of the same name would prevent the rename.
             shutil.rmtree(folder.with_name(f"damaged-{folder.name}"), ignore_errors=True)
             folder.rename(folder.with_name(f"damaged-{folder.name}"))
         self._journal.warn(f"the checkpoint {folder} is skipped: {fault}")
@@ -231,5 +241,6 @@ def _first(texts: Iterable[str]) -> str:
 
 def _reason_beyond_last_epoch(manifest: CheckpointManifest, epochs: int) -> str:
     """Return why a checkpoint is beyond the end of a training, or an empty string."""
+    # A checkpoint without metrics lies within the epoch that follows its complete epochs.
     beyond = manifest.epoch > epochs or (manifest.epoch == epochs and not manifest.metrics)
     return f"it is beyond epoch {epochs}, the last epoch of this training" if beyond else ""

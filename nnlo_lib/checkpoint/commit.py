@@ -40,9 +40,14 @@ class Committer:
     def commit(self, number: int, manifest: CheckpointManifest, given_up: Event) -> None:
         """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.
 
+        Args:
+            number: number of the checkpoint.
+            manifest: manifest without the checksums of the rank files, which the receipts contain.
+            given_up: set if a receipt that is still missing will not arrive.
+
         Raises:
-            OSError: if a rank could not write its file, a receipt does not arrive in time, `given_up` is set,
-                or another launcher has taken the lease.
+            OSError: if a rank could not write its file, a receipt does not arrive in time, `given_up` is
+                set, or another launcher has taken the lease.
         """
         unfinished = self.folder / unfinished_folder_name(number)
         try:
@@ -63,6 +68,8 @@ class Committer:
         while (receipt := read_receipt(unfinished, rank)) is None:
             if over:
                 raise OSError(f"rank {rank} did not finish writing its file {rank_file_name(rank)}")
+            # The loop reads the receipt once more after the end of the wait: it may have arrived since the
+            # previous read.
             over = given_up.wait(RECEIPT_POLL_INTERVAL_S) or time.monotonic() > end
         if receipt.error:
             raise OSError(f"rank {rank}: {receipt.error}")
@@ -70,10 +77,14 @@ class Committer:
 
     def _write_manifest_and_rename(self, unfinished: Path, number: int, manifest: CheckpointManifest) -> None:
         failpoint("checkpoint.complete")
+        # The order is a contract: a power failure at any point leaves either a folder named `unfinished-*`
+        # or a checkpoint of which every file is on disk.
         manifest.write(unfinished)
         remove_receipts(unfinished)
         fsync_folder(unfinished)
         failpoint("checkpoint.unnamed")
+        # A launcher that lost its lease may still have live ranks; their checkpoint must not become the
+        # newest one of the new owner's run. The check is late to keep the window before the rename short.
         if read_lease(self.folder) != self.lease:
             raise OSError("another nnlo process has taken over the lease of this run")
         unfinished.rename(self.folder / checkpoint_folder_name(number))
@@ -82,6 +93,7 @@ class Committer:
     def _remove_expired(self) -> None:
         found = {}
         for number in checkpoint_numbers(self.folder):
+            # Checkpoints that are damaged or have another format do not count and are never removed.
             with suppress(OSError, ValueError, UserError):
                 found[number] = CheckpointManifest.read(self.folder / checkpoint_folder_name(number))
         for number in found.keys() - checkpoints_to_keep(self.config, found):

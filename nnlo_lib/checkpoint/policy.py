@@ -47,6 +47,7 @@ def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, Checkpo
     """
     numbers = sorted(checkpoints)
     newest = set(numbers[-config.keep :])
+    # A number belongs to a checkpoint for good, so that the choice does not depend on earlier removals.
     permanent = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
     return newest | permanent | _best(config, checkpoints)
 

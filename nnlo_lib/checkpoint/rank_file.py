@@ -35,12 +35,22 @@ def rank_file_name(rank: int) -> str:
 
 
 def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
-    """Write a rank file to disk. Raises OSError."""
+    """Write a rank file to disk.
+
+    Args:
+        folder: folder of the unfinished checkpoint.
+        rank: rank that writes.
+        part: state of this rank; its tensors are on the CPU.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     path = folder / rank_file_name(rank)
     try:
         save_file(part.tensors, path, {"progress": json.dumps(part.progress)})
     except SafetensorError as error:
         raise _as_os_error(error, path) from error
+    # safetensors does not flush the file to disk, and its writer returns no handle.
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         return WriteReceipt(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
@@ -54,9 +64,19 @@ def read_rank_file(folder: Path, rank: int) -> RankState:
 
 
 def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
-    """Write the receipt of a rank file for rank 0, which may be on another host. Raises OSError."""
+    """Write the receipt of a rank file for rank 0, which may be on another host.
+
+    Args:
+        folder: folder of the unfinished checkpoint.
+        rank: rank that wrote the file.
+        receipt: checksum and size of the file, or the error.
+
+    Raises:
+        OSError: if the receipt cannot be written.
+    """
     path = folder / RECEIPT_FILE.format(rank)
     part = path.with_suffix(".part")
+    # Rank 0 polls for the receipt and must not read an incomplete one.
     part.write_text(json.dumps(receipt._asdict()))
     part.replace(path)
 
@@ -76,7 +96,13 @@ def remove_receipts(folder: Path) -> None:
 
 
 def is_intact(folder: Path, rank: int, sha256: dict[str, str]) -> bool:
-    """Return True if a rank file matches the checksum of the manifest."""
+    """Return True if a rank file matches the checksum of the manifest; False if it is missing or unreadable.
+
+    Args:
+        folder: folder of the checkpoint.
+        rank: rank that wrote the file.
+        sha256: checksums of the manifest, by file name.
+    """
     name = rank_file_name(rank)
     try:
         with (folder / name).open("rb") as file:
@@ -86,5 +112,6 @@ def is_intact(folder: Path, rank: int, sha256: dict[str, str]) -> bool:
 
 
 def _as_os_error(error: SafetensorError, path: Path) -> OSError:
+    # safetensors raises its own exception for I/O errors and reports the errno only in the message.
     found = re.search(r"(?:I/O error: )?([^:]*) \(os error (\d+)\)", str(error))
     return OSError(int(found[2]), found[1], str(path)) if found else OSError(str(error))

@@ -8,19 +8,32 @@ ALLGATHER_MAX_BYTES = 32_768  # bytes up to which one round of messages is faste
 
 
 def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
-    """Return the bytes that `rank` sends in a reproducible all-reduce of `values` numbers of `width` bytes.
+    """Return the bytes that a rank sends in a reproducible all-reduce.
 
     If a rank can send its vector to all other ranks in at most ALLGATHER_MAX_BYTES, it does so. Otherwise
     each rank sends the other ranks their chunks and then its own chunk of the sum: the bytes of a ring.
+
+    Args:
+        values: length of the vector.
+        width: bytes per value.
+        rank: the sending rank; the first ranks have larger chunks if the chunks are unequal.
+        ranks: number of ranks.
     """
     if allreduce_rounds(values, width, ranks) == 1:
         return values * width * (ranks - 1)
+    # The division of np.array_split, by which the MPI transport cuts its vectors.
     mine = values // ranks + (rank < values % ranks)
     return (values - mine + mine * (ranks - 1)) * width
 
 
 def allreduce_rounds(values: int, width: int, ranks: int) -> int:
-    """Return the number of rounds, with messages from every rank to every other, of this all-reduce."""
+    """Return the number of rounds of a reproducible all-reduce; each rank sends to all others in a round.
+
+    Args:
+        values: length of the vector.
+        width: bytes per value.
+        ranks: number of ranks.
+    """
     return 1 if values * width * (ranks - 1) <= ALLGATHER_MAX_BYTES else 2
 
 
@@ -41,25 +54,52 @@ class Traffic:
         self.edges: dict[int, list[int]] = {}
 
     def count_message(self, size: int, peer: int, purpose: str) -> int:
-        """Count a message of `size` bytes; return the number of messages sent to `peer` so far."""
+        """Count a point-to-point message; return the number of messages sent to `peer` so far.
+
+        Args:
+            size: bytes of the message.
+            peer: rank of the receiver in the world.
+            purpose: key of the counters.
+        """
         self._add(1, size, purpose)
         return self._along(peer, 1, size)
 
     def count_broadcast(self, size: int, ranks: int, purpose: str) -> None:
-        """Count the messages that the root of a broadcast of `size` bytes sends."""
+        """Count the messages that the root of a broadcast sends.
+
+        Args:
+            size: bytes of the vector.
+            ranks: number of ranks, including the root.
+            purpose: key of the counters.
+        """
         self._add(ranks - 1, size * (ranks - 1), purpose)
 
     def count_allreduce(self, values: int, width: int, rank: int, ranks: int, purpose: str) -> int:
-        """Count a reproducible all-reduce; return the bytes that `rank` sends."""
+        """Count a reproducible all-reduce; return the bytes that this rank sends.
+
+        Args:
+            values: length of the vector.
+            width: bytes per value.
+            rank: this rank in the communicator of the call.
+            ranks: number of ranks in this communicator.
+            purpose: key of the counters.
+        """
         size = allreduce_bytes(values, width, rank, ranks)
         self._add(allreduce_rounds(values, width, ranks) * (ranks - 1), size, purpose)
         return size
 
     def count_ring(self, size: int, ranks: int, purpose: str) -> None:
-        """Count a library's all-reduce of `size` bytes as if it were a ring."""
+        """Count an all-reduce by a library, whose algorithm is unknown, as if it were a ring.
+
+        Args:
+            size: bytes of the vector.
+            ranks: number of ranks.
+            purpose: key of the counters.
+        """
         self._add(2 * (ranks - 1), 2 * size * (ranks - 1) // ranks, purpose)
 
     def _add(self, messages: int, size: int, purpose: str) -> None:
+        # A call of a single rank sends nothing: its purpose must not appear in the counters.
         if messages:
             self.messages_sent[purpose] += messages
             self.bytes_sent[purpose] += size
@@ -81,6 +121,7 @@ class Traffic:
 
     def state(self) -> dict[str, Any]:
         """Return the counts as JSON-serializable values; `edges` as [peer, messages, bytes]."""
+        # A list, because JSON would turn the integer keys of an object into strings.
         edges = [[peer, *counts] for peer, counts in sorted(self.edges.items())]
         return {"bytes": dict(self.bytes_sent), "messages": dict(self.messages_sent), "edges": edges}
 
@@ -109,6 +150,13 @@ class PhaseSeconds(defaultdict[str, float]):
         self.listener: Listener | None = None
 
     def report_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Pass a span to the listener. Spans nest; inner spans are reported before outer ones."""
+        """Pass a span to the listener. Spans nest; inner spans are reported before outer ones.
+
+        Args:
+            name: name of the call, or of the awaited event.
+            phase: phase of the span, for example `communication`, `wait` or `compute`.
+            start: begin of the span, seconds on the clock of the communicator.
+            end: end of the span, seconds on the same clock.
+        """
         if self.listener is not None:
             self.listener(name, phase, start, end)

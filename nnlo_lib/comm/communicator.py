@@ -11,6 +11,8 @@ from torch import Tensor
 from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
 from nnlo_lib.comm.midpass import PassCollectives
 
+# Not MPI.ANY_SOURCE or MPI.ANY_TAG: their values depend on the MPI library, and callers of a communicator
+# must not import mpi4py.
 ANY = -1
 
 
@@ -75,11 +77,18 @@ class Communicator(ABC):
     def _counting_into(self, parent: "Communicator", members: Sequence[int]) -> Self:
         """Count into `parent`; `members` are the ranks of this communicator in `parent`. Return self."""
         self.traffic, self.seconds = parent.traffic, parent.seconds
+        # Edges of all groups add up in one table, in which ranks have their number in the world.
         self._world_ranks = [parent._world_ranks[rank] for rank in members]
         return self
 
     def _count(self, vector: Tensor, to: int, purpose: str) -> int:
-        """Count a message to `to`; return its number on that edge."""
+        """Count a message; return its number on the edge to the receiver.
+
+        Args:
+            vector: vector to send.
+            to: receiving rank in this communicator.
+            purpose: key of the traffic counters.
+        """
         return self.traffic.count_message(vector.nbytes, self._world_ranks[to], purpose)
 
     @abstractmethod
@@ -88,7 +97,13 @@ class Communicator(ABC):
 
     @abstractmethod
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
-        """Overwrite `vector` on every rank with the vector of rank `root`."""
+        """Overwrite a vector on every rank with the vector of one rank; all ranks call it.
+
+        Args:
+            vector: sent by `root`, overwritten on the other ranks; of the same length and dtype on all ranks.
+            root: rank whose vector is sent.
+            purpose: key of the traffic counters.
+        """
 
     @abstractmethod
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
@@ -102,19 +117,37 @@ class Communicator(ABC):
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
-        """Send a vector to each neighbor and receive one from each, by the neighbor's rank."""
+        """Send vectors to some ranks and receive vectors from some ranks; wait for all of them.
+
+        Args:
+            outgoing: vectors to send, by the receiver's rank; one vector may go to several ranks.
+            incoming: vectors to overwrite, by the sender's rank; each sender names this rank in `outgoing`.
+            purpose: key of the traffic counters.
+        """
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        """Send `vector`, which may be reused at once; never wait for `to`.
+        """Send a vector without waiting for the receiver.
 
         Messages from one rank to another arrive in the order they were sent. Each message keeps a copy in
-        memory until `to` has received it; the number of copies is not limited.
+        memory until the receiver has received it; the number of copies is not limited.
+
+        Args:
+            vector: vector to send; may be changed as soon as the call returns.
+            to: receiving rank.
+            tag: number by which the receiver selects messages; MPI guarantees 0 to 32767.
+            purpose: key of the traffic counters.
         """
 
     @abstractmethod
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
-        """Overwrite `vector` with the next vector that `source` sent with `tag`."""
+        """Wait for the next matching vector and receive it.
+
+        Args:
+            vector: overwritten; must have the length and dtype of the vector that was sent.
+            source: sending rank; `probe` returns it if messages of any rank are expected.
+            tag: tag with which the vector was sent.
+        """
 
     @abstractmethod
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:

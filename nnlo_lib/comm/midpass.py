@@ -46,6 +46,7 @@ class ThreadedPassCollectives(PassCollectives):
         self._requests: SimpleQueue[Tensor | None] = SimpleQueue()
         self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
         outcome: list[T | BaseException] = []
+        # A daemon: the interpreter must exit even if an error of another rank leaves the thread blocked.
         thread = Thread(target=self._work, args=(work, outcome), daemon=True)
         thread.start()
         while (vector := self._requests.get()) is not None:
@@ -60,10 +61,12 @@ class ThreadedPassCollectives(PassCollectives):
         try:
             outcome.append(work())
         except BaseException as error:
+            # Python only prints an exception that ends a thread; `run` raises it in the greenlet of the rank.
             outcome.append(error)
         self._requests.put(None)
 
     def _answer(self, vector: Tensor) -> None:
+        # Other ranks run during the sum and reseed torch's default generator, which all ranks share.
         drawn = torch.get_rng_state()
         try:
             super().allreduce(vector)

@@ -11,6 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command or file to translate."""
     parser.add_argument(
         "words",
+        # Options of the imported command, such as -n 3, belong to it and not to nnlo.
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
         help="the command to translate, as one quoted string or as separate words; or the path of a file",
@@ -21,6 +22,7 @@ def run(options: argparse.Namespace) -> None:
     """Print the experiment as YAML."""
     from nnlo_lib.compat.importers.translate import translate
 
+    # argparse keeps a leading `--` in REMAINDER (Python 3.11).
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if not words:
         raise UserError(

@@ -25,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
     from nnlo_lib.workflow.simulation import simulate_runs
 
     given, names = read_experiment(options)
+    # Another name keeps the results of real trainings of the same experiment. The experiment is loaded twice,
+    # because its name must be known first.
     virtual = [f"name={given.name}-simulated", "parallel.transport=simulated"]
     experiment = load_experiment(options.file, [*options.changes, *virtual])
     return simulate_runs(experiment, names, chosen_seed(options, experiment), options.target)

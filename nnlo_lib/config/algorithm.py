@@ -40,6 +40,7 @@ AlgorithmConfig = Annotated[
     Discriminator(user_class_tag),
 ]
 
+# The order is that of the table in docs/reference/algorithms.md.
 ALGORITHM_CONFIGS: dict[str, type[BaseAlgorithmConfig]] = {
     block.model_fields["name"].default: block
     for block in block_types(BuiltInAlgorithmConfig)

@@ -35,6 +35,7 @@ def suggest_name(word: str, known: Iterable[str]) -> str:
 
 def raise_config_error(message: str, *at: str) -> NoReturn:
     """Raise a validation error for the key at path `at`, relative to the model that is validated."""
+    # The text is a parameter of the template, because braces in it would count as fields.
     raise PydanticCustomError("refused", "{message}", {"message": message, "at": at})
 
 
@@ -85,6 +86,7 @@ def non_defaults(value: Any) -> Any:
     """
     if isinstance(value, ConfigModel):
         kind = type(value)
+        # The name stays, even if it is a default, because it says to which section the other keys belong.
         return {key: non_defaults(each) for key, each in value if key == "name" or each != default(kind, key)}
     if isinstance(value, dict):
         return {key: non_defaults(each) for key, each in value.items()}
@@ -95,6 +97,7 @@ def merge_settings(base: Any, changes: Any) -> Any:
     """Return `base` overridden by `changes`, recursively; a different `name` replaces its whole section."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return changes
+    # The keys of a section depend on its name, so those of the base do not apply to another name.
     if "name" in changes and changes["name"] != base.get("name"):
         return changes
     return base | {key: merge_settings(base.get(key), value) for key, value in changes.items()}

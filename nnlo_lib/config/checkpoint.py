@@ -40,6 +40,7 @@ class CheckpointConfig(ConfigModel):
     @field_validator("every", mode="before")
     @classmethod
     def _is_interval(cls, every: Any) -> Any:
+        # Before pydantic's own check, whose message would show the regular expression.
         if not re.match(INTERVAL, str(every)):
             raise_config_error(
                 f"'{every}' is not an interval; write a positive integer, a space, and s, min, h, steps or epochs, such as "

@@ -44,6 +44,7 @@ class Experiment(Run):
     @classmethod
     def _default_ranks(cls, values: Any) -> Any:
         """Set `parallel.ranks`, if it is not given, to the size of the search's rank groups."""
+        # Nothing is validated yet: `values` can have any type at any level.
         size = _within(values, "search", "blocks", "size")
         has_ranks = _within(values, "parallel", "ranks") is not None
         return values if size is None or has_ranks else merge_settings(values, {"parallel": {"ranks": size}})
@@ -52,6 +53,7 @@ class Experiment(Run):
     def _check_variants(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
             raise_config_error("a seed is listed twice; remove the duplicate", "seeds")
+        # Again after `_default_ranks`, because both keys can be written.
         size, ranks = self.search and self.search.blocks.size, self.parallel.ranks
         if size not in (None, ranks):
             raise_config_error(

@@ -83,6 +83,7 @@ def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str], info: 
                 "not supported with a loss function of all outputs; weigh them in the function and remove `loss_weights`",
                 "loss_weights",
             )
+        # Outputs without a loss are not trained, so that their weight would have no effect.
         if several and output not in loss:
             raise_config_error(f"output '{output}' has no loss; {suggest_name(output, loss)}", "loss_weights")
 
@@ -101,6 +102,7 @@ def refuse_unknown_metrics(problem: str, metrics: tuple[str, ...], info: Validat
             _refuse_unknown(problem, name, METRICS, info, "metrics", str(index))
     columns = [metric_column(metric) for metric in metrics]
     for name in columns:
+        # The history always has a column for the loss.
         if columns.count(name) > 1 or name == "loss":
             raise_config_error(
                 f"two columns of the history would have the name '{name}'; remove or rename one of the metrics",

@@ -93,6 +93,7 @@ class ModelConfig(ConfigModel):
     @property
     def input_files(self) -> tuple[str, ...]:
         """Files from which layers and initial weights are read."""
+        # Their contents are part of the identity of a run: changed weights must not continue a checkpoint.
         return (*([self.name] if self.is_network_file else []), *([self.weights] if self.weights else []))
 
 

@@ -54,6 +54,7 @@ class ObserveConfig(ConfigModel):
     @property
     def missing_package(self) -> str | None:
         """Error message with the remedy if a required package is not installed, else None."""
+        # find_spec locates the package without importing it.
         if self.tensorboard and find_spec("tensorboardX") is None:
             return (
                 "tensorboardX is not installed; pip install 'nnlo[tensorboard]' (or tensorboardX), "

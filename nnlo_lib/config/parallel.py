@@ -148,6 +148,7 @@ class ParallelConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Self:
+        # Without simulation, its section has no effect.
         for key, ranks in self.simulation.named_ranks.items():
             if self.transport == "simulated" and max(ranks, default=0) >= self.ranks:
                 raise_config_error(

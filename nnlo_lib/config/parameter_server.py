@@ -80,6 +80,7 @@ class EASGDConfig(ParameterServerConfig):
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
         """Yield a fault if alpha of a run (config.Run) would be 1 or more."""
+        # With alpha of 1 or more, an exchange would move a worker onto the center or beyond it.
         workers = (run.parallel.ranks - self.masters) // run.parallel.processes_per_worker
         if self.alpha is None and self.elastic_force >= workers:
             yield ConfigFault(

@@ -100,6 +100,8 @@ class RunPaths:
     summary = PathBelow("summary.json")
     evaluation = PathBelow("evaluation.json")
     tensorboard = PathBelow("tensorboard")
+    # This name, and those of SearchStatePaths, are the names of earlier versions: files on disk are not
+    # renamed.
     chaos_log = PathBelow("said.txt")
     trial_log = PathBelow("trial.log")
 
@@ -154,6 +156,7 @@ class SearchPaths:
     def around(cls, fold: Path) -> "SearchPaths | None":
         """Return the search to which the folder `fold` belongs; None if it does not belong to a search."""
         trials = next((above for above in fold.absolute().parents if above.name == cls.trials.name), None)
+        # A folder called trials can also be the user's own, outside of a search.
         return cls(trials.parent) if trials and trials.parent.name == SEARCH_FOLDER else None
 
     @property
@@ -170,7 +173,13 @@ class SearchPaths:
         return RunPaths(self.trials / f"{trial:04d}/fold-{fold}")
 
     def result(self, trial: int, fold: int, epochs: int) -> Path:
-        """Return the result file of a fold task: fold `fold` of trial `trial`, trained for `epochs` epochs."""
+        """Return the result file of a fold task.
+
+        Args:
+            trial: number of the trial.
+            fold: number of the fold.
+            epochs: number of epochs to which the fold is trained.
+        """
         return self.fold(trial, fold).folder / f"epochs-{epochs}.json"
 
     def results(self) -> list[Path]:
@@ -183,7 +192,13 @@ class SearchPaths:
         return sorted(fold.glob("epochs-*.json"))
 
     def job_record(self, trial: int, fold: int, epochs: int) -> Path:
-        """Return the file with the scheduler's job of a fold task (arguments as for `result`)."""
+        """Return the file with the scheduler's job of a fold task.
+
+        Args:
+            trial: number of the trial.
+            fold: number of the fold.
+            epochs: number of epochs to which the fold is trained.
+        """
         return self.fold(trial, fold).folder / f"job-{epochs}.json"
 
 

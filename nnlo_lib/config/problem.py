@@ -81,6 +81,7 @@ class UserProblemConfig(UserClassConfig):
     def metrics(self) -> tuple[str, ...]:
         """The metrics that the class declares."""
         names: tuple[str, ...] = load_implementation(self.name).names
+        # The first name is the loss, see `_misfit`.
         return names[1:]
 
     def _misfit(self, found: Any) -> str | None:

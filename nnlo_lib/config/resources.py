@@ -49,6 +49,7 @@ class RunResources:
     def gpus(self) -> int:
         """Number of GPUs: one per `ranks_per_gpu` ranks that use a GPU."""
         parallel = self.run.parallel
+        # The single process of a simulation uses at most one GPU.
         if not parallel.gpus_per_rank or parallel.transport == "simulated":
             return parallel.gpus_per_rank
         servers = 0 if parallel.master_gpu else self.run.algorithm.servers

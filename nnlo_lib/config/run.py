@@ -131,6 +131,7 @@ class Run(ConfigModel):
         return self
 
     def _fill_in(self, values: Mapping[str, Any]) -> None:
+        # The model is frozen, and an assignment would mark the keys as set (`problem_default_keys`).
         self.__dict__.update({key: value for key, value in values.items() if self.__dict__[key] is None})
 
     @model_validator(mode="after")
@@ -160,6 +161,8 @@ class Run(ConfigModel):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings, without keys that have the default of the problem; the base for overrides."""
+        # A default of one problem must not override the default of another problem that a run or a trial
+        # selects.
         return self.model_dump(include=set(Run.model_fields) - self.problem_default_keys)
 
     @property

@@ -40,6 +40,7 @@ class DimensionConfig(ConfigModel):
     @property
     def kind(self) -> str:
         """The kind of values that is set."""
+        # Keys that are written, because null is a valid constant.
         return next(kind for kind in KINDS if kind in self.model_fields_set)
 
     @property
@@ -59,6 +60,7 @@ class DimensionConfig(ConfigModel):
             raise_config_error(
                 f"set exactly one of {', '.join(KINDS)}" + (f", not {' and '.join(kinds)}" if kinds else "")
             )
+        # repr distinguishes 1, 1.0 and true, which are equal in Python, and lists have no hash.
         if self.choice and len({repr(value) for value in self.choice}) < len(self.choice):
             raise_config_error("a value is listed twice; remove the duplicate", "choice")
         if self.kind not in ("choice", "constant"):

@@ -97,6 +97,7 @@ def _parsed(text: str, number: str, example: str) -> tuple[str, str, str, str]:
     if not found:
         _raise_unreadable(text, example)
     split, metric, smoothed, sign, last = found.groups()
+    # Keras, and so NNLO, name the metrics of the training without a prefix.
     return f"{split or 'train_'}{METRIC_ALIASES.get(metric, metric)}", smoothed, sign, last
 
 

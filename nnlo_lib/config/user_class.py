@@ -84,6 +84,7 @@ class UserClassConfig(ImplementedConfig):
 
     def _misfit(self, found: Any) -> str | None:
         """Return why the loaded object cannot be used, or None."""
+        # Imported only for a user's class, because the base classes import torch or numpy.
         expected = load_implementation(self.base)
         if isinstance(found, type) and issubclass(found, expected):
             return None

@@ -31,8 +31,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 def _reserve(path: Path) -> Path:
     """Create an empty file with an unused name and the default permissions of a new file."""
+    # In the folder of the target, because a rename is atomic only within one file system.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(handle)
+    # mkstemp creates files with mode 0600, and the umask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(name, 0o666 & ~mask)
@@ -40,6 +42,7 @@ def _reserve(path: Path) -> Path:
 
 
 def _publish(part: Path, path: Path) -> None:
+    # Content reaches the disk before the name: after a crash, `path` is the old or the complete new file.
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     part.replace(path)

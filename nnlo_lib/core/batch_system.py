@@ -48,6 +48,7 @@ class BatchJob:
     def exit_reason(self) -> ExitReason:
         """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
         states = self._query_exit_states()
+        # Slurm appends the user to a state, `CANCELLED by 1000`; words that are no known state are skipped.
         if self.scheduler == "slurm":
             ends = [SLURM_EXIT_REASONS[state] for state in states.split() if state in SLURM_EXIT_REASONS]
             return ends[-1] if ends else "killed"
@@ -57,11 +58,13 @@ class BatchJob:
 
     def was_cancelled(self) -> bool:
         """Return True if a person canceled the job."""
+        # Only the last run counts: a job can have run again after an earlier run of it was canceled.
         last = self._query_exit_states().rpartition("\n")[2]
         return last.startswith("CANCELLED" if self.scheduler == "slurm" else "TERM_OWNER")
 
     def _query_exit_states(self) -> str:
         if self.scheduler == "slurm":
+            # -D also lists the runs before a requeue, oldest first; -X leaves out the steps of the job.
             return _query("sacct", f"--jobs={self.job_id}", "-D", "-X", "-n", "-P", "-o", "State")
         return _query("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
 
@@ -99,6 +102,7 @@ def _parse_slurm_minutes(text: str) -> float | None:
     if not found:
         return None
     days, first, second, seconds = (int(part or 0) for part in found.groups())
+    # Two numbers before the seconds are hours and minutes; a single one is minutes, but in the first group.
     hours, minutes = (first, second) if found[3] else (0, first)
     return (days * 24 + hours) * 60 + minutes + seconds / 60
 

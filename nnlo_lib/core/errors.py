@@ -26,6 +26,8 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
     def command() -> int:
         try:
             status = main() or 0
+            # Otherwise the interpreter flushes at its exit, and a closed pipe is reported there as an
+            # unhandled error.
             sys.stdout.flush()
             return status
         except UserError as error:
@@ -34,9 +36,11 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
             get_logger(__name__).error(error)
             return EXIT_USER_ERROR
         except BrokenPipeError:
+            # The broken pipe can be another one, for example to a child process.
             if not _is_unread(sys.stdout.fileno()):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards unflushed output
+            # The interpreter flushes the rest of the output at its exit; /dev/null accepts it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_BROKEN_PIPE
 
     return command
@@ -45,6 +49,7 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
 def _is_unread(pipe: int) -> bool:
     """Return True if the other end of a pipe is closed."""
     poll = select.poll()
+    # No event needs to be requested: poll always reports POLLERR, which means that the read end is closed.
     poll.register(pipe, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 

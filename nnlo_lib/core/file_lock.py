@@ -18,6 +18,7 @@ def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
     describes the work of that process by `doing`, such as "downloading train.gz".
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Append mode creates a missing file but keeps the content, which can be a partial download.
     with path.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -25,11 +26,15 @@ def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
             raise UserError(
                 f"another process is {doing}; wait until it has finished, then run the command again"
             ) from error
+        # Between open and flock, the previous holder can have renamed or removed the file. A lock on that
+        # file would not exclude the next process, which opens the file that is now at `path`.
         if not _is_still(path, lock):
             raise UserError(f"another process has just stopped {doing}; run the command again")
         try:
             yield
         finally:
+            # Before the lock is released, because the next holder could write to the file as soon as it has
+            # the lock.
             if _is_still(path, lock) and not path.stat().st_size:
                 path.unlink()
 

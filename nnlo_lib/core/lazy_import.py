@@ -17,6 +17,7 @@ from nnlo_lib.core.user_code import load_user_module
 def load_implementation(reference: str) -> Any:
     """Return the object that `module:name` or `path.py:name` refers to. Errors of a user's file are not caught."""
     module, _, name = reference.rpartition(":")
+    # The modification time is part of the cache key, so that an edited file is loaded again.
     found = _user_module(module, Path(module).stat().st_mtime_ns) if module.endswith(".py") else None
     return getattr(found or import_module(module), name)
 

@@ -41,6 +41,7 @@ class LevelFormatter(logging.Formatter):
         return f"{self._prefix}{level}{record.getMessage()}"
 
 
+# logging.StreamHandler would keep the sys.stderr of its creation, and print a traceback for a write error.
 class TerminalHandler(logging.Handler):
     """Writes to the current `sys.stderr` and ignores write errors."""
 

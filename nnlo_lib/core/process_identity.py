@@ -50,7 +50,11 @@ def _pid_namespace() -> str:
 def _start_ticks(pid: int) -> int:
     """Return the start of a process in clock ticks since boot; 0 if it does not exist or is a zombie."""
     try:
+        # The program name, field 2 of proc(5) in parentheses, can contain spaces and parentheses, so the
+        # fields are counted from its end: fields[0] is field 3, the state, and fields[19] is field 22, the
+        # start time.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    # The second error occurs if the process ends between the opening and the reading of the file.
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if fields[0] in "ZX" else int(fields[19])

@@ -14,6 +14,7 @@ def code_version() -> str:
     git = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    # git is not installed, the package is not in a checkout, or the file system does not respond.
     except (OSError, subprocess.SubprocessError):
         return __version__
     return f"{__version__} ({commit})"

@@ -66,6 +66,7 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
     if not resources.gpus:
         yield True
         return
+    # This import loads torch, which a process that only starts CPU trainings does not need.
     from nnlo_lib.train.replica.device import GPU_SUBSET, visible_gpus
 
     shown = visible_gpus()
@@ -73,6 +74,7 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
     with ExitStack() as stack:
         with _recorded_signals() as signals:
             taken = _wait(stack, _names(shown), wanted, resources.trainings_per_gpu, signals)
+        # A training on all visible GPUs is not restricted: its ranks may also run on hosts with other GPUs.
         if taken and taken != shown:
             stack.enter_context(_variable(GPU_SUBSET, ",".join(map(str, taken))))
         yield taken is not None
@@ -81,11 +83,19 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
 def _wait(
     stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int, signals: SignalSource
 ) -> list[int] | None:
-    """Reserve all slots at once; return None after a stop signal.
+    """Wait until slots on `wanted` GPUs can be reserved; return the GPUs, or None after a stop signal.
 
     Only the process that holds the queue lock tries to reserve slots; the other processes wait for this lock.
     Otherwise, small trainings could overtake a large training for ever.
+
+    Args:
+        stack: holds the locks of the slots until it is closed.
+        names: machine-wide name of each visible GPU.
+        wanted: number of GPUs.
+        slots: number of slots per GPU.
+        signals: stop signals sent to this process.
     """
+    # One queue per set of visible GPUs; a hash, because a list of GPU UUIDs is too long for a file name.
     queue_lock, logged = hashlib.sha256("-".join(names.values()).encode()).hexdigest(), False
     with ExitStack() as turn:
         is_first = False
@@ -106,12 +116,21 @@ def _log_wait(wanted: int, shown: int) -> bool:
 
 
 def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int) -> list[int] | None:
-    """Lock one slot on each of `wanted` GPUs; return None and hold no lock if too few GPUs are free."""
+    """Lock one slot on each of `wanted` GPUs; return None and hold no lock if too few GPUs are free.
+
+    Args:
+        stack: holds the locks of the slots until it is closed.
+        names: machine-wide name of each visible GPU.
+        wanted: number of GPUs.
+        slots: number of slots per GPU.
+    """
+    # The owners of a lock cannot be listed: a slot is free if it can be locked for a moment.
     with ExitStack() as tried:
         free = {gpu: [slot for slot in range(slots) if _lock(tried, f"{names[gpu]}.{slot}")] for gpu in names}
     taken = Counter({gpu: slots - len(left) for gpu, left in free.items()})
     chosen = choose_gpus(taken, list(names), wanted, slots)
     with ExitStack() as mine:
+        # A process with other visible GPUs waits in another queue and may have locked a slot in between.
         if not all(_lock(mine, f"{names[gpu]}.{free[gpu][0]}") for gpu in chosen or ()):
             return None
         stack.push(mine.pop_all())

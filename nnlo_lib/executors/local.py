@@ -37,6 +37,7 @@ class LocalExecutor:
         log = self._log(fold_task)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
+            # Unbuffered output: the log must be complete even if the process is killed.
             self._running[fold_task] = subprocess.Popen(
                 self._command(fold_task), stdout=file, stderr=file, stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"}, preexec_fn=die_with_parent,
@@ -51,6 +52,7 @@ class LocalExecutor:
             if ended := [
                 fold_task for fold_task, process in self._running.items() if process.poll() is not None
             ]:
+                # A list, because `all` would skip the exits after the first one that stops the search.
                 may_continue = [self._handle_exit(fold_task) for fold_task in ended]
                 return all(may_continue) or self.stop()
             time.sleep(PROCESS_POLL_INTERVAL_S)

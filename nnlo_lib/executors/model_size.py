@@ -12,8 +12,18 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 
 
 def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
-    """Return the number of trainable parameters of a run's model. Raises UserError if it cannot be built."""
+    """Return the number of trainable parameters of a run's model.
+
+    Args:
+        run: the run.
+        manifest: manifest of the run's store, which has the shapes of the samples.
+        seed: seed of the initial weights.
+
+    Raises:
+        UserError: if the model cannot be built.
+    """
     try:
+        # Tensors on `meta` have no storage, so a model that is too large costs no memory.
         model = _build_model("meta", run, manifest, seed)
     except UserError:
         # The model may read tensor values, which do not exist on "meta".

@@ -29,6 +29,7 @@ class ProgressLogger:
 
     def __init__(self, inner: Executor, record: StoredStudy) -> None:
         self._inner, self._record, self._begun = inner, record, time.monotonic()
+        # A resumed search does not log the trials that ended before.
         self._logged = set(finished_rungs(record.snapshot))
 
     def start(self, fold_task: FoldTask) -> None:

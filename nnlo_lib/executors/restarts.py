@@ -39,6 +39,7 @@ class RestartPolicy:
 
         `ended`: no attempt is running; an attempt that left a lease but no record is then included.
         """
+        # The number of ranks (0) is not used: only the number and the reasons of attempts matter here.
         return all_attempts(RunPaths(fold_task.run_folder(self._folder)).state.folder, 0, ended)
 
     def record_exit(self, fold_task: FoldTask, log: Path) -> None:

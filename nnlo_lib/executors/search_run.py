@@ -51,6 +51,7 @@ def run_search(
     try:
         experiment = freeze_or_verify_settings(folder, experiment)
         _prepare(experiment)
+        # Executors and their processes read this file, so it must exist before they are built.
         write_config(experiment)
         if executor == "mpi":
             status = _search_in_pool(experiment, folder, launcher, ranks, signals, lease.lost)

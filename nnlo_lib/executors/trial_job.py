@@ -66,6 +66,7 @@ def train_fold_task(
         task, outcome, launch_options
     ):
         return outcome.exit_status
+    # Attempts of earlier starts, which preemptions ended, count as costs of this fold task.
     lost = attempts.interrupted_seconds(attempts.read_attempts(task.state), started)
     result = replace(_result(task, fold_task, outcome), started=started, ended=time.time(), interrupted=lost)
     return _publish(folder, result)
@@ -74,7 +75,13 @@ def train_fold_task(
 def _attempt_with_retries(
     task: Task, launch_options: LaunchOptions, make_attempt: AttemptFunction
 ) -> AttemptOutcome:
-    """Attempt the task; retry after transient failures. Return the last outcome."""
+    """Attempt the task; retry after transient failures. Return the last outcome.
+
+    Args:
+        task: the task.
+        launch_options: launch options of each attempt.
+        make_attempt: makes one attempt at a task.
+    """
     outcome = make_attempt(task, launch_options)
     for _ in range(MAX_ATTEMPTS - 1):
         if outcome.reason not in TRANSIENT_REASONS:
@@ -84,7 +91,13 @@ def _attempt_with_retries(
 
 
 def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: LaunchOptions) -> bool:
-    """Return True if the scheduler can start the task again with more memory."""
+    """Return True if the scheduler can start the task again with more memory.
+
+    Args:
+        task: the task.
+        outcome: outcome of the last attempt.
+        launch_options: launch options; without an attempt number, no scheduler retries the task.
+    """
     can_request = outcome.reason == "out of memory" and launch_options.attempt_number is not None
     return (
         can_request
@@ -106,12 +119,18 @@ def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
         lines = task.paths.state.history.read_text().splitlines()
     except FileNotFoundError:
         return ()
+    # The fold may be trained further already, if only the result file of a lower rung was deleted.
     rows = [json.loads(line) for line in lines]
     return tuple(row for row in rows if row["epoch"] <= epochs)
 
 
 def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
     """Return a message if the model has more parameters than the objective allows, otherwise an empty string.
+
+    Args:
+        experiment: experiment of the search.
+        run: run of the trial.
+        manifest: manifest of the run's store.
 
     Raises:
         UserError: if the model cannot be built.
@@ -132,7 +151,14 @@ def _publish(folder: Path, result: Result) -> int:
 
 
 def task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: SearchPoint) -> Task:
-    """Return the task of a fold task's job; `folder` is the folder of the search."""
+    """Return the task of a fold task's job.
+
+    Args:
+        experiment: experiment of the search.
+        folder: folder of the search.
+        fold_task: fold task.
+        point: point of the trial.
+    """
     assert experiment.search is not None, "only a search has fold tasks"
     folds = experiment.search.folds.k
     run = trial_run(experiment, point)

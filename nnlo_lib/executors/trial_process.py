@@ -12,7 +12,13 @@ from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 
 def train_trial(folder: Path, fold_task: FoldTask, launch_options: LaunchOptions) -> int:
-    """Train a fold task once GPUs are free; return the exit status, 75 if a stop signal arrived before."""
+    """Train a fold task once GPUs are free; return the exit status, 75 if a stop signal arrived before.
+
+    Args:
+        folder: folder of the search.
+        fold_task: fold task.
+        launch_options: launch options of each attempt.
+    """
     experiment = read_config(folder)
     with reserve_gpus(fold_task_run(experiment, folder, fold_task)) as has_gpus:
         return train_fold_task(experiment, folder, fold_task, launch_options) if has_gpus else EXIT_PREEMPTED

@@ -33,7 +33,9 @@ def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mis
     for name, faults in runs.items():
         own = (key for key in faults if _is_set(settings, "runs", name, *key))
         yield from ((("runs", name, *key), faults[key]) for key in own)
+    # Another algorithm that the search chooses can use what the algorithm of the base ignores.
     if experiment.search is None or "algorithm.name" not in experiment.search.space:
+        # A search varies the base, which is one more run if there are named runs.
         of_all = [*runs.values(), *([_unused(experiment)] if experiment.search else [])]
         shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
         yield from ((key, of_all[0][key]) for key in shared if _is_set(settings, *key))
@@ -79,6 +81,7 @@ def _data_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
 def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
     """Yield runs that watch a validation metric but have no validation samples."""
     for name, run in experiment.variants.items():
+        # With folds, the held-out fold is the validation set, whatever `data.validation` is.
         for key, metric in unvalidated_metrics(run) if experiment.folds == 1 else ():
             at = ("runs", name) if experiment.runs else ()
             yield (
@@ -101,6 +104,7 @@ def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
     }
     if not runs:
         return
+    # Imported only for runs with a graph, so that other experiments are checked faster.
     from nnlo_lib.topology.requirements import topology_error
 
     for name, run in runs.items():
@@ -133,6 +137,8 @@ def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"search": experiment.search.model_copy(update={"space": space})})
 
 
+# The order matters: experiment.variants, which later checks read, fails for a run with a mistake that the
+# first check reports. The search is last, because it validates points of the space on top of a valid base.
 CHECKS: tuple[Check, ...] = (
     _run_mistakes,
     _unused_mistakes,

@@ -52,6 +52,8 @@ def _refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> Use
 def _nearest_written_key(key: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
     """Return the written key nearest to `key`: in the run's overrides, the base, or an enclosing section."""
     written = next(key[:depth] for depth in range(len(key), -1, -1) if key[:depth] in origins)
+    # A written key of fewer than 3 parts is at most `runs.<name>`: the run overrides nothing in the section
+    # of the key, so that the value comes from the base.
     in_base = key[2:] if key[:1] == ("runs",) else ()
     if in_base and len(written) < 3 and in_base[:1] in origins:
         return _nearest_written_key(in_base, origins)

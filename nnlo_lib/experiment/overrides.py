@@ -23,6 +23,8 @@ def apply_overrides(
     # A new `name` discards the other keys of its section, so that it must not come after them.
     for change in sorted(changes, key=lambda change: parse_override(change)[0][-1] != "name"):
         key = _apply(settings, change)
+        # The change replaces everything below its key, whose lines in the file no longer apply. Enclosing
+        # sections keep their lines.
         origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
         for depth in range(len(key)):
             origins.setdefault(key[: depth + 1], f"--set {change}")
@@ -38,6 +40,8 @@ def _apply(settings: dict[str, Any], change: str) -> KeyPath:
         inner = block.get(part)
         if not isinstance(inner, dict | None):
             raise UserError(f"--set {change}: '{part}' is {shown(inner)}, which has no keys")
+        # A copy, because an alias of YAML lets several keys share one mapping. Python assigns the targets
+        # from left to right: first the entry of the outer mapping, then the name `block`.
         block[part] = block = dict(inner or {})
     if path and last == "name" and block.get("name", given) != given:
         block.clear()
@@ -75,6 +79,7 @@ def reject_ineffective_overrides(
     for change in changes:
         for key, value in _leaves(*parse_override(change)):
             kept = {name: _at(run, key) for name, run in merged.items() if _at(run, key) != _at(base, key)}
+            # A change that at least one run takes over has an effect.
             if len(kept) == len(names):
                 overriding = ", ".join(
                     f"runs.{name}.{'.'.join(key)} is {_value_text(own)}" for name, own in kept.items()

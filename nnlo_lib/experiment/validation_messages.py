@@ -45,13 +45,17 @@ def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[Ke
     inside, known, untagged, keyed = [model], set[str](), False, False
     for part in location:
         if keyed:
+            # Key of a mapping, for example the name of a run.
             key, keyed = (*key, str(part)), False
         elif part in (BUILT_IN, USER_CLASS) and inside:
             inside = [block for block in inside if issubclass(block, UserClassConfig) == (part == USER_CLASS)]
+        # In a union of sections with names, pydantic inserts the name of the selected section.
         elif len(inside) > 1:
             inside = [block for block in inside if block.model_fields["name"].default == part]
+        # In a union of types without names, pydantic inserts the name of the type.
         elif untagged:
             untagged = False
+        # Pydantic marks an error in a key of a mapping by `[key]`.
         elif part != "[key]":
             fields = {name: field for block in inside for name, field in block.model_fields.items()}
             annotation = fields[str(part)].annotation if part in fields else None

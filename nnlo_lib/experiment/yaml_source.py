@@ -23,10 +23,12 @@ class ExperimentYamlLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(
                     None, None, "a key must be a scalar, not a list or a mapping", key.start_mark
                 )
+        # SafeLoader would convert keys like values: `on` to True and 2024-01-01 to a date.
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
 
 ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+# PyYAML reads 1e-3 as text, because YAML 1.1 requires a decimal point and a sign of the exponent.
 ExperimentYamlLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )
@@ -54,6 +56,7 @@ def read_settings(
             f"{place(1)}: an experiment must be a mapping of keys to values, such as `name: quickstart`"
         )
     origins: dict[KeyPath, str] = {(): place(1)}
+    # From the node tree, because PyYAML silently keeps the last of equal keys in the values.
     for key, line in _lines(tree):
         if key in origins:
             raise UserError(f"{place(line)}: duplicate key '{key[-1]}'; remove one of them")

@@ -67,6 +67,7 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
 
     Raises UserError as `run_attempt` does.
     """
+    # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals, job = SignalRecorder(), BatchJob.current()
     outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))
     resumable = outcome.reason in RESUMABLE_REASONS
@@ -103,6 +104,7 @@ def run_attempt(
     except LeaseHeldError as error:
         return AttemptOutcome("preempted", str(error), signals.first)
     try:
+        # Read only now: the lease's previous owner may have appended an attempt until it released the lease.
         log = AttemptLog(task.state)
         if dead:
             _record(log, recover_attempt(task.state, dead, task.run.parallel.ranks, log.next_number))
@@ -127,9 +129,16 @@ def _predicted_outcome(
     """Return the outcome if another attempt is useless, or None if the attempt must be made.
 
     Only retries with an attempt number are checked: attempts after the first, and requeued jobs.
+
+    Args:
+        task: the task.
+        before: recorded attempts in their order.
+        options: options of the attempt.
+        job: batch job of this process, or None.
     """
     if not before or options.attempt_number is None:
         return None
+    # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
     requeued = job is not None and job.job_id == before[-1].job
     if options.attempt_number == 1 and not requeued:
         return None
@@ -158,6 +167,7 @@ def _launch_and_record(
 ) -> AttemptOutcome:
     started, clock = _now(), time.monotonic()
     outcome = launch(task, options.launcher, context.time_limit, context.signals, lease.lost)
+    # Without the lease, this launcher must not append to the attempts of the new owner.
     if lease.lost.is_set():
         text = (
             f"{task.folder}: lost the lease of this folder (the folder is missing or not writable, or another nnlo process "
@@ -180,6 +190,7 @@ def _record(log: AttemptLog, ended: Attempt) -> None:
     try:
         log.append(ended)
     except OSError as error:
+        # A full disk must not turn a finished training into a failure.
         logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
 
 

@@ -14,10 +14,17 @@ from nnlo_lib.state.step_marker import read_step_marker
 
 
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
-    """Return the recorded attempts and, if no attempt runs (`ended`), the attempt that left its lease behind."""
+    """Return the recorded attempts and the attempt, if any, that left its lease behind without a record.
+
+    Args:
+        state: `state/` folder of the run.
+        ranks: number of ranks of the run, for the recovered attempt.
+        ended: whether no attempt is running; otherwise a lease belongs to the running attempt and is ignored.
+    """
     attempts = read_attempts(state)
     if ended:
         with suppress(OSError):
+            # The timeout is not used: the lease is read once and not polled.
             dead = OwnerMonitor(StatePaths(state).lease, 0.0)
             attempts.append(recover_attempt(state, dead, ranks, len(attempts) + 1))
     return attempts
@@ -32,6 +39,7 @@ def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) ->
         ranks: number of ranks of the run.
         number: number of the attempt, from 1.
     """
+    # A dead launcher has left no end time; its last heartbeat is the best estimate.
     claim, ended = dead.lease_owner, datetime.fromtimestamp(dead.last_heartbeat, UTC)
     job = BatchJob.from_id(claim.scheduler, claim.job)
     reason = job.exit_reason() if job else "killed"
@@ -60,6 +68,7 @@ def read_progress(state: Path) -> tuple[int, int, int]:
     """
     paths = StatePaths(state)
     saved = _newest_checkpoint_step(paths.checkpoints)
+    # The launcher deletes the marker before it starts the ranks, so an existing one is of this attempt.
     start, reached = read_step_marker(state) if paths.step.exists() else (saved, saved)
     return start, reached, saved
 

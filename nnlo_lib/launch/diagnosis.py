@@ -39,11 +39,13 @@ class ExitFacts:
 
 def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
     """Return the outcome of an attempt; its error names the rank that caused a failure, if known."""
+    # MPI launchers may kill the ranks that exit later than the first, so notes precede the launcher's status.
     notes = _read_rank_files(task.paths.state.stopped)
     if notes:
         return _stop_outcome(task, end, notes)
     if not end.launcher_status:
         return AttemptOutcome("finished")
+    # Before the ranks' failure files: the ranks on other nodes report only that a peer was lost.
     if node := end.launcher_facts.get("failed"):
         return AttemptOutcome(
             "node failure",
@@ -51,6 +53,7 @@ def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
         )
     failures = _read_rank_files(task.paths.state.failures)
     if failures:
+        # A failure that may be the consequence of another rank's is not `certain` and therefore comes last.
         return _failure_outcome(
             min(failures.values(), key=lambda each: (not each["certain"], each["time"])), end
         )
@@ -60,6 +63,7 @@ def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
 
 
 def _failure_outcome(first: dict[str, Any], end: ExitFacts) -> AttemptOutcome:
+    # A rank that the OOM killer ends leaves no file; the other ranks see a lost peer.
     reason: ExitReason = (
         "out of memory" if first["reason"] == "peer lost" and end.oom_killed else first["reason"]
     )
@@ -72,6 +76,11 @@ def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) 
     """Return the outcome of stopped ranks: `time limit` or `preempted`.
 
     The reason is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
+
+    Args:
+        task: the task.
+        end: facts about the end of the launch.
+        notes: contents of the ranks' files in `stopped/`, by rank; empty if no rank has saved.
     """
     names = [note["signal"] for note in notes.values() if note["signal"]]
     signal = (
@@ -109,6 +118,7 @@ def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
     named = (
         [facts["task"]] if "task" in facts else [r for r in ranks if str(ranks[r]["pid"]) == facts.get("pid")]
     )
+    # The launcher may name a rank that it killed itself after the first rank had died.
     suspects = [rank for rank in named if rank in end.first_exits] or end.first_exits or named
     return [f"rank {rank}{_address(ranks.get(rank))}" for rank in suspects]
 

@@ -75,6 +75,7 @@ def _launch_once(
     clear_previous_attempt(task.state)
     if signals.first:
         return AttemptOutcome("preempted", f"{task.folder}: stopped before the ranks started", signals.first)
+    # Both record the state before the start: only later segments and kills belong to these ranks.
     segments, oom_kills_before = SharedMemoryCleanup(), kernel_oom_kills()
     try:
         process = _start_launcher_process(task, launcher, limit)
@@ -87,9 +88,11 @@ def _launch_once(
     ranks, timeout = RankProcesses(task.paths.state.ranks), task.run.parallel.peer_timeout
     watch = Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout)
     watch.start()
+    # The output is read to its end before the wait: a full pipe would block the ranks.
     facts = relay_output(process)
     status = process.wait()
     watch.join()
+    # Only now: the watchdog has killed the ranks that outlived the launcher and still mapped segments.
     segments.remove_unused()
     if watch.start_timed_out:
         return AttemptOutcome("killed", f"no rank started in time; see the output of '{launcher}' above")
@@ -117,10 +120,12 @@ def clear_previous_attempt(state: Path) -> None:
 
 def _command(task: Task, launcher: str, limit: TimeLimit) -> list[str]:
     rank = [sys.executable, "-m", "nnlo_lib.train.rank", task.text]
+    # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
     processes, slurm = RunResources(task.run).processes, "srun" in launcher
     if slurm:  # srun inside a job does not inherit the number of cores per task that the job requested
         launcher = f"{launcher} --cpus-per-task={task.run.parallel.threads_per_rank}"
+    # One rank needs srun, too: without `B:`, Slurm's --signal reaches job steps only, not the batch shell.
     return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
 
 
@@ -136,12 +141,14 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
     if not any(path.exists() for path in FABRIC_DEVICE_FOLDERS):
         environment = TCP_ENVIRONMENT | environment
     if sys.stderr.isatty():
+        # The ranks write to a pipe and cannot detect the terminal themselves.
         environment["NNLO_TERMINAL"] = "1"
     return environment
 
 
 def die_with_parent(by: int = signal.SIGTERM) -> None:
     """Make the kernel send signal `by` to this process when its parent dies (Linux)."""
+    # PR_SET_PDEATHSIG of <linux/prctl.h>.
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, by)
 

@@ -2,13 +2,16 @@
 
 import re
 
+# The frame and the sentences that Hydra (MPICH) prints when a rank has died.
 LAUNCHER_NOISE_PATTERN = re.compile(
     r"^=|^YOUR APPLICATION TERMINATED|^This typically refers|^Please see the FAQ|^Abort\("
 )
+# `PID ... RUNNING AT` is a message of Hydra, `error: node: task 1: Killed` one of srun.
 KILLED_RANK_PATTERN = re.compile(
     r"PID (?P<pid>\d+) RUNNING AT (?P<host>\S+)|error: (?P<node>\S+): tasks? (?P<task>\d+)"
 )
 EXIT_CODE_PATTERN = re.compile(r"EXIT CODE: (?P<code>\d+)")
+# Only lines of Slurm itself: the ranks write to the same output.
 OUT_OF_MEMORY_PATTERN = re.compile(
     r"^(?:slurmstepd|srun): .*(?P<memory>oom.?kill|out.?of.?memory)", re.IGNORECASE
 )
@@ -31,5 +34,6 @@ class LauncherOutput:
         """Parse one line; return False if it is launcher boilerplate that users need not see."""
         for pattern in (KILLED_RANK_PATTERN, EXIT_CODE_PATTERN, OUT_OF_MEMORY_PATTERN, NODE_FAILURE_PATTERN):
             if found := pattern.search(line):
+                # The first message names the cause; later ones may be about ranks that were then killed.
                 self.facts = {key: value for key, value in found.groupdict().items() if value} | self.facts
         return not LAUNCHER_NOISE_PATTERN.search(line)

@@ -69,6 +69,7 @@ class RankProcesses:
             self.wait_for_exits(left)
 
     def _open(self, name: str, process: ProcessIdentity) -> None:
+        # Ranks of other hosts are registered as well: the watchdog counts them before it forwards a signal.
         self.registered.add(name)
         if process.is_local and not process.is_dead:
             handle = os.pidfd_open(process.pid)

@@ -4,6 +4,7 @@ import signal
 from types import FrameType
 from typing import Protocol
 
+# LSF sends SIGURG before the time limit (profiles/lsf/config.yaml).
 LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 
 

@@ -53,6 +53,7 @@ class Watchdog(Thread):
             self._kill_if_lease_lost()
             self._abort_stalled_start()
             ended = self._ranks.wait_for_exits(RANK_POLL_INTERVAL_S)
+            # Only the first exits point to the cause: the launcher or a lost peer ends the other ranks.
             self.first_exits = self.first_exits or ended
         self._ranks.kill_and_wait()
 
@@ -92,6 +93,7 @@ class Watchdog(Thread):
         if self._ranks.registered or self._elapsed_s < self._timeout:
             return
         if not self.start_timed_out:
+            # The first signal lets the launcher clean up; a launcher that hangs, too, is killed later.
             self._child.terminate()
         elif self._elapsed_s > self._timeout + EXIT_GRACE_S:
             self._child.kill()

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 Shape = tuple[int, int, int]  # channels, height, width
 Side = int | tuple[int, int]
 Network = TypeVar("Network", bound=nn.Module)
-SMALL_IMAGE_SIDE_PX = (
-    64  # below this side in pixels, networks begin with a 3 x 3 convolution instead of ImageNet's stem
-)
+# Below this side in pixels, networks begin with a 3 x 3 convolution instead of ImageNet's stem.
+SMALL_IMAGE_SIDE_PX = 64
 
 
 def image_shape(shape: tuple[int, ...], least: int, name: str) -> Shape:
@@ -52,6 +51,7 @@ def conv_bn(
     """
     if padding is None:
         padding = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
+    # The normalization subtracts the mean of each channel, which would cancel a bias.
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
 

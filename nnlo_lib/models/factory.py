@@ -17,10 +17,11 @@ from nnlo_lib.core.user_code import error_with_source_line, load_user_function, 
 from nnlo_lib.models.zoo_registry import MODELS
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
+# Models are built on the CPU; each rank moves its model to its own device.
 KERAS_ENVIRONMENT = {
     "KERAS_BACKEND": "torch",
     "KERAS_TORCH_DEVICE": "cpu",
-}  # models are built on the CPU; each rank moves its model to its own device
+}
 OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
 
 
@@ -43,7 +44,8 @@ def build_model(
     Raises:
         UserError: if the model cannot be built or is not a torch Module.
     """
-    os.environ |= KERAS_ENVIRONMENT  # for the case that the user's file imports Keras
+    # Keras reads these variables when it is imported, which the user's file may do.
+    os.environ |= KERAS_ENVIRONMENT
     _seed_initial_weights(derive_seed(seed, "initial weights"))
     try:
         if Path(name).suffix in NETWORK_FILE_LOADERS:
@@ -144,7 +146,14 @@ NETWORK_FILE_LOADERS: dict[str, Callable[[str], Any]] = {
 
 
 def _finished(name: str, shape: Shape, classes: int, undone: str | None) -> nn.Module:
-    """Load the network in a file and check it with batches of zeros."""
+    """Load the network in a file and check it with batches of zeros.
+
+    Args:
+        name: path of the file.
+        shape: shape of a sample, or one shape per input.
+        classes: number of outputs.
+        undone: final activation to leave out of a Keras model, because the loss applies it.
+    """
     with torch.device("cpu"):  # even if the caller has set another default device
         model = NETWORK_FILE_LOADERS[Path(name).suffix](name)
         module: nn.Module = _from_keras(model, shape, undone) if _is_keras(model) else model
@@ -169,11 +178,18 @@ def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) ->
 
     Raises ValueError if the network has too few outputs for the classes, and the error of the network if it
     does not accept the batches.
+
+    Args:
+        model: the network.
+        shapes: sample shape of each input.
+        classes: number of classes of the data set.
     """
     was_training = model.training
     model.eval()
+    # Two sizes, because a saved network can have a fixed batch size.
     for samples in (2, 3):
         scores = model(*(torch.zeros(samples, *shape) for shape in shapes))
     model.train(was_training)
+    # A single output is left to the loss: some losses compare one score with the label.
     if isinstance(scores, torch.Tensor) and scores.dim() == 2 and 1 < scores.shape[1] < classes:
         raise ValueError(f"the network has {scores.shape[1]} outputs, but the data set has {classes} classes")

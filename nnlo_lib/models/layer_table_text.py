@@ -40,6 +40,7 @@ def _totals(rows: Sequence[LayerRecord], flops: Flops) -> list[str]:
     lines = [f"{parameters:,} parameters, {size:,.2f} MiB"]
     forward, backward = flops
     if forward is not None and backward is not None:
+        # A multiplication and the addition of its product count as two operations, but as one MAC.
         macs = si_count(forward // 2)
         lines.append(
             f"per sample: {si_count(forward)}FLOPs forward ({macs}MACs), {si_count(backward)}FLOPs backward"

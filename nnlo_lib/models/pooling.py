@@ -24,6 +24,8 @@ class _Largest(torch.autograd.Function):
         """Route each gradient to the pixel that was the largest."""
         (left,), (images, largest) = gradients, context.saved_tensors
         spread = torch.zeros_like(images)
+        # `left` is the gradient that no earlier corner has taken, so that only the first of equal pixels gets
+        # it. The last corner gets the rest.
         for corner in CORNERS[:-1]:
             hit = _corner(spread, *corner)
             torch.mul(left, _corner(images, *corner) == largest, out=hit)

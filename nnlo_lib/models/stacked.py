@@ -39,7 +39,13 @@ class StackContext:
 
 
 class StackedLayer(nn.Module):
-    """Base of the stacked layers: n copies, one per node, of the layer at `path` in the original network."""
+    """Base of the stacked layers: n copies, one per node, of a layer of the original network.
+
+    Args:
+        layer: the original layer.
+        path: path of the layer in the network; empty for the whole network.
+        nodes: state that the stacked layers share.
+    """
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__()
@@ -74,6 +80,7 @@ class StackedConvolution(StackedLayer):
         if layer.bias is not None:
             biases = self.nodes.tensors[f"{self.prefix}bias"].unbind()
         if weights[0].shape[1] < CHANNELS_LAST_MIN_CHANNELS:
+            # The stacked tensors have the layout of the replica, which can be channels last.
             weights = tuple(weight.clone(memory_format=torch.contiguous_format) for weight in weights)
         each = zip(parts, weights, biases, strict=True)
         return torch.cat([layer._conv_forward(*arguments) for arguments in each])  # type: ignore[operator]
@@ -100,6 +107,8 @@ class PerNodeLayer(StackedLayer):
     def _drawing(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
         if not (self.draws_random_numbers and self.training):
             return self._apply_one(node, part)
+        # Each node continues its own stream, so that its draws equal those of a replica that is trained by
+        # itself.
         torch.set_rng_state(self.nodes.streams[node])
         output = self._apply_one(node, tuple(_as_in_a_replica(tensor) for tensor in part))
         self.nodes.streams[node] = torch.get_rng_state()
@@ -160,6 +169,8 @@ def _agrees(twin: StackedNetwork, module: nn.Module, example: tuple[Tensor, ...]
     module.eval()
     twin.module.eval()
     twin.nodes.counts = [len(example[0])] * 2
+    # Two nodes with different parameters and the samples in different order: a layer that mixes samples or
+    # ignores its node's parameters gives other outputs.
     twin.nodes.tensors = {
         name: torch.stack([tensor, 0.5 * tensor]) for name, tensor in module.named_parameters()
     }
@@ -197,6 +208,7 @@ def _stacked_module(module: nn.Module, path: str, nodes: StackContext) -> nn.Mod
         path: path of the module in the network.
         nodes: state that the stacked layers share.
     """
+    # Exact types, because a subclass can compute something else.
     if type(module) is nn.Linear:
         return StackedLinear(module, path, nodes)
     if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):

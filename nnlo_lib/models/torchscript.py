@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+# Index of the argument of an operation that switches between training and evaluation.
 SWITCHES = {
     "batch_norm": 5,
     "dropout": 2,
-}  # index of the operation's argument that switches between training and evaluation
+}
 
 
 class Exported(nn.Module):
@@ -59,6 +60,7 @@ def load_torch_network(path: str) -> nn.Module:
         )
     with zipfile.ZipFile(path) as archive:
         names = {name.partition("/")[2] for name in archive.namelist()}
+    # Both torch.jit.save and torch.save write ZIP archives; only TorchScript has this member.
     if "constants.pkl" not in names:
         raise ValueError(
             "the file was written by torch.save: a pickled network can run arbitrary code when it is loaded, and a "

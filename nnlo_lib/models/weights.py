@@ -43,6 +43,7 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
     if faults:
         hint = "to keep the initial values of some tensors, set model.weights_except: [name]"
         raise UserError(f"model.weights: {path} does not fit the model: {'; '.join(faults)} ({hint})")
+    # Not strict, because tensors of `without` are missing on purpose; other differences are refused above.
     module.load_state_dict(found, strict=False)
 
 
@@ -62,6 +63,7 @@ def read_weights(path: str) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # torch raises exceptions of any type for other formats
         raise UserError(f"model.weights: {path} cannot be read ({type(error).__name__}: {error})") from error
+    # Trainers such as PyTorch Lightning save the state_dict under this key.
     found = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise UserError(

@@ -43,11 +43,24 @@ class Problem(ABC):
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
     ) -> BatchLoss:
-        """Apply the model to a training mini-batch; `step` is the step of the run, counted from 0."""
+        """Apply the model to a training mini-batch; return the loss, and its sums on demand.
+
+        Args:
+            module: the model, in training mode.
+            inputs: inputs of the model, each (samples, ...).
+            targets: labels, (samples, ...).
+            step: step of the run, counted from 0.
+        """
 
     @abstractmethod
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums of samples that are only evaluated, without a gradient."""
+        """Return the sums of samples that are only evaluated, without a gradient.
+
+        Args:
+            module: the model, in evaluation mode.
+            inputs: inputs of the model, each (samples, ...).
+            targets: labels, (samples, ...).
+        """
 
     def means(self, sums: Tensor) -> dict[str, float]:
         """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""

@@ -9,13 +9,26 @@ from nnlo_lib.problems.regression_losses import PROBABILITY_EPSILON
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return -log softmax(scores) of the class; labels may be (samples, classes) probabilities."""
+    """Return -log softmax(scores) of the class.
+
+    Args:
+        scores: logits, (samples, classes).
+        labels: classes, int64 (samples,), or probabilities, (samples, classes).
+        smoothing: share of the label's weight that is spread evenly over all classes.
+    """
+    # Probabilities of a wider dtype would give the loss that dtype, too.
     labels = labels if labels.dtype == torch.int64 else labels.to(scores.dtype)
     return functional.cross_entropy(scores, labels, reduction="none", label_smoothing=smoothing)
 
 
 def cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return -log p of the class, p scaled to sum 1 and clipped, as in Keras' categorical_crossentropy."""
+    """Return -log p of the class, p scaled to sum 1 and clipped, as in Keras' categorical_crossentropy.
+
+    Args:
+        outputs: probabilities, (samples, classes).
+        labels: classes, int64 (samples,), or probabilities, (samples, classes).
+        smoothing: share of the label's weight that is spread evenly over all classes.
+    """
     return cross_entropy(
         (outputs / outputs.sum(1, keepdim=True)).clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON).log(),
         labels,
@@ -36,12 +49,24 @@ def predicted(outputs: Tensor, probabilities: bool = False) -> Tensor:
 
 
 def accuracy(outputs: Tensor, labels: Tensor, probabilities: bool = False) -> Tensor:
-    """Return True for each sample if its predicted class is its label."""
+    """Return True for each sample if its predicted class is its label.
+
+    Args:
+        outputs: scores or probabilities, (samples, classes), or (samples, 1) for two classes.
+        labels: classes, int64 (samples,).
+        probabilities: True if a single output is a probability, with the threshold 0.5 instead of 0.
+    """
     return predicted(outputs, probabilities) == classes_only(labels, "accuracy")
 
 
 def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Return True for each sample if its class has one of the k highest outputs."""
+    """Return True for each sample if its class has one of the k highest outputs.
+
+    Args:
+        outputs: scores or probabilities, (samples, classes).
+        labels: classes, int64 (samples,).
+        k: number of outputs; may exceed the number of classes.
+    """
     best = outputs.topk(min(k, outputs.shape[1]), 1).indices
     return (best == classes_only(labels, f"top{k}_accuracy")[:, None]).any(1)
 

@@ -42,11 +42,12 @@ class GanProblem(Problem):
         return CalorimeterGanProblem(*settings, config.energy_weight)
 
     def compute_loss(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor, step: int) -> BatchLoss:
-        """Return the critic's loss; in steps in which the generator trains, plus the generator's loss."""
         real, learns = inputs[0], (step + 1) % self.critic_steps == 0
         noise = torch.randn(len(real), module.latent, device=real.device, dtype=real.dtype)
+        # Without a graph for its gradient in the steps in which the generator does not train.
         with torch.set_grad_enabled(learns):
             fake = module.generator(self.conditioned(noise, targets))
+        # Constants in the critic's loss, which must give the generator no gradient.
         made = fake.detach()
         outputs = module.critic(real), module.critic(made)
         critic_loss, generator_loss = self.critic_and_generator_losses(*outputs, real, targets)
@@ -54,6 +55,7 @@ class GanProblem(Problem):
             critic_loss = critic_loss + self.penalty * gradient_penalty(module.critic, real, made)
         loss = critic_loss
         if learns:
+            # With constant parameters, the critic passes a gradient to the generator but gets none itself.
             loss = (
                 loss
                 + self.critic_and_generator_losses(
@@ -64,7 +66,13 @@ class GanProblem(Problem):
 
     @torch.no_grad()
     def measure(self, module: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums, without gradient penalty, for samples generated from fixed noise."""
+        """Return the sums, without gradient penalty, for samples generated from fixed noise.
+
+        Args:
+            module: module with networks `generator` and `critic`, in evaluation mode.
+            inputs: real samples, as a tuple of one tensor (samples, ...).
+            targets: labels, (samples, ...).
+        """
         real = inputs[0]
         noise = fixed_noise(len(real), module.latent).to(real)
         outputs = module.critic(real), module.critic(module.generator(self.conditioned(noise, targets)))
@@ -77,7 +85,14 @@ class GanProblem(Problem):
     def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of critic and generator from the critic's outputs for real and fake samples."""
+        """Return the losses of critic and generator.
+
+        Args:
+            of_real: outputs of the critic for real samples.
+            of_fake: outputs of the critic for generated samples.
+            real: the real samples, (samples, ...).
+            targets: labels of the real samples, with which the others were generated.
+        """
         return self.losses(primary_output(of_real), primary_output(of_fake))
 
     @torch.no_grad()
@@ -108,6 +123,7 @@ def _detached(outputs: Outputs) -> Outputs:
 
 def fixed_noise(samples: int, latent: int) -> Tensor:
     """Return the fixed noise (samples, latent) for the samples of evaluations and pictures."""
+    # A constant seed, so that evaluations and pictures of all epochs and runs can be compared.
     generator = torch.Generator().manual_seed(derive_seed(0, "noise to look at"))
     return torch.randn(samples, latent, generator=generator)
 
@@ -134,7 +150,6 @@ class CalorimeterGanProblem(GanProblem):
     def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of critic and generator, with the errors of energy and sum."""
         critic, generator = super().critic_and_generator_losses(of_real, of_fake, real, targets)
         energies, sums = targets.reshape(-1, 1).to(real), real.flatten(1).sum(1, keepdim=True)
         errors = [_relative(each[1], energies) + _relative(each[2], sums) for each in (of_real, of_fake)]

@@ -59,9 +59,18 @@ def _checked(name: str, function: Callable[..., Any], real: Tensor, fake: Tensor
 
 
 def gradient_penalty(critic: Callable[[Tensor], Any], real: Tensor, fake: Tensor) -> Tensor:
-    """Return the mean (|slope| - 1)^2 between real and fake samples (Gulrajani et al., 2017, equation 3)."""
+    """Return the mean (|slope| - 1)^2 between real and fake samples (Gulrajani et al., 2017, equation 3).
+
+    Args:
+        critic: returns the score of each sample as its first output.
+        real: real samples, (samples, ...).
+        fake: generated samples, (samples, ...), without gradient.
+    """
+    # A random point on the line between each real sample and a generated one.
     share = torch.rand(len(real), *(1,) * (real.dim() - 1), device=real.device, dtype=real.dtype)
     between = torch.lerp(fake, real, share).requires_grad_()
+    # The gradient of the sum is the slope at each sample if the critic treats samples independently; the
+    # penalty itself is differentiated, too (create_graph).
     (slope,) = torch.autograd.grad(primary_output(critic(between)).sum(), between, create_graph=True)
     steepness: Tensor = torch.linalg.vector_norm(slope.flatten(1), dim=1)
     return (steepness - 1).square().mean()

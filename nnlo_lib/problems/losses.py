@@ -26,7 +26,16 @@ def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) ->
 def metric_by_name(
     problem: ClassificationConfig | RegressionConfig, name: str, smoothing: float = 0.0
 ) -> PerSample:
-    """Return a loss or a metric. Raises UserError if a user's function cannot be loaded."""
+    """Return a loss or a metric.
+
+    Args:
+        problem: settings of the problem.
+        name: name of the loss or metric, or `path.py:function`.
+        smoothing: label smoothing of `cross_entropy`; metrics have none.
+
+    Raises:
+        UserError: if a user's function cannot be loaded.
+    """
     if ".py:" in name:
         return _from_file(name)
     probabilities = problem.outputs == "probabilities"
@@ -71,6 +80,7 @@ def targets_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def _compared(compare: PerSample, wanted: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
     flat = outputs.reshape(len(outputs), -1)
+    # Differences and logarithms in half precision would lose most of their digits.
     flat = flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
     return compare(flat, wanted(flat, labels))
 
@@ -79,6 +89,7 @@ def _from_file(name: str) -> PerSample:
     try:
         function = load_user_function(name)
     except Exception as error:
+        # A UserError ends the run without retries, which would not repair the user's file.
         raise UserError(f"{name} cannot be used: {error_with_source_line(error)}") from error
     return partial(_checked, name, function)
 
@@ -88,6 +99,7 @@ def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) ->
         values = function(outputs, labels)
     except Exception as error:
         raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
+    # A function that returns the mean over samples would train, but its sums would be wrong.
     if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
         what = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise UserError(

@@ -61,11 +61,13 @@ class MultiOutputLoss:
 
     def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
         """Return the loss of each sample, (samples,)."""
+        # Evaluations run without gradient; only then may auxiliary outputs be missing.
         if torch.is_grad_enabled():
             self._refuse_unknown(outputs)
         if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
             return self._whole(outputs, labels)
         parts = outputs_by_name(outputs)
+        # In evaluation, a model with auxiliary outputs may return the main output alone, without its name.
         if isinstance(outputs, Tensor) and self._each and "0" not in self._each:
             parts = {next(iter(self._each)): outputs}
         terms = [

@@ -23,20 +23,39 @@ def mae(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def huber(outputs: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
-    """Return error^2 / 2 for |error| up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964)."""
+    """Return error^2 / 2 for |error| up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964).
+
+    Args:
+        outputs: outputs of the model, (samples, k).
+        targets: targets, (samples, k).
+        delta: error, in the unit of the targets, at which the square becomes linear.
+    """
     return functional.huber_loss(outputs, targets, reduction="none", delta=delta).mean(1)
 
 
 def binary_cross_entropy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
-    """Return -w log p - (1 - w) log(1 - p): w is the target, 0..1; p the output or its logistic function."""
+    """Return -w log p - (1 - w) log(1 - p): w is the target; p the output or its logistic function.
+
+    Args:
+        outputs: logits or probabilities, (samples, k).
+        targets: targets from 0 to 1, (samples, k).
+        probabilities: True if the outputs are probabilities.
+    """
     if not probabilities:
         return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
     p = outputs.clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON)
+    # lerp(a, b, w) = (1 - w) a + w b; log1p(-p) is accurate for small p, unlike log(1 - p).
     return -torch.lerp(torch.log1p(-p), p.log(), targets).mean(1)
 
 
 def binary_accuracy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
-    """Return the fraction of outputs on the right side of 0, or of 0.5 for probabilities."""
+    """Return the fraction of outputs on the right side of 0, or of 0.5 for probabilities.
+
+    Args:
+        outputs: logits or probabilities, (samples, k).
+        targets: targets, (samples, k); a target above 0.5 is positive.
+        probabilities: True if the outputs are probabilities.
+    """
     return ((outputs > (0.5 if probabilities else 0.0)) == (targets > 0.5)).to(torch.float32).mean(1)
 
 

@@ -51,14 +51,13 @@ class SupervisedProblem(Problem):
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
     ) -> BatchLoss:
-        """Return the mean loss of a mini-batch and its sums."""
         outputs = module(*inputs)
         loss = self.losses(outputs, targets).mean()
+        # On demand: the trainer computes metrics after the exchange of gradients has begun.
         return BatchLoss(loss, lambda: self.sums(outputs, targets, loss))
 
     @torch.no_grad()
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums of the model's outputs for some samples."""
         return self.sums_of_outputs(module(*inputs), targets)
 
     def sums_of_outputs(self, outputs: Outputs, labels: Tensor) -> Tensor:
@@ -66,10 +65,17 @@ class SupervisedProblem(Problem):
         return self.sums(outputs, labels, self.losses(outputs, labels).mean())
 
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
-        """Return the sums, float64: samples, summed loss, summed metrics; `loss` is the mean loss."""
+        """Return the sums of a mini-batch, float64 (see Problem).
+
+        Args:
+            outputs: model outputs.
+            labels: labels, (samples, ...).
+            loss: mean loss of the samples, a scalar.
+        """
         with torch.no_grad():
             counts = [metric(outputs, labels).sum() for metric in self._metrics]
             samples = len(labels)
+            # Sums, not means: mini-batches and shares of ranks may have different sizes.
             return torch.tensor([samples, float(loss) * samples, *map(float, counts)], dtype=torch.float64)
 
     def sums_by_node(self, outputs: Outputs, labels: Tensor, losses: Tensor, counts: Tensor) -> Tensor:

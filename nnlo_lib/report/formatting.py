@@ -56,6 +56,11 @@ def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
 
     The mean has at most five significant digits. Without a finite standard deviation, only the mean is
     written.
+
+    Args:
+        spread: mean and standard deviation.
+        scale: factor of both numbers, such as 100 for percentages.
+        unit: text after the numbers, or an empty string.
     """
     mean, std = spread.mean * scale, spread.std * scale
     tail = UNBROKEN + unit if unit else ""
@@ -63,6 +68,7 @@ def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
         return MISSING
     if not math.isfinite(std):
         return number(mean, 4) + tail
+    # A tiny deviation would otherwise give the mean more digits than can be read.
     decimals = min(_decimals(std, 2), _decimals(mean, 5)) if std else _decimals(mean, 4)
     return f"{mean:,.{decimals}f}{UNBROKEN}±{UNBROKEN}{std:,.{decimals}f}{tail}"
 
@@ -98,6 +104,7 @@ class RunTable:
 def run_table(cells: Mapping[str, Mapping[str, str]]) -> RunTable:
     """Return a table of cells given by run and heading; runs and headings without values are left out."""
     full = {run: row for run, row in cells.items() if set(row.values()) - {MISSING}}
+    # dict.fromkeys keeps the order of first appearance, which a set does not.
     named = dict.fromkeys(name for row in full.values() for name, text in row.items() if text != MISSING)
     order = dict.fromkeys(name for row in full.values() for name in row)
     headings = tuple(name for name in order if name in named)

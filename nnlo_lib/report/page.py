@@ -49,6 +49,7 @@ def write_page(
         UserError: if an input cannot be used; the message names it.
     """
     jobs = load_jobs(folders)
+    # Rendered outside of atomic_write, which reports every OSError as a failure to write `output`.
     text = render(jobs, summary, experiment_file, search)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
@@ -104,13 +105,16 @@ def render(
 
 
 def _css() -> Markup:
+    # Markup exempts the style sheet from autoescape, which would escape quotes and `>`.
     return Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
 
 
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
+        # Names of runs, hosts and classes come from users and may contain HTML.
         autoescape=True,
+        # A misspelled variable of a template raises an error instead of printing nothing.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -123,8 +127,10 @@ def _environment() -> Environment:
 
 def _tables(jobs: Sequence[FinishedRun], summary: Path, time_base: TimeBase) -> dict[str, Any]:
     table = read_summary(summary, jobs)
+    # Dots and node models show the metric by which the headline ranks the runs.
     ranked_by, _ = ranking_metric(table)
     headings, rows = comparison.job_rows(table)
+    # The weight of one sample is only stated if all jobs were tested on equally many samples.
     samples = {job.evaluation["samples"] for job in jobs}
     return {
         "headline": headline.headline(table, time_base, attempts.interruptions_sentence(jobs)),

@@ -33,12 +33,14 @@ class Spread:
         This is the standard deviation of the difference of two single jobs, not of the two means. Return
         False if a standard deviation is unknown.
         """
+        # A comparison with NaN is False, so that a single job never beats another one.
         gain = (self.mean - other.mean) * (1 if highest else -1)
         return gain > math.hypot(self.std, other.std)
 
 
 def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Return one row per job, in the order given; columns: COLUMNS, other test metrics, `val_*`, LAST."""
+    # Int64 allows missing values; by default, pandas would turn all folds into floats if one is missing.
     rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
     extra = pd.DataFrame([_extra_results(job) for job in jobs])
     return pd.concat([rows, extra[[name for name in extra if name not in LAST] + list(LAST)]], axis=1)
@@ -47,12 +49,14 @@ def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
 def write_summary(table: pd.DataFrame, path: Path) -> None:
     """Write a summary as CSV atomically (temporary file, then rename)."""
     with atomic_write(path) as part:
+        # The same bytes on all systems, instead of the line ends of the system.
         table.to_csv(part, index=False, lineterminator="\n")
 
 
 def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Read a summary. Raises UserError if it is damaged or its rows are not exactly `jobs` in this order."""
     table = read_table(path, (*COLUMNS, "epochs", "ranks", "restarts")).astype({"fold": "Int64"})
+    # A missing fold is NA in the table, but None in `job.key`.
     keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
     if keys != [job.key for job in jobs]:
         raise UserError(

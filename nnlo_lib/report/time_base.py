@@ -48,6 +48,7 @@ class TimeBase:
 
 def time_base_of(jobs: Sequence[FinishedRun]) -> TimeBase:
     """Return the runs of `jobs`, split into simulated and measured ones."""
+    # All jobs of a run have the same transport.
     transports = {job.run: job.transport for job in jobs}
     virtual = tuple(run for run, transport in transports.items() if transport == "simulated")
     return TimeBase(virtual, tuple(run for run in transports if run not in virtual))

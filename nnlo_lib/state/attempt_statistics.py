@@ -28,6 +28,7 @@ class AttemptStatistics:
     @classmethod
     def read(cls, state: Path, summary: Mapping[str, Any]) -> "AttemptStatistics | None":
         """Return the statistics from a finished task's `state/`, or None if no attempt is recorded."""
+        # Attempts are measured in wall time, from which virtual seconds cannot be subtracted.
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
         found = read_attempts(state)
         return cls(found, None if virtual else summary["seconds"]["total"]) if found else None
@@ -50,6 +51,7 @@ class AttemptStatistics:
     @property
     def lost_steps(self) -> int:
         """Number of steps that were repeated, or will be when the task is resumed."""
+        # Steps beyond the checkpoint from which the next attempt started were trained again.
         resumed_at = [after.start for _, after in pairwise(self.attempts)]
         last = self.attempts[-1]
         resumed_at.append(last.reached if last.reason == FINISHED else last.saved)
@@ -74,11 +76,13 @@ class AttemptStatistics:
         """Effective training time ratio (ETTR): productive seconds / total seconds; None if unknown."""
         if self.productive_seconds is None or not self.total_seconds:
             return None
+        # The ratio may exceed 1 if an attempt could not be recorded, such as on a full disk.
         return min(1.0, self.productive_seconds / self.total_seconds)
 
     @property
     def seconds_between_attempts(self) -> float:
         """Sum of the seconds from the end of an attempt to the start of the next one."""
+        # The clocks of the hosts may differ, so that an attempt seems to start before the last one has ended.
         ends = [(_time(each.ended), _time(after.started)) for each, after in pairwise(self.attempts)]
         return sum(max(0.0, (start - end).total_seconds()) for end, start in ends)
 

@@ -56,6 +56,7 @@ def append_attempt(state: Path, attempt: Attempt) -> None:
     """Append an attempt to the record. Raises OSError if it cannot be written."""
     fields = {_KEYS.get(name, name): value for name, value in asdict(attempt).items()}
     path = StatePaths(state).attempts
+    # A crash may have cut the last line short; a newline separates it from the new line.
     torn = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("ab") as file:
         file.write((b"\n" if torn else b"") + json.dumps(fields).encode() + b"\n")
@@ -93,6 +94,7 @@ def interrupted_seconds(attempts: Sequence[Attempt], before: float) -> float:
     return sum(each.seconds for each in earlier[finished:])
 
 
+# `from` is a keyword of Python and cannot be the name of a field.
 _KEYS = {"start": "from"}
 
 

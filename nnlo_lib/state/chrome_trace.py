@@ -57,19 +57,35 @@ class TraceWriter:
         self._detail_spans_left = MAX_DETAIL_SPANS if fine else 0
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
+            # A large buffer, so that most detail spans cost no system call; `span` flushes it.
             self._file = (folder / part.file_name).open("w", buffering=1 << 16)
             self._file.write(json.dumps(asdict(part)) + "\n")
+            # The header must survive a crash before the first span: a file without it is skipped.
             self._file.flush()
 
     def span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Write a span (seconds on the rank's clock) that contains the details since its start; flush."""
+        """Write a span that contains the detail spans since its start; flush the file.
+
+        Args:
+            name: label of the span.
+            phase: phase of the training; category of the span in the Chrome trace.
+            start: start in seconds on the rank's clock.
+            end: end in seconds on the rank's clock.
+        """
         self._write(_line(name, phase, start, end))
         with suppress(OSError):
             if self._file is not None:
                 self._file.flush()
 
     def detail_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Write a span inside others; after MAX_DETAIL_SPANS of them, further ones are dropped."""
+        """Write a span inside others; after MAX_DETAIL_SPANS detail spans, further ones are dropped.
+
+        Args:
+            name: label of the span.
+            phase: phase of the training.
+            start: start in seconds on the rank's clock.
+            end: end in seconds on the rank's clock.
+        """
         if self._detail_spans_left and end - start >= MIN_DETAIL_SPAN_S:
             self._detail_spans_left -= 1
             self._write(_line(name, phase, start, end))
@@ -133,6 +149,7 @@ def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str
     first = min((part.start + part.shift for part, _ in parts), default=0.0)
     ends: defaultdict[int, float] = defaultdict(float)  # microseconds, by attempt
     for part, path in parts:
+        # A virtual clock starts at 0 in each attempt, so the ends of earlier attempts are added.
         before = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0.0)
         shift = before if part.virtual else 1e6 * (part.shift - first)
         for name, phase, start, end in _read_spans(path):

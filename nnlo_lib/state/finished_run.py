@@ -52,6 +52,7 @@ class FinishedRun:
     def config(self) -> Run:
         """Configuration of the task, as recorded in the summary; UserError if it is not valid."""
         try:
+            # In this context, files that the run needed may be missing by now.
             return Run.model_validate(self.summary["config"], context=RECORDED_RUN_CONTEXT)
         except ValidationError as error:
             fault = error.errors()[0]
@@ -114,11 +115,13 @@ class FinishedRun:
     @property
     def run_segments(self) -> list[dict[str, Any]]:
         """First step, ranks and code version of each segment; empty if an older nnlo wrote the summary."""
+        # Segments were once called legs; the key in the file keeps this name.
         return list(self.summary.get("legs", []))
 
     @property
     def rank_count_changed(self) -> bool:
         """Whether the training was resumed with another number of ranks."""
+        # Older versions recorded the number of ranks in the attempts only.
         older = (
             {each.ranks for each in self.attempt_statistics.attempts}
             if self.attempt_statistics and not self.run_segments
@@ -135,6 +138,7 @@ def finished_runs(folder: Path) -> Iterator[FinishedRun]:
     """Yield the finished tasks in the folder of a run, by seed and by fold."""
     for pattern in ("seed-*", "seed-*/fold-*"):
         runs = map(FinishedRun, sorted(folder.glob(pattern)))
+        # summary.json is published last: where it exists, the other outputs are complete.
         yield from (run for run in runs if run.paths.summary.exists())
 
 

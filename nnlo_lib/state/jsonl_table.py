@@ -25,6 +25,7 @@ class JsonlTable:
 
     def rewind(self, rows: int) -> None:
         """Discard all rows except the first `rows`, in the file too; used when a checkpoint is restored."""
+        # Rows after the checkpoint are discarded because the steps that wrote them are trained again.
         lines = self._path.read_text().splitlines()[:rows] if self._path.exists() else []
         self.rows = [json.loads(line) for line in lines]
         self._written = len(lines)
@@ -46,6 +47,7 @@ class JsonlTable:
                 file.write(text.encode())
                 file.flush()
             except OSError:
+                # A full disk may accept part of the text, which would corrupt the row that is written next.
                 os.truncate(self._path, size)
                 raise
         self._written = len(self.rows)

@@ -63,7 +63,8 @@ class Lease:
             raise UserError(
                 f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {error}"
             ) from error
-        # The evicted owner may still run on a node that the scheduler lost; it notices the loss and exits.
+        # The evicted owner may still run on a node that the scheduler lost. It notices the loss at its next
+        # heartbeat and exits.
         if evicted and not evicted.is_dead:
             time.sleep(1.4 * self._heartbeat_interval_s)
         return evicted
@@ -89,11 +90,27 @@ class Lease:
     def _wait_for_owner(
         self, other: OwnerMonitor, patient: bool, give_up: Callable[[], bool]
     ) -> OwnerMonitor | None:
-        """Wait until the other owner no longer holds the lease; return it if its lease was taken over."""
+        """Wait until the other owner no longer holds the lease; return the owner if its lease was taken over.
+
+        Args:
+            other: monitor of the current owner.
+            patient: wait while the owner is alive.
+            give_up: polled while waiting; returns True to end the wait.
+
+        Raises:
+            UserError: if the owner is alive and `patient` is False.
+            LeaseHeldError: if `give_up` ended the wait.
+            FileNotFoundError: if the lease was released.
+        """
+        # After a requeue, the scheduler has given up the job's earlier run, so its lease is taken over at
+        # once. A user's command does not do so: another command of the same interactive job may hold the
+        # lease.
         requeued, logged = patient and other.lease_owner.is_of_same_job(self._this_owner), False
         while other.poll():
             if other.is_dead or requeued:
                 return other if self._take_over(other) else None
+            # A lease that a crash left behind must not refuse a command: only a heartbeat proves a live
+            # owner.
             if other.has_shown_heartbeat and not patient:
                 raise UserError(_held_message(self._path, other.lease_owner))
             if give_up():
@@ -112,8 +129,10 @@ class Lease:
     def _take_over(self, other: OwnerMonitor) -> bool:
         """Remove the other owner's lease; if a third owner was faster, restore the file and return False."""
         aside = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}.evicted")
+        # Of several launchers that take over the same lease, only one can rename the file.
         self._path.rename(aside)
         try:
+            # Since the last poll, another launcher may have taken over and created its own lease.
             if aside.read_bytes() != other.content:
                 with suppress(FileExistsError):
                     os.link(aside, self._path)
@@ -131,6 +150,7 @@ class Lease:
     def _try_create(self) -> bool:
         part = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}")
         try:
+            # A link fails if the lease exists, and no other launcher can read it before it is complete.
             self._this_owner.write(part)
             os.link(part, self._path)
         except FileExistsError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.process_identity import ProcessIdentity
 
+# A valid time, from which crash_recovery can compute the duration of an attempt.
 UNKNOWN = "1970-01-01T00:00:00+00:00"
 
 
@@ -92,6 +93,7 @@ class OwnerMonitor:
         """Read the lease; return False if the owner changed. Raises FileNotFoundError if it was released."""
         content, beat = _read_lease(self._path)
         now = time.monotonic()
+        # The heartbeat is compared with the previous one, not with a clock: the clocks of hosts may differ.
         self._silence_s = (
             self._silence_s + min(now - self._polled_at, MAX_CREDITED_LEASE_GAP_S)
             if beat == self._heartbeat_ns

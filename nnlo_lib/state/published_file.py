@@ -40,8 +40,10 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
 
     text = read_text(path)
     if not text.endswith("\n"):
+        # A copy that was interrupted in the last number would otherwise be read as a complete table.
         raise UserError(f"{path} is cut short: its last line has no newline")
     try:
+        # pandas would turn the run names 1 and NA into a number and a missing value.
         frame = pd.read_csv(
             StringIO(text), na_values=_missing_values(text), keep_default_na=False, dtype={"run": str}
         )
@@ -52,7 +54,13 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
 
 
 def require(path: Path, wanted: Sequence[str], present: Iterable[str]) -> None:
-    """Raise UserError if one of the `wanted` names is missing among the names `present` in a file."""
+    """Raise UserError if a file lacks a required name.
+
+    Args:
+        path: the file, for the message.
+        wanted: required keys or columns.
+        present: keys or columns in the file.
+    """
     found = set(present)
     if missing := [name for name in wanted if name not in found]:
         raise UserError(f"{path} is cut short or damaged: {path.name} lacks {', '.join(missing)}")

@@ -7,6 +7,7 @@ from nnlo_lib.state.attempts import Attempt, count_out_of_memory
 from nnlo_lib.state.outcome import AttemptOutcome
 
 MAX_MEMORY_INCREASES = 3
+# 1.5 ** 3: the last attempt requests 3.4 times resources.mem_mb.
 MEMORY_FACTOR = 1.5
 
 
@@ -23,6 +24,7 @@ def reason_not_to_retry(attempts: Sequence[Attempt], runtime: int) -> AttemptOut
     if last.reason in PERMANENT_REASONS:
         why = f"not retried, because it would fail like attempt {last.attempt} ({last.reason}): {last.error}"
         return AttemptOutcome(last.reason, why, is_user_error=last.reason != "code error")
+    # Retries are bounded by progress: two failures at the same step are not transient.
     if _last_two_ended_by(attempts, TRANSIENT_REASONS) and _stopped_at_same_step(*attempts[-2:]):
         return AttemptOutcome(
             last.reason, f"failed twice at step {last.reached}, therefore not retried: {last.error}"

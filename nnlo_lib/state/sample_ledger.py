@@ -23,10 +23,12 @@ class SampleLedger:
 
     def mark(self, ids: Indices) -> None:
         """Count one use of each of `ids`, which must be distinct."""
+        # An overflow of uint8 to 0 would hide that a sample was used too often.
         self.counts[ids] += self.counts[ids] < MAX_COUNT
 
     def restore(self, *counts: Array) -> None:
         """Resume from the counts of this rank, or from the sum of counts of the ranks that it replaces."""
+        # The sum of several ranks may exceed the range of uint8.
         self.counts[:] = np.minimum(np.sum(counts, axis=0, dtype=np.int64), MAX_COUNT)
 
     def clear(self) -> None:
@@ -35,7 +37,14 @@ class SampleLedger:
 
 
 def epoch_row(epoch: int, counts: Array, expected: Array) -> dict[str, Any]:
-    """Return the ledger row of an epoch; `counts` are the uses by all ranks, `expected` the required uses."""
+    """Return the ledger row of an epoch.
+
+    Args:
+        epoch: number of the epoch, from 1.
+        counts: (samples,) uses of each sample by all ranks.
+        expected: (samples,) required uses of each sample.
+    """
+    # Differences of unsigned counts would wrap around.
     difference = counts.astype(np.int64) - expected.astype(np.int64)
     return {
         "epoch": epoch,

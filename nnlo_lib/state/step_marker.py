@@ -28,6 +28,7 @@ class StepMarker:
             weakref.finalize(self, os.close, self._file)
         self.write(begun)
 
+    # Called after each step: one write in place, without fsync, survives the death of the process.
     def write(self, step: int) -> None:
         """Write `step` as the last completed step; write errors are ignored so that training continues."""
         if self._file is not None:

@@ -37,12 +37,22 @@ from nnlo_lib.topology.random_graphs import random_graph
 def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.Graph:
     """Return the graph of a round: undirected, or a DiGraph with edges from sender to receiver.
 
-    A pure function of its arguments. Raises UserError if the graph does not exist for this number of nodes.
+    A pure function of its arguments.
+
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        seed: seed of random graphs.
+        round: own round of the graph (see `graph_at_round`); for a redrawn graph, the round of the draw.
+
+    Raises:
+        UserError: if the graph does not exist for this number of nodes.
     """
     match settings:
         case WheelGraphConfig():
             return nx.wheel_graph(nodes)
         case CycleGraphConfig():
+            # networkx gives a cycle of one node a self-loop.
             return nx.cycle_graph(nodes) if nodes > 2 else nx.path_graph(nodes)
         case StarGraphConfig():
             return nx.star_graph(nodes - 1)
@@ -59,6 +69,7 @@ def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.
         case ExponentialGraphConfig():
             return shifts(nodes, range(ceil_log2(nodes)))
         case OnePeerExponentialGraphConfig():
+            # For a single node, ceil_log2 is 0, by which `round` cannot be divided.
             return shifts(nodes, [round % ceil_log2(nodes)] if nodes > 1 else [])
         case CompleteBipartiteGraphConfig():
             return add_links(nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2)))
@@ -79,7 +90,13 @@ def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.
 
 
 def add_links(graph: nx.Graph, nodes: int, edges: Iterable[Edge]) -> nx.Graph:
-    """Return `graph` with these nodes and edges."""
+    """Add nodes and edges to a graph and return it.
+
+    Args:
+        graph: an empty graph, directed or undirected; changed in place.
+        nodes: number of nodes; nodes without edges are added, too.
+        edges: pairs of nodes.
+    """
     graph.add_nodes_from(range(nodes))
     graph.add_edges_from(edges)
     return graph
@@ -108,9 +125,16 @@ def hypercube(nodes: int) -> nx.Graph:
 
 
 def grid(settings: RectangularGraphConfig, nodes: int, periodic: bool) -> nx.Graph:
-    """Return a grid of rows and columns, numbered row by row; `periodic` links opposite sides (a torus)."""
+    """Return a grid of rows and columns.
+
+    Args:
+        settings: numbers of rows and columns, if configured.
+        nodes: number of nodes, numbered row by row.
+        periodic: True to link opposite sides (a torus).
+    """
     rows, columns = rectangle(settings, nodes)
     graph = nx.grid_2d_graph(rows, columns, periodic=periodic)
+    # networkx labels nodes by (row, column): in sorted order, they are numbered row by row.
     return nx.convert_node_labels_to_integers(graph, ordering="sorted")
 
 

@@ -19,6 +19,7 @@ class MixingMatrix:
     matrix: Matrix
 
     def __post_init__(self) -> None:
+        # Simulated ranks share one object: a write would change the weights of all of them.
         self.matrix.setflags(write=False)
 
     def neighbors(self, rank: int) -> dict[int, float]:

@@ -45,7 +45,14 @@ def push_sum_weights(graph: nx.DiGraph) -> Matrix:
 
 
 def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
-    """Return the matrix of a round in which each link is lost, both ways, with probability `drop`."""
+    """Return the mixing matrix of a round in which links may be lost.
+
+    Args:
+        matrix: symmetric mixing matrix without losses, (nodes, nodes); not changed.
+        drop: probability that a link is lost.
+        generator: source of the draws, one per link.
+    """
+    # One draw for both directions of a link: the matrix stays symmetric, so that mixing keeps the mean.
     one, other = np.nonzero(np.triu(matrix, 1))
     lost = generator.random(one.size) < drop
     kept = matrix - np.diag(matrix.diagonal())
@@ -61,6 +68,7 @@ def adjacency(graph: nx.Graph) -> Matrix:
 
 def with_self_weights(links: Matrix) -> Matrix:
     """Return `links` with self-weights on the diagonal, so that every row sums to one."""
+    # With symmetric `links` the columns, too, sum to one, whatever links are missing.
     whole: Matrix = links + np.diag(1 - links.sum(axis=1))
     return whole
 

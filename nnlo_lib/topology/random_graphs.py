@@ -30,14 +30,32 @@ CONNECTIVITY_TOLERANCE = 0.01  # absolute, of the algebraic connectivity
 def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx.Graph:
     """Return the first acceptable (see `is_acceptable`) graph drawn from the stream of (seed, round).
 
-    Raises UserError if `gen_attempts` draws find no acceptable graph, or if no draw ever could.
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        seed: seed of the graph.
+        round: own round of the graph in which it is drawn.
+
+    Raises:
+        UserError: if `gen_attempts` draws find no acceptable graph, or if no draw ever could.
     """
     return draw_connected(settings, nodes, seed, round)[0]
 
 
 def draw_connected(settings: RandomGraph, nodes: int, seed: int, round: int) -> tuple[nx.Graph, int]:
-    """Return the graph of `random_graph` and the number of draws it took."""
+    """Return the graph of `random_graph` and the number of draws it took.
+
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        seed: seed of the graph.
+        round: own round of the graph in which it is drawn.
+
+    Raises:
+        UserError: as `random_graph`.
+    """
     refuse_impossible(settings, nodes)
+    # A stream per round, so that a resumed run need not draw the graphs of earlier rounds.
     generator = np.random.default_rng(derive_seed(seed, "topology", round))
     for attempt in range(1, settings.gen_attempts + 1):
         graph = draw(settings, nodes, generator)
@@ -47,7 +65,13 @@ def draw_connected(settings: RandomGraph, nodes: int, seed: int, round: int) -> 
 
 
 def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> nx.Graph:
-    """Return one random graph, connected or not."""
+    """Return one random graph, connected or not.
+
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        generator: source of the draws; it advances.
+    """
     match settings:
         case ErdosRenyiGraphConfig() | RandomGraphConfig():
             return nx.fast_gnp_random_graph(nodes, settings.p, seed=generator)
@@ -83,6 +107,7 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
     radius = settings.radius
     if settings.connectivity is not None:
         radius = radius_for_connectivity(settings.connectivity, distance)
+    # Above the diagonal, because the distance of each point to itself is 0: these are no links.
     return nx.from_numpy_array(np.triu(distance <= radius, 1))
 
 
@@ -92,10 +117,12 @@ def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) 
     Bisection is valid because the connectivity never falls when links are added. If no radius is large
     enough, return the largest distance.
     """
+    # The graph changes only at distances between points: no other radii need to be tried.
     radii = np.unique(distance)
     at = bisect.bisect_left(
         radii,
         connectivity - CONNECTIVITY_TOLERANCE,
+        # The links of points to themselves cancel out in the Laplacian.
         key=lambda radius: algebraic_connectivity(1.0 * (distance <= radius)),
     )
     return float(radii[min(at, radii.size - 1)])
@@ -130,7 +157,13 @@ def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
 
 
 def draw_failure_message(settings: RandomGraph, nodes: int, round: int) -> str:
-    """Return the error message: the graph that was not found, and the key to change."""
+    """Return the error message: the graph that was not found, and the key to change.
+
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        round: own round of the graph in which the draws failed; 0 for the first graph.
+    """
     key, searched = draw_target(settings)
     drawn = f" drawn for round {round} of this graph" if round else ""
     return (

@@ -40,7 +40,13 @@ def redraw_error(settings: TopologyConfig, nodes: int, seed: int, rounds: int | 
 
 
 def _redraws(settings: TopologyConfig, seed: int, rounds: int | None) -> Iterator[Iterator[Redraw]]:
-    """Yield, for each graph of the topology that is redrawn, an iterator of its redraws."""
+    """Yield, for each graph of the topology that is redrawn, an iterator of its redraws.
+
+    Args:
+        settings: topology of the run.
+        seed: seed of the run.
+        rounds: number of rounds of the run; None if it is unknown: then the iterators do not end.
+    """
     for index, graph in enumerate(member_graphs(settings)):
         if isinstance(graph, DrawnGraphConfig) and (every := graph.redraw_every):
             starts = (round_of(settings, index, own) for own in count(0, every))
@@ -59,6 +65,8 @@ def _fault(redraws: Iterator[Redraw], nodes: int) -> str | None:
     if next(redraws, None) is None:  # every redraw of the run was tried
         return None
     most, each = max(needed, key=lambda pair: pair[0])
+    # Redraws that were not tried may need more draws than these: accept only half of the permitted draws.
+    # If every probed graph took one draw, `gen_attempts: 1` is accepted, too.
     if most == 1 or 2 * most <= each.settings.gen_attempts:
         return None
     key, searched = draw_target(each.settings)

@@ -16,6 +16,7 @@ GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
     "doubly stochastic": lambda graph: graph.doubly_stochastic,
     "static": lambda graph: graph.static,
     "bipartite": lambda graph: graph.bipartite,
+    # The margin is for rounding errors: an eigenvalue of exactly -1/3 must not pass.
     "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
 }
 ADVICE: dict[GraphProperty, str] = {
@@ -33,6 +34,7 @@ ADVICE: dict[GraphProperty, str] = {
 
 def _rounds(run: Run) -> int | None:
     """Return the number of rounds of a run; None if it depends on the data."""
+    # The steps of an epoch then follow from the number of samples, which is unknown before the data are read.
     if run.train.steps_per_epoch is None:
         return None
     return run.train.epochs * run.train.steps_per_epoch // run.algorithm.steps_per_round
@@ -49,6 +51,7 @@ def topology_error(run: Run, seed: int) -> str | None:
         return str(error)
     if fault := redraw_error(run.topology, workers, seed, _rounds(run)):
         return fault
+    # With compressed changes, nodes keep public copies of the neighbors that they had in round 0.
     stays = run.compression.name != "none" and row.compresses_changes
     wanted: tuple[GraphProperty, ...] = (*row.graph_properties, "static") if stays else row.graph_properties
     lacking = next((need for need in wanted if not GRAPH_PROPERTIES[need](graph)), None)

@@ -18,6 +18,11 @@ def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[Gra
     """Return the graph of a round: its settings, its seed and its own round.
 
     The own round is the number of earlier rounds in which this graph was used.
+
+    Args:
+        settings: topology of the run.
+        seed: seed of the run.
+        round: round of the run.
     """
     if not isinstance(settings, GraphSequenceConfig):
         return settings, seed, round
@@ -25,13 +30,21 @@ def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[Gra
     cycle, index = divmod(turns, len(settings.of))
     return (
         settings.of[index],
+        # Random graphs with equal settings must differ within a sequence.
         derive_seed(seed, "topology of a sequence", index),
+        # Rounds of other graphs do not count, so that a graph continues where its last turn ended.
         cycle * settings.rounds + now,
     )
 
 
 def round_of(settings: TopologyConfig, index: int, own: int) -> int:
-    """Return the round in which graph `index` has its own round `own`; the inverse of `graph_at_round`."""
+    """Return the round of the run in which a graph has a given own round; the inverse of `graph_at_round`.
+
+    Args:
+        settings: topology of the run.
+        index: index of the graph in a sequence; 0 for a single graph.
+        own: number of earlier rounds in which the graph was used.
+    """
     if not isinstance(settings, GraphSequenceConfig):
         return own
     cycle, now = divmod(own, settings.rounds)
@@ -39,7 +52,13 @@ def round_of(settings: TopologyConfig, index: int, own: int) -> int:
 
 
 def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
-    """Return the first (own) round that has the same graph as `round`."""
+    """Return the first (own) round that has the same graph as a given one.
+
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        round: own round of the graph.
+    """
     if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
         return round - round % settings.redraw_every
     return round % period(settings, nodes)
@@ -51,6 +70,8 @@ def period(settings: TopologyConfig, nodes: int) -> int:
         case OnePeerExponentialGraphConfig():
             return max(1, ceil_log2(nodes))
         case GraphSequenceConfig(of=of, rounds=rounds):
+            # A pass through the sequence takes len(of) * rounds rounds; in it, the own round of each graph
+            # advances by `rounds`.
             return len(of) * math.lcm(rounds, *(period(graph, nodes) for graph in of))
         case _:
             return 1

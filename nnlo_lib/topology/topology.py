@@ -73,6 +73,7 @@ class Topology:
 
         Always False if graphs are redrawn.
         """
+        # The union of one period does not contain the links of later redraws.
         return not has_redraws(self.settings) and bool(nx.is_bipartite(self._union().to_undirected()))
 
     @functools.cached_property
@@ -81,8 +82,10 @@ class Topology:
 
         For a time-varying topology, per round: 1 - |lambda_2(P)|^(1 / period) of the product P of one period.
         """
+        # W_period ... W_2 W_1: the matrix of a later round multiplies from the left.
         product = functools.reduce(lambda before, matrix: matrix @ before, self._expected())
         moduli = np.sort(np.abs(np.linalg.eigvals(product)))
+        # The root would enlarge a rounding error: 1e-16 to the power 1/8 is 0.01.
         second = moduli[-2] if self.nodes > 1 and moduli[-2] > EIGENVALUE_TOLERANCE else 0.0
         return float(1 - second ** (1 / self.period))
 
@@ -91,6 +94,7 @@ class Topology:
         mixing = _lossless(settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own))
         if not drop_probability(settings):
             return mixing
+        # A stream per round: a resumed run and every rank lose the same links.
         generator = np.random.default_rng(derive_seed(seed, "topology drop", own))
         return MixingMatrix(drop_links(mixing.matrix, drop_probability(settings), generator))
 
@@ -112,9 +116,16 @@ class Topology:
 def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
     """Return the topology of a run; the same arguments give the same object.
 
-    Raises UserError, with the key and the fix, if the graph does not exist for this number of nodes.
+    Args:
+        settings: topology of the run.
+        nodes: number of nodes.
+        seed: seed of random graphs and lost links.
+
+    Raises:
+        UserError: with the key and the fix, if the graph does not exist for this number of nodes.
     """
     made = Topology(settings, nodes, seed)
+    # Matrices are computed on demand: without these calls, an impossible graph would fail during training.
     for round in range(made.period):
         made.at(round)
     return made

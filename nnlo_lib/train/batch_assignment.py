@@ -49,6 +49,7 @@ class DynamicBatches:
         self._loader, self._comm = loader, comm
 
     def batches(self, epoch: int, index: int) -> Iterator[Batch]:
+        # The flag comes before the ticket: a batch that is drawn and not used would be missing in the epoch.
         while not self._is_stopping and (ticket := self._comm.next_index()) < self._loader.steps_per_epoch:
             yield self._loader.batch(epoch, ticket)
 
@@ -61,5 +62,7 @@ class DynamicBatches:
         return False  # The shared counter has passed this batch: no other worker would train on it.
 
     def synced_index(self, index: int) -> int:
+        # Idle workers draw tickets beyond the end of the epoch. The ticket that is drawn here is not lost:
+        # `start_at` resets the counter.
         next_index = self._comm.next_index() if self._comm.rank == 0 else 0
         return min(int(self._comm.gather(next_index)[0]), self._loader.steps_per_epoch)

@@ -34,6 +34,7 @@ class TrainingData:
     def __init__(self, task: Task, workers: int) -> None:
         self._task, self._workers, data = task, workers, task.run.data
         self.manifest = DataManifest.load(task.manifest)
+        # Before staging, which may copy for a long time.
         self._check_splits()
         if data.stage_to:
             self.manifest = stage_dataset(self.manifest, data.stage_to)
@@ -71,6 +72,7 @@ class TrainingData:
         scheme, seed = self._task.run.data.partition, self._task.seed
         parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
         shuffled_parts = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
+        # Sorted like the parts of other workers: the sampler shuffles the samples in each epoch.
         return [np.sort(piece) for part in shuffled_parts for piece in np.array_split(part, processes)]
 
     @property
@@ -92,6 +94,7 @@ class TrainingData:
 
     def _own_validation(self) -> tuple[Split, Indices] | None:
         data = self._task.run.data
+        # In cross-validation, the fold is the validation set, even if the data set has a validation split.
         if isinstance(data.validation, float) or self._task.fold is not None:
             return None
         split = Split(self.manifest, data.validation)

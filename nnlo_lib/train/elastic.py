@@ -21,6 +21,12 @@ SUMMED_STATE = ("sums", "ledger")
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
     """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
 
+    Args:
+        saved: checkpoint, written by any number of ranks.
+        run: configuration of the run.
+        comm: communicator of the ranks that resume.
+        algorithm: this rank's instance, which names the tensors to sum.
+
     Raises:
         UserError: if the run does not support a change of the number of ranks.
     """
@@ -42,14 +48,23 @@ def _merge_rank_states(
     A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
     that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
     used in this epoch.
+
+    Args:
+        saved: checkpoint of the old ranks.
+        old: roles of the old ranks.
+        new: roles of the new ranks.
+        rank: new rank.
+        algorithm: instance of the new rank, which names the tensors to sum.
     """
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.read_rank_state(worker) for worker in workers]
+    # The sampler skips these samples and divides the rest of the epoch among the new workers.
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
     if new[rank] == "server":
         server = saved.read_rank_state(rank)
         return RankState(server.tensors | used, server.progress)
     place, places = new[:rank].count("worker"), new.count("worker")
+    # Round-robin over the old workers; new workers beyond their number start with counts of zero.
     mine = parts[place::places]
     tensors = {
         name: _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])

@@ -68,6 +68,7 @@ class FaultPlan:
 
 def arm_fault_injection(rank: int, state: Path) -> None:
     """Inject the faults of NNLO_FAULTS, if set; simulated ranks share one process, which counts as rank 0."""
+    # Removed from the environment, so that child processes and later tasks of this process inject no faults.
     if text := os.environ.pop(FAULTS_ENV_VAR, None):
         fields = json.loads(text)
         faults = [InjectedFault(**fault) for fault in fields["faults"] if fault["rank"] == rank]
@@ -87,7 +88,13 @@ def reached_failpoints(folder: Path, rank: int) -> Counter[str]:
 
 
 class FaultInjector:
-    """Counts the failpoints that this process reaches and injects the faults that are due."""
+    """Counts the failpoints that this process reaches and injects the faults that are due.
+
+    Args:
+        plan: faults of this rank in the attempt.
+        rank: this rank.
+        state: folder `state/` of the run, which contains the files to damage.
+    """
 
     def __init__(self, plan: FaultPlan, rank: int, state: Path) -> None:
         self._plan, self._rank, self._state = plan, rank, state
@@ -101,6 +108,7 @@ class FaultInjector:
         """Count a failpoint and inject the first fault that is due."""
         with self._lock:
             if place == "training.resumed":
+                # Simulated ranks share this process; the first one that resumes starts the count.
                 self._begun = self._begun or self._count.total()
             self._count[place] += 1
             due = next((fault for fault in self._waiting if self._is_due(fault, place)), None)
@@ -112,6 +120,7 @@ class FaultInjector:
             self._inject(due)
 
     def _is_due(self, fault: InjectedFault, place: str) -> bool:
+        # Not `==`: if several faults are due at once, the later ones are injected at the next opportunities.
         return (fault.place == place and self._count[place] >= fault.count) or self._is_late(fault)
 
     def _is_late(self, fault: InjectedFault) -> bool:
@@ -123,6 +132,7 @@ class FaultInjector:
         (self._plan.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
 
     def _inject(self, fault: InjectedFault) -> None:
+        # Recorded before the action, which may end this process.
         with (self._plan.folder / "struck").open("a") as file:
             file.write(f"{fault.number}\n")
         self._random = Random(fault.number)

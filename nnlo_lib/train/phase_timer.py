@@ -27,6 +27,7 @@ class PhaseTimer:
         """Count all time inside the context, including communication, as phase `name`."""
         started, outside = self._comm.now(), dict(self._comm.seconds)
         yield
+        # Communication inside the phase belongs to the phase, so that no second counts twice.
         self._comm.seconds.clear()
         self._comm.seconds.update(outside)
         self._seconds[name] += self._span(name, name, started)
@@ -38,6 +39,7 @@ class PhaseTimer:
         yield
         seconds = self._span("train", "compute", started)
         self.training_seconds += seconds
+        # Communication, wait and data are measured while the span runs; computing is the rest.
         self._seconds["compute"] += seconds - (self._non_compute_seconds() - elsewhere)
 
     def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:

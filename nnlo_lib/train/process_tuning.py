@@ -17,6 +17,8 @@ def tune_malloc_and_timers() -> None:
     kernel and faulting it in again costs time. By default, Linux may end short sleeps 50 microseconds late.
     """
     library = ctypes.CDLL(None)
+    # Blocks below the mmap threshold come from the heap, of which freed memory is returned only above the
+    # trim threshold.
     if hasattr(library, "mallopt"):
         library.mallopt(TRIM_THRESHOLD, MALLOC_THRESHOLD_BYTES)
         library.mallopt(MMAP_THRESHOLD, MALLOC_THRESHOLD_BYTES)
@@ -32,6 +34,7 @@ def exit_process(status: int) -> NoReturn:
     """
     if (MPI := sys.modules.get("mpi4py.MPI")) and MPI.Is_initialized() and not MPI.Is_finalized():  # noqa: N806
         MPI.Finalize()
+    # C's exit does not flush the buffers of Python's streams.
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.PyDLL(None).exit(status)  # PyDLL keeps the GIL: no other Python thread runs.

@@ -15,7 +15,15 @@ TERMINAL = "NNLO_TERMINAL"
 
 
 class ProgressBar:
-    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal."""
+    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal.
+
+    Args:
+        epoch: running epoch, counted from 0.
+        index: progress within the epoch at which the bar starts, in steps.
+        loader: loader of the epoch's batches.
+        problem: problem whose sums are shown.
+        shown: whether this rank shows a bar.
+    """
 
     def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
         visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)

@@ -34,6 +34,11 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if
     the run has them, tables of nodes and of validations within epochs, GAN samples and the output of
     observers.
+
+    Args:
+        trainer: trainer of the finished run, already closed.
+        started: start of the attempt, ISO 8601.
+        finished: end of the training, ISO 8601.
     """
     context = trainer.context
     reports = context.comm.gather(
@@ -44,6 +49,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
             "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
     )
+    # Only after the gather, in which all ranks take part.
     if context.comm.rank:
         return
     paths = context.task.paths
@@ -61,6 +67,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
         samples.draw_gan_samples(context.replica.module, paths.samples)
     observations = publish_observations(context.task)
     trainer.journal.publish(paths.log)
+    # The summary comes last, because it records the checksums of the other outputs.
     summary = _summary(trainer, reports, started, finished)
     _write(
         paths.summary,
@@ -70,6 +77,8 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
 
 def _write_weights(path: Path, module: nn.Module) -> None:
     tensors = {
+        # Parameters are views of one vector, and safetensors refuses tensors that share memory or are not
+        # contiguous.
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in module.state_dict().items()
     }

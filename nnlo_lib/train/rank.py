@@ -24,7 +24,18 @@ from nnlo_lib.train.trainer import Trainer
 
 
 def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaStack | None = None) -> bool:
-    """Return True if trained (and published, if the run is finished), False if stopped and saved."""
+    """Train as one rank, and publish the outputs if the run is finished.
+
+    Args:
+        task: task to train.
+        comm: communicator of all ranks.
+        stop: flag that requests a stop of this rank.
+        stack: replicas of all simulated ranks, if their gradients are batched; else None.
+
+    Returns:
+        True if the task is done, False if the ranks stopped and saved.
+    """
+    # First, so that failpoints of the start count, too.
     arm_fault_injection(comm.rank, task.state)
     started = _now()
     trainer = Trainer(RankContext(task, comm, stack), stop)
@@ -35,9 +46,12 @@ def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaSta
         try:
             done = trainer.run()
         except BaseException:
+            # The writer threads end before the process does. Rank 0 would otherwise wait for files of ranks
+            # that have failed.
             trainer.checkpointer.abort()
             raise
     if done and trainer.is_finished:
+        # After `closing`: traces and monitor files are published, so they must be complete.
         publish_training(trainer, started, _now())
     return done
 
@@ -58,6 +72,7 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
 
     A failure is written to state/failures and ends all ranks.
     """
+    # Importing mpi4py.MPI initializes MPI, which simulated ranks do not need.
     from mpi4py import MPI
 
     from nnlo_lib.comm.mpi.communicator import MPICommunicator
@@ -72,10 +87,13 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
             )
         comm = MPICommunicator(world, reduction_mode(task.run), task.run.parallel.peer_timeout)
         done = train_rank(task, comm, stop)
+        # Freeing is collective, so it belongs to the path on which all ranks arrive.
         comm.free_counter()
         return 0 if done else report_stopped(task.state, world.Get_rank(), stop.signal)
     except BaseException as error:
         status = report_failure(task.state, world.Get_rank(), error)
+        # Other ranks may wait for this one in a call; without Abort, they would wait until they detect its
+        # loss.
         world.Abort(status)
         os._exit(status)  # The launcher reports the failure once; tracebacks of all ranks would hide it.
 
@@ -115,6 +133,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     task: Task = options.task
+    # As early as possible: a stop signal that arrives before the handlers ends the process without saving.
     stop = StopFlag(60 * options.minutes).install_handlers()
     tune_malloc_and_timers()
     torch.set_num_threads(task.run.parallel.threads_per_rank)

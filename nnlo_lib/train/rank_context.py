@@ -115,6 +115,7 @@ class RankContext:
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )
             self.gradients = StackedGradients(self.stack, self.comm)
+        # Synchronized normalization uses the samples of all ranks, so a rank may have a single one.
         if self.is_worker and not run.parallel.sync_batch_norm:
             parts = run.train.accumulate
             check_batch_norm_batches(
@@ -122,6 +123,7 @@ class RankContext:
             )
         rule = run.train.optimizer
         if not self.is_worker:
+            # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
             rule = run.algorithm.server_optimizer or rule
         self.is_lr_scheduled = rule is run.train.optimizer
         attach_optimizers(self.replica, rule, run.problem)

@@ -34,10 +34,19 @@ def register_rank(state: Path, rank: int) -> None:
 
 
 def report_failure(state: Path, rank: int, error: BaseException) -> int:
-    """Write the failure of a rank for the launcher; return the rank's exit status."""
+    """Write the failure of a rank for the launcher; return the rank's exit status.
+
+    Args:
+        state: folder `state/` of the run.
+        rank: rank that failed.
+        error: the exception that ended it.
+    """
     reason = failure_reason(error)
+    # These errors occur on ranks that are not the cause; the launcher prefers the error of another rank.
     consequence = isinstance(error, PeerLostError | InvariantError | CheckpointNotSavedError)
+    # A full disk raises UserError in atomic_write, but it is no error of the experiment and is retried.
     status = EXIT_USER_ERROR if isinstance(error, UserError) and reason != "disk full" else 1
+    # The messages of these errors are complete; a traceback helps only with unexpected errors.
     own = consequence or isinstance(error, UserError)
     text = str(error) if own else "".join(traceback.format_exception(error))
     note = {"status": status, "error": text, "certain": not consequence}
@@ -50,10 +59,16 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
 
 
 def report_stopped(state: Path, rank: int, signal: str | None) -> int:
-    """Write that a rank has stopped and saved, and after which signal, if any; return its exit status.
+    """Write that a rank has stopped and saved; return its exit status.
 
     The status is 0, because MPI launchers kill the ranks that still run when a rank exits with another
     status. It is EXIT_PREEMPTED if the file cannot be written.
+
+    Args:
+        state: folder `state/` of the run.
+        rank: rank that stopped.
+        signal: name of the signal that requested the stop; None without a signal, for example near the time
+            limit.
     """
     try:
         _write_status(StatePaths(state).stopped / str(rank), {"signal": signal})

@@ -16,7 +16,15 @@ from nnlo_lib.train.training_state import TrainingState
 
 
 class TrainingSaver:
-    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`."""
+    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`.
+
+    Args:
+        context: data, replica and communicator of the rank.
+        state: state to save and restore.
+        recorder: tables and log of the run.
+        checkpointer: writes and reads the checkpoints.
+        stop: stop flag, which reserves the time that a save takes.
+    """
 
     def __init__(
         self,
@@ -44,6 +52,8 @@ class TrainingSaver:
         """Save a checkpoint; the checkpointer may finish writing it while the ranks continue training."""
         state = self._state.capture()
         with self._context.phase_timer.phase("checkpoint"):
+            # The rows must be in their files before the checkpoint that counts them: resuming truncates the
+            # files to these counts.
             self._checkpointer.save(state, self._checkpoint_position(), self._recorder.flush_tables())
         self.count_from_here()
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
@@ -54,6 +64,7 @@ class TrainingSaver:
 
     def _checkpoint_position(self) -> CheckpointPosition:
         position = self._state.position
+        # Only a checkpoint at the end of an epoch has metrics, by which `checkpoint.best` chooses.
         rows = self._recorder.history.rows if position.index == 0 else []
         step = max(self._context.comm.gather(self._state.run_step))
         return CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
@@ -62,6 +73,8 @@ class TrainingSaver:
         """Resume from the newest complete checkpoint, if any; truncate the tables to its rows."""
         context, journal = self._context, self._recorder.journal
         saved = self._checkpointer.load(context.task.run.train.epochs)
+        # `start` allocates the vectors into which `restore` copies; the checkpoint overwrites the parameters
+        # that it broadcasts.
         self._state.algorithm.start(context.replica)
         rows: dict[str, int] = {}
         if saved is not None:
@@ -71,6 +84,7 @@ class TrainingSaver:
                 f"resumed at epoch {position.epoch}, step {position.index} (restart {position.restarts})"
             )
         elif context.comm.rank == 0:
+            # Before `rewind`, which would delete the rows of the earlier training.
             self._archive_unfinished()
         self._recorder.rewind(rows)
 

@@ -89,11 +89,13 @@ class Task:
         free = () if run.train.schedule.depends_on_epochs else ("epochs",)
         sections = {
             "train": run.train.with_defaults_for(*free),
+            # A change of `ranks` is allowed here and checked when the run resumes (elastic.py).
             "parallel": run.parallel.with_defaults_for(
                 "peer_timeout", "transport", "ranks", *PLACEMENT_SETTINGS
             ),
         }
         settings = non_defaults(run.model_copy(update=sections))
+        # A file that the model reads may change while its name in the configuration does not.
         read = [file_sha256(Path(path)) for path in self.run.model.input_files]
         text = json.dumps(
             [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True

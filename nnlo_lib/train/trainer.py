@@ -40,6 +40,7 @@ class Trainer:
         self.context, self.stop = context, stop
         self.callbacks = Callbacks()
         context.replica.observe(self.callbacks)
+        # The version of the code comes from a git process, which one rank starts for all.
         code = code_version() if comm.rank == 0 else ""
         self.recorder = Recorder(task, comm, context.data)
         self.journal = self.recorder.journal
@@ -91,12 +92,16 @@ class Trainer:
     def _run(self) -> bool:
         self._resume()
         position, comm = self.position, self.context.comm
+        # A restart repeats nothing: every checkpoint is written after this validation and counts its row.
         if self.context.task.run.train.evaluate_before and not position.steps and not position.restarts:
             self._evaluator.validate()
         while not self._has_ended:
             self._train()
+            # Signals and clocks differ between ranks, so all ranks decide by the requests of all.
             requests = comm.gather([self.stop(), self._saver.is_due_after_pause()])
             stop, due = map(any, zip(*requests, strict=True))
+            # Also at the end, before `_finish` replaces the weights: a later run with more epochs resumes
+            # from this checkpoint.
             if stop or due or self._has_ended:
                 self._saver.save()
             if stop and not self._has_ended:
@@ -104,6 +109,8 @@ class Trainer:
         saved = self.checkpointer.wait_until_saved()
         if self.is_finished:
             self._finish()
+        # A finished run publishes its results; a task that pauses before the last epoch is continued from
+        # this checkpoint only.
         elif not saved:
             raise CheckpointNotSavedError(
                 f"paused before {position.where}, but the checkpoint could not be written; see the warning above"
@@ -120,6 +127,7 @@ class Trainer:
         self.lr_schedule.update_plateau(self.context.comm, self.recorder.history.rows)
         if self.context.is_lr_scheduled:
             self.context.replica.lr = self._learning_rate()
+        # The time that the start took does not bring the next checkpoint closer.
         self._saver.count_from_here()
         self._step_marker = StepMarker(
             self.context.task.state, self.state.run_step, leads=self.context.is_first_worker
@@ -136,6 +144,7 @@ class Trainer:
         if self.best_weights.step is not None:
             self.algorithm.weight = self.best_weights.restore(replica)
             self.journal.write(f"publishing the weights of step {self.best_weights.step:,}")
+        # Restored weights of equal replicas are already common; different ones still have to be averaged.
         if self.algorithm.replicas_differ or self.best_weights.step is None:
             self.algorithm.on_finish(replica)
         if self.position.over:
@@ -147,9 +156,11 @@ class Trainer:
         context.batch_source.start_at(position.index)
         with context.phase_timer.training():
             self._train_epoch() if context.is_worker else self._serve()
+            # Messages in flight are in no rank's state: a checkpoint would lose them.
             self._call(self.algorithm.quiesce)
         failpoint("training.pause")
         position.index = context.batch_source.synced_index(position.index)
+        # Servers count no steps.
         is_complete = position.index == context.loader.steps_per_epoch or not context.is_worker
         if all(context.comm.gather(is_complete)):
             self._evaluator.end_epoch()
@@ -209,15 +220,19 @@ class Trainer:
         self._call(self.algorithm.on_batch, share)
         measured = self._gradient(batch)
         self._call(self.algorithm.on_gradient, share)
+        # The next batch is read, and the metrics are computed, while the answer of a server may be on its
+        # way; `on_parameters` waits for it.
         following = next(batches, None)
         if measured is not None:
             self.state.metric_sums += measured()
+        # After the exchange: all ranks see the same overflow and skip the same steps.
         moves = context.precision.unscale(replica.grad, self._where_of(batch))
         if not self.algorithm.owns_step:
             replica.lr = self._learning_rate()
             if moves:
                 replica.step()
         self._call(self.algorithm.on_parameters)
+        # With dynamic dealing, the batches of a worker do not have consecutive numbers.
         position.index = batch.index + 1
         position.steps += 1
         self.recorder.sample_counts.mark(batch.ids)

@@ -24,6 +24,12 @@ class TrainingState:
         metric_sums: sums of samples, loss and metrics in the running epoch, (1 + names,) of float64.
         used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
             (samples,) of bool; empty if the number has not changed in this epoch.
+
+    Args:
+        context: data, replica and communicator of the rank.
+        algorithm: this rank's instance of the algorithm.
+        best_weights: copy of the best weights so far.
+        recorder: tables of the run and the sample counts of the rank.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class TrainingState:
         self.position.restarts += 1
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
+        # The mask also applies to a second restart in an epoch in which the number of ranks has changed.
         if resized or tensors["before"].numel():
             self._skip_used_samples(tensors["before"], resized)
         if resized:
@@ -101,4 +108,6 @@ class TrainingState:
 
     def _shift_step_count(self, done: int) -> None:
         """Set `shift` so that the global step continues at `done` after a change of the number of ranks."""
+        # A new number of ranks changes the steps per epoch, so epoch and index imply another step than the
+        # run has done.
         self.position.shift = done - max(self._context.comm.gather(self.schedule_step))

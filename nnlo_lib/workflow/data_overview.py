@@ -16,10 +16,18 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> None:
-    """Print the contents of the stores that the runs `names` use, and the samples of each worker for `seed`.
+    """Print the contents of the runs' stores and the samples of each worker.
 
     If the samples are images, write a contact sheet to results/<experiment>/data-<data set>.png. With folds,
-    the first one is shown. Raises UserError, with the command to run, if a store does not exist yet.
+    the first one is shown.
+
+    Args:
+        experiment: the experiment.
+        names: names of the runs.
+        seed: seed of the training whose partition is shown.
+
+    Raises:
+        UserError: if a store does not exist yet; the message contains the command that creates it.
     """
     plan = Plan.of(experiment)
     for path, runs in _runs_by_manifest(plan, names).items():
@@ -43,9 +51,18 @@ def _runs_by_manifest(plan: Plan, names: list[str]) -> dict[Path, dict[str, Run]
 def _worker_partition(
     experiment: Experiment, name: str, run: Run, seed: int, manifest: Path
 ) -> list[Indices]:
-    """Return the samples of each worker as in the training, without staging the store."""
+    """Return the samples of each worker as in the training, without staging the store.
+
+    Args:
+        experiment: the experiment.
+        name: name of the run.
+        run: the run.
+        seed: seed of the training.
+        manifest: manifest of the run's store.
+    """
     unstaged = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
     fold = None if experiment.folds == 1 else 0
+    # The task is never trained, so it needs no folder.
     task = Task(experiment.name, name, unstaged, seed, fold, experiment.folds, manifest, Path())
     return TrainingData(task, roles(run, run.parallel.ranks).count("worker")).worker_samples
 

@@ -16,10 +16,17 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def print_model_overview(experiment: Experiment, names: list[str], seed: int) -> None:
-    """Print the layers of the models that the runs `names` train, each model once.
+    """Print the layers of the models of some runs, each model once.
 
-    The shapes of the samples come from the converted data or, before the conversion, from the catalog. Raises
-    UserError with the command that converts the data if neither has the shapes.
+    The shapes of the samples come from the converted data or, before the conversion, from the catalog.
+
+    Args:
+        experiment: the experiment.
+        names: names of the runs.
+        seed: seed of the initial weights.
+
+    Raises:
+        UserError: if neither has the shapes; the message contains the command that converts the data.
     """
     plan = Plan.of(experiment)
     names_by_text: dict[str, list[str]] = {}
@@ -31,7 +38,13 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int) ->
 
 
 def describe_model(run: Run, manifest: Path, seed: int) -> str:
-    """Return a run's model, its data set and the model's layers as text."""
+    """Return a run's model, its data set and the model's layers as text.
+
+    Args:
+        run: the run.
+        manifest: manifest of the run's store, which need not exist.
+        seed: seed of the initial weights.
+    """
     data = DataManifest.load(manifest) if manifest.exists() else _manifest_from_catalog(run.data, manifest)
     tensors = Preprocessor(data, run.data, "cpu", parameter_dtype(run.train.precision))
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(
@@ -51,6 +64,7 @@ def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest:
             f"with `snakemake {path} --profile profiles/local --configfile FILE`"
         )
     channels, numbers = shape[0], known.classes is None
+    # Mean 0 and deviation 1: the statistics are unknown before the conversion, and no layer depends on them.
     column = ArraySpec(
         "inputs", shape, "float32" if numbers else "uint8", (0.0,) * channels, (1.0,) * channels
     )

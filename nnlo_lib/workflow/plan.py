@@ -31,6 +31,7 @@ class Plan:
         """Return the plan of an experiment."""
         only_search = experiment.search is not None and not experiment.runs
         runs = {} if only_search else experiment.variants
+        # With a search, the experiment itself is the base run of the trials, so its data are needed, too.
         trained = [experiment, *runs.values()] if experiment.search else runs.values()
         return cls(experiment, runs, {store_name(run.data): run.data for run in trained})
 

@@ -79,5 +79,7 @@ class RuleResources:
         `attempt` is the number of Snakemake's attempt, from 1.
         """
         run = self.run(wildcards)
+        # Before a retry, Snakemake knows that the job has ended. At the first attempt, a lease may belong to
+        # a job that an earlier Snakemake left running.
         before = all_attempts(self.state(wildcards), run.parallel.ranks, ended=attempt > 1)
         return memory_for_next_attempt(RunResources(run).memory_mb, before)

@@ -106,6 +106,7 @@ class SearchPlan:
 
     @cached_property
     def _trial_run(self) -> Callable[[int], Run]:
+        # Snakemake evaluates each resource of a job by a call of its own; the trial is read only once.
         return cache(partial(_run, self))
 
     def _fold_task_state(self, wildcards: Wildcards) -> Path:
@@ -136,6 +137,7 @@ def _has_ended(experiment: Experiment, folder: Path) -> bool:
         ended = Experiment.model_validate(json.loads(SearchPaths(folder).ended.read_text()))
     except (OSError, ValueError):
         return False
+    # The file alone is no proof: results may have been deleted since, to train fold tasks again.
     decisions = decisions_in_order(read_trials(folder))
     done = bool(decisions) and all(read_result(folder, decision.task) for decision in decisions)
     return done and ended.search == experiment.search

@@ -56,6 +56,7 @@ class TrialQueue:
         self._executing, self._pretending = executing, pretending
         self._lease = Lease(SearchPaths(folder).state.folder)
         self._fold_tasks: dict[FoldTask, str] = {}
+        # No number of results equals this, so `consume` is called at least once.
         self._known = -1
         self._ended = False
 
@@ -71,6 +72,7 @@ class TrialQueue:
     @_exit_on_user_error
     def consume(self, wildcards: Any) -> list[str]:
         """Return the result files of the fold tasks decided so far, and a last file after the end of the search."""
+        # While Snakemake builds its DAG or in a dry run, nothing may be decided or written.
         decides = self._executing() and not self._pretending()
         for fold_task in self._next() if decides else self._begun_before():
             self._fold_tasks.setdefault(fold_task, str(fold_task.result_path(self._folder)))

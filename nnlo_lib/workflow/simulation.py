@@ -59,6 +59,7 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
         outcomes.append(
             FinishedRun(ExperimentPaths(experiment.name).job(JobSpec(run=name, seed=seed, fold=fold)).folder)
         )
+    # By default, the target is the worst of the runs' best values, which every run reaches.
     bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
     goal = _best(metric, bests, worst=True) if target is None else target
     print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
@@ -67,7 +68,13 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
 
 
 def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:
-    """Raise UserError if a run does not measure the metric by which the runs are compared."""
+    """Raise UserError if a run does not measure the metric by which the runs are compared.
+
+    Args:
+        experiment: the experiment.
+        names: names of the runs.
+        metric: column of the history, such as `val_accuracy`.
+    """
     for name in names:
         run = experiment.variants[name]
         if run.data.validation == 0 and experiment.folds == 1:
@@ -81,13 +88,26 @@ def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str
 
 
 def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
-    """Return the best of the values of a metric; the worst if `worst`."""
+    """Return the best or the worst value of a metric.
+
+    Args:
+        metric: column of the history, which determines the better direction.
+        values: values of the metric, at least one.
+        worst: return the worst value.
+    """
     return max(values) if (better_direction(metric) == "larger") != worst else min(values)
 
 
 def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
-    """Return the first row of the history in which the metric reaches the target; None if there is none."""
+    """Return the first row of the history in which the metric reaches the target; None if no row does.
+
+    Args:
+        run: the finished run.
+        metric: column of the history.
+        target: value to reach, in the better direction of the metric.
+    """
     values = [(row, float(row[metric])) for row in run.history_text]
+    # The better of both equals the value if it has reached the target in the metric's direction.
     return next((row for row, value in values if _best(metric, [value, target]) == value), None)
 
 

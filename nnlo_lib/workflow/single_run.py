@@ -16,7 +16,15 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def run_single_training(experiment: Experiment, name: str, seed: int, fold: int | None, launcher: str) -> int:
-    """Train and evaluate as `train_and_evaluate` does; return the exit status."""
+    """Train and evaluate as `train_and_evaluate` does; return the exit status.
+
+    Args:
+        experiment: the experiment.
+        name: name of the run.
+        seed: the job's seed.
+        fold: the job's fold; if it is None and the experiment has folds, the first.
+        launcher: command that starts MPI ranks.
+    """
     _, outcome = train_and_evaluate(experiment, name, seed, fold, launcher)
     return outcome.exit_status
 

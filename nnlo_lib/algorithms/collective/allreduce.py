@@ -59,6 +59,7 @@ class CompressedAllReduce(AllReduce):
         super().__init__(comm)
         self._feedback = feedback
 
+    # Overrides the buckets: compressors encode the whole gradient, after the backward pass.
     def on_batch(self, replica: ReplicaView, share: SampleShare) -> None:
         pass
 

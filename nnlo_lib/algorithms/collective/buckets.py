@@ -23,6 +23,7 @@ class GradientBuckets:
     def begin(self, replica: ReplicaView, weight: float) -> None:
         """Prepare for a backward pass; its gradient will be multiplied by `weight`."""
         self._grad, self._weight, self._end = replica.grad, weight, replica.grad.numel()
+        # Hooks stay on the replica and are registered only once.
         if self._size and self._watched is not replica:
             self._watched = replica
             replica.on_gradient_ready(self._ready)
@@ -31,6 +32,7 @@ class GradientBuckets:
         """Overwrite grad by the sum of weight * grad over ranks."""
         if not self._end:
             self.begin(replica, weight)
+        # Ranks whose backward pass did not report all parts send the same buckets here, in the same order.
         self._ready(0)
         self._send(0)
         for request in self._requests:
@@ -44,6 +46,7 @@ class GradientBuckets:
             self._send(self._end - values)
 
     def _send(self, start: int) -> None:
+        # Each bucket is weighted once, before the sum, as gradients differ in their numbers of samples.
         bucket = self._grad[start : self._end].mul_(self._weight)
         self._requests.append(self._comm.iallreduce(bucket, "gradient"))
         self._end = start

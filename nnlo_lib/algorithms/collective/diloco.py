@@ -53,6 +53,7 @@ class DiLoCo(PeriodicSync):
         else:
             compressed_allreduce(self.comm, self._feedback, change, "parameters")
         change.div_(self.comm.size)
+        # All ranks compute the same outer step from the same sum, so that `_theta` needs no further message.
         self._velocity.mul_(self.outer_momentum).add_(change)
         self._theta.sub_(change.add_(self._velocity, alpha=self.outer_momentum), alpha=self.outer_lr)
         replica.theta.copy_(self._theta)

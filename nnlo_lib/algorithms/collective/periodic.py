@@ -42,6 +42,7 @@ class PeriodicSync(Algorithm):
         self._steps_since_sync = 0
 
     def state(self) -> dict[str, Tensor]:
+        # Names of state tensors are part of the checkpoint format: older spellings stay.
         return {"periodic.apart": torch.tensor([self._steps_since_sync])}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:

@@ -38,6 +38,7 @@ class DecentralizedAlgorithm(Algorithm):
         pass
 
     def state(self) -> dict[str, Tensor]:
+        # Names of state tensors are part of the checkpoint format: older spellings stay.
         return {
             f"neighbour.{name}": tensor for name, tensor in self.state_tensors().items()
         } | self.neighbors.state()
@@ -45,6 +46,7 @@ class DecentralizedAlgorithm(Algorithm):
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         self.neighbors.load_state(tensors)
         for name, tensor in self.state_tensors().items():
+            # In place: subclasses keep counters as tensors, too, so that this restores them.
             tensor.copy_(tensors[f"neighbour.{name}"])
 
     def state_tensors(self) -> dict[str, Tensor]:

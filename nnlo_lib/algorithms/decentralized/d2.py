@@ -19,6 +19,8 @@ class D2(DecentralizedAlgorithm):
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)
+        # With psi^previous = theta, the first step has no correction. `_theta` is no state to save, because
+        # `on_gradient` sets it in every step.
         self._theta, self._psi = replica.theta.clone(), replica.theta.clone()
 
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:

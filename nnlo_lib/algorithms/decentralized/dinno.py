@@ -49,12 +49,15 @@ class DiNNO(DecentralizedAlgorithm):
     @property
     def rho(self) -> float:
         """Penalty of the current round."""
+        # The exchange that begins a round is already counted: the exponent of the first round is 0.
         return self._rho * self.rho_scaling ** (self.neighbors.round - 1)
 
     def _begin_round(self, replica: ReplicaView) -> None:
+        # Before the exchange, which ends the round: afterwards, `degree` refers to the next round's graph.
         self._degree.fill_(self.neighbors.degree)
         self._anchor.copy_(replica.theta)
         self._disagreement.copy_(self.neighbors.exchange(replica.theta).disagreement())
+        # A link changes the duals of its two nodes by opposite amounts: the sum of all duals stays zero.
         self._dual.add_(self._disagreement, alpha=self.rho)
         if not self.persistent_optimizer:
             replica.reset_optimizer()

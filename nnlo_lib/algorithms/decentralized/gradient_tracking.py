@@ -18,6 +18,7 @@ class GradientTracking(DecentralizedAlgorithm):
         super().start(replica)
         self._tracker, self._gradient = torch.zeros_like(replica.theta), torch.zeros_like(replica.theta)
         self._largest = replica.theta.new_zeros(1)
+        # Replaces the copies of the base class: theta and tracker travel in one vector.
         self.neighbors.set_initial(torch.cat([replica.theta, self._tracker]))
 
     def track(self, gradient: Tensor) -> None:

@@ -36,6 +36,8 @@ class NeighborVectors:
 
     def _sum(self, weights: dict[int, float]) -> Tensor:
         total = torch.zeros_like(self.own)
+        # Differences are exactly zero if nodes agree, however weights are rounded. Neighbors are in ascending
+        # order on every transport, which gives the same bits.
         for neighbor, vector in self.others.items():
             total.add_(vector.sub_(self.own), alpha=weights[neighbor])
         return total
@@ -62,6 +64,7 @@ class NeighborExchange:
     def set_initial(self, vector: Tensor) -> None:
         """Start the public copies, if any, from `vector`, which must be the same on all nodes."""
         if not self._compressor.lossless:
+            # Lossy compression requires a static graph: round 0 has the neighbors of all rounds.
             known = [self.comm.rank, *self.topology.at(0).neighbors(self.comm.rank)]
             self._copies = {node: vector.clone() for node in known}
 
@@ -83,6 +86,7 @@ class NeighborExchange:
         mixing.
         """
         weights, rank = self.topology.at(self.round).neighbors(self.comm.rank), self.comm.rank
+        # send() never waits, so that nodes that then wait for lower-ranked neighbors cannot deadlock.
         for lower in filter(rank.__gt__, weights):
             self.comm.send(vector, lower)
         others = {neighbor: torch.empty_like(vector) for neighbor in weights}
@@ -105,12 +109,15 @@ class NeighborExchange:
         self, vector: Tensor, sources: list[int], receivers: list[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         own = self._copies[self.comm.rank]
+        # The difference to the public copy includes the errors of earlier rounds: no residual is needed.
         payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
         payloads = self._exchange(payload, sources, receivers)
         change = torch.empty_like(vector)
+        # A node decodes its own payload like its neighbors, so that all copies have the same bits.
         for node, encoded in {self.comm.rank: payload, **payloads}.items():
             self._compressor.decode(encoded, change)
             self._copies[node].add_(change)
+        # Clones, because NeighborVectors overwrites the vectors of the neighbors.
         return own, {source: self._copies[source].clone() for source in sources}
 
     def state(self) -> dict[str, Tensor]:

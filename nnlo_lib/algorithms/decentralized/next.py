@@ -35,6 +35,7 @@ class NEXT(GradientTracking):
 
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
         if self._inner == 0:
+            # Before the terms of the surrogate are added: the tracker follows the gradient of the loss.
             self.track(replica.grad)
             self._origin.copy_(replica.theta)
         replica.grad.add_(self._tracker).sub_(self._gradient)

@@ -29,9 +29,11 @@ class ProxPDA(DecentralizedAlgorithm):
         self._dual = torch.zeros_like(replica.theta)
 
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        # Before the exchange, which ends the round: afterwards, `degree` refers to the next round.
         degree = self.neighbors.degree
         disagreement = self.neighbors.exchange(replica.theta).disagreement()
         self._dual.add_(disagreement, alpha=self.beta)
+        # theta_i - sum_j (theta_i - theta_j) / (2 d_i) = (1 / 2 d_i) sum_j (theta_i + theta_j).
         replica.theta.sub_(disagreement, alpha=1 / (2 * degree))
         replica.theta.sub_(replica.grad + self._dual, alpha=1 / (2 * self.beta * degree))
 

@@ -90,7 +90,13 @@ class ADPSGD(Algorithm):
         self._pending = PendingAverage(sent, self.local_steps)
 
     def _send_parameters(self, replica: ReplicaView, to: int, tag: int) -> Tensor:
-        """Send the parameters; return them as rank `to` decodes them."""
+        """Send the parameters; return them as the receiver decodes them.
+
+        Args:
+            replica: replica of this rank.
+            to: receiving rank.
+            tag: TAG_AVERAGE_REQUEST or TAG_AVERAGE_REPLY.
+        """
         payload = self._compressor.encode(replica.theta, self.local_steps, self.comm.rank)
         self.comm.send(payload, to, tag)
         sent = torch.empty_like(replica.theta)
@@ -110,6 +116,7 @@ class ADPSGD(Algorithm):
             self._pending = None
 
     def _average(self, replica: ReplicaView, ours: Tensor, theirs: Tensor) -> None:
+        # Both nodes subtract the same two vectors, in opposite order: their moves are exactly opposite.
         move = theirs.sub_(ours).div_(2)
         replica.theta.add_(move)
         self._moved.add_(move)
@@ -156,8 +163,10 @@ def active_nodes(topology: Topology) -> set[int]:
             "star, path, grid, or cycle with an even number of nodes, and no topology.drop"
         )
     graph = nx.from_numpy_array(topology.at(0).matrix)
+    # networkx reads the self-weights on the diagonal as loops, which no bipartite graph has.
     graph.remove_edges_from([(node, node) for node in graph])
     color = nx.bipartite.color(graph)
+    # Of sides of equal size, max() returns the first: the side of node 0.
     return max(
         ({node for node in graph if color[node] == side} for side in (color[0], 1 - color[0])), key=len
     )

@@ -52,6 +52,7 @@ class GoSGD(PushSum):
             self._inbox.drain(replica)
         self._push(replica, self.target(self.comm.rank))
         if self.synchronous:
+            # Ascending ranks give the same order of additions, and thus the same bits, in every run.
             for source in range(self.comm.size):
                 if self.target(source) == self.comm.rank:
                     self._merge(replica, Message(source, TAG_GOSSIP_PUSH))
@@ -60,6 +61,7 @@ class GoSGD(PushSum):
     def target(self, rank: int) -> int | None:
         """Return the rank that `rank` pushes to after this step, if any; all ranks draw the same."""
         draw = derive_seed(self.seed, "gosgd push", rank, self.local_steps)
+        # derive_seed returns 63 bits.
         if self.comm.size == 1 or draw >= self.probability * 2**63:
             return None
         other = derive_seed(self.seed, "gosgd target", rank, self.local_steps) % (self.comm.size - 1)
@@ -70,6 +72,8 @@ class GoSGD(PushSum):
             packet = self.packed(replica.theta, self.weight / 2)
             self.comm.send(packet, target, TAG_GOSSIP_PUSH)
             sent, weight = self.unpacked(packet, replica.theta)
+            # The packet holds rounded numbers w and `sent`. With the former weight W and the new parameters
+            # theta', (W - w) theta' + w sent = W theta: the rounding errors stay on this rank.
             self.weight -= weight
             replica.theta.add_(replica.theta - sent, alpha=weight / self.weight)
 

@@ -38,11 +38,13 @@ class Inbox:
 
         Afterwards no message is in flight.
         """
+        # Messages of a rank arrive in order: only replies follow its TAG_QUIESCENT, and `awaits` covers them.
         self._send_control_to_all(TAG_QUIESCENT)
         while len(self._done) < self.comm.size - 1 or awaits():
             self._handle(replica, self.comm.probe())
         self._done.clear()
         self._stop = False
+        # No rank may send messages of the next phase while another rank still collects TAG_QUIESCENT.
         self.comm.barrier()
 
     def _handle(self, replica: ReplicaView, message: Message) -> None:

@@ -50,6 +50,7 @@ class PushSum(Algorithm):
     def on_finish(self, replica: ReplicaView) -> None:
         replica.theta.mul_(self.weight)
         self.comm.allreduce(replica.theta, "parameters")
+        # The sum of the weights is n only up to rounding errors. fsum gives the same exact sum on all ranks.
         replica.theta.div_(math.fsum(self.comm.gather(self.weight)))
         mean_buffers(self.comm, replica, self.comm.size, is_worker=True)
 

@@ -43,8 +43,10 @@ class SGP(PushSum):
         p = {rank: mixing.self_weight(rank)} | mixing.neighbors(rank)
         packets = {rank: mine} | received
         sent, weight = self.unpacked(mine, replica.theta)
+        # What rounding took from x and w in the packet stays on this rank, so that the sums are kept.
         self.weight -= weight
         replica.theta.sub_(sent)
+        # Ascending ranks give the same order of additions, and thus the same bits, on every transport.
         for j in sorted(packets):
             x, w = self.unpacked(packets[j], sent)
             replica.theta.add_(x, alpha=p[j])

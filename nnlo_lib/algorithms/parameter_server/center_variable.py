@@ -61,6 +61,7 @@ class CenterVariableServer(ParameterServer):
         self._own = None
 
     def on_finish(self, replica: ReplicaView) -> None:
+        # The center is published; no worker continues, so that no own model is kept.
         super().before_evaluation(replica)
 
     def telemetry(self, replica: ReplicaView) -> dict[str, float]:
@@ -68,6 +69,7 @@ class CenterVariableServer(ParameterServer):
 
         A new ledger is started, so that rounding does not add up over epochs.
         """
+        # On the root minus the change of c, on the other ranks the delivered d_i: their sum must be zero.
         moved = self._ledger - (replica.theta if self.comm.rank == ROOT_RANK else self._owed(replica))
         error = relative_error(self.comm, moved, replica.theta)
         self._open_ledger(replica)
@@ -83,6 +85,7 @@ class CenterVariableServer(ParameterServer):
         return float(distance) / self.workers
 
     def state(self) -> dict[str, Tensor]:
+        # Names of state tensors are part of the checkpoint format: older spellings stay.
         return super().state() | {"centred.ledger": self._ledger}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:

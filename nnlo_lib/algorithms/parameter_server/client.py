@@ -79,11 +79,13 @@ class Client:
         if self._pending is None:
             return 0
         (kind, room), self._pending = self._pending, None
+        # The answer's header is its tag, which is not known in advance.
         tag = self._comm.probe(self._server).tag
         self._comm.receive(room, self._server, tag)
         answer = Header.from_tag(tag)
         self.stop_ordered = answer.stop
         if kind == PUSH:
+            # One of the updates since the previous answer is this rank's own push.
             self.staleness[answer.number - 1] += 1
         return answer.number
 

@@ -47,11 +47,13 @@ class Downpour(ParameterServer):
         )
 
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        # A synchronous server does not wait for long: workers without more batches disconnect in `quiesce`.
         if not share.count:
             return
         self._batches += 1
         weight = share.count / share.global_count if self.synchronous else 1.0
         if self.sync_every == 1:
+            # Without a copy, because it is sent before the next backward pass overwrites the gradient.
             self._accrued = replica.grad.mul_(weight)
         elif self._accrued is None:
             self._accrued = replica.grad * weight
@@ -61,6 +63,7 @@ class Downpour(ParameterServer):
             self._push(replica)
 
     def on_parameters(self, replica: ReplicaView) -> None:
+        # Not already in `on_gradient`: the trainer loads the next batch while the answer is on its way.
         self.client.wait()
 
     def quiesce(self, replica: ReplicaView) -> None:

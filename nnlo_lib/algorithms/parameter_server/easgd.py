@@ -58,6 +58,7 @@ class EASGD(CenterVariableServer):
 
     def update(self, replica: ReplicaView, number: int) -> Tensor:
         """Update the center, c <- c + alpha (sum_i x_i - k c), k = `number`; return c before the update."""
+        # Workers and center move by the values before the update.
         center = replica.theta.clone()
         replica.theta.add_(replica.grad.sub_(center, alpha=number), alpha=self.alpha)
         return center

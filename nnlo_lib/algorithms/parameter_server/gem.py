@@ -9,6 +9,7 @@ from nnlo_lib.algorithms.parameter_server.client import FETCH, PUSH
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
 
+# Of the authors' code; keeps the scale finite where a worker's update is zero.
 EPSILON = 1e-12
 
 
@@ -68,6 +69,7 @@ class GEM(CenterVariableServer):
         u = replica.theta - self._exchange_origin
         self._proxy.mul_(self.momentum).add_(u)
         self.client.request(FETCH, replica.theta[:0], replica.theta)
+        # The scale depends on the fetched center: unlike Downpour, a worker must wait here.
         self.client.wait()
         u.mul_(self._scale(u, replica.theta))
         self.client.request(PUSH, u, u[:0])

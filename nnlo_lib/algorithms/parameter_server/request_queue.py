@@ -11,9 +11,14 @@ ROOT_RANK = 0
 
 
 def server_of(rank: int, size: int, masters: int) -> int:
-    """Return the server of `rank`: the root for relays (ranks 1 .. masters - 1), a relay for workers.
+    """Return the server of a rank: the root for relays, a relay for workers.
 
-    Without relays (masters = 1) the root serves the workers.
+    Without relays, the root serves the workers.
+
+    Args:
+        rank: a relay (1 .. masters - 1) or a worker (masters .. size - 1).
+        size: number of ranks.
+        masters: number of servers: the root and masters - 1 relays.
 
     >>> [server_of(rank, size=8, masters=3) for rank in range(1, 8)]
     [0, 0, 1, 1, 1, 2, 2]
@@ -82,6 +87,7 @@ class RequestQueue:
         number = sum(self.waiting.pop(client).number for client in clients)
         if kind == PUSH and self._combines and clients:
             self._total.zero_()
+            # In rank order, so that the sum does not depend on the order of arrival.
             for client in clients:
                 self._total.add_(self._pushed.pop(client))
         return clients, number

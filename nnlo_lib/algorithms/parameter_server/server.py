@@ -72,6 +72,7 @@ class ParameterServer(Algorithm):
     def before_evaluation(self, replica: ReplicaView) -> None:
         self.comm.broadcast(replica.theta, ROOT_RANK)
         mean_buffers(self.comm, replica, self.workers, self.is_worker)
+        # The broadcast gave all clients the parameters of the latest update; staleness counts from it.
         self._answered = dict.fromkeys(self._answered, self.updates)
 
     def should_stop(self, requested: bool) -> bool:
@@ -80,12 +81,14 @@ class ParameterServer(Algorithm):
         return self.client.stop_ordered
 
     def serve(self, replica: ReplicaView, requests_stop: Callable[[], bool]) -> None:
+        # An asynchronous root applies each push separately; other servers combine waiting requests into one.
         alone = self.comm.rank == ROOT_RANK and not self.synchronous
         compressor = self.client.feedback.compressor
         queue = RequestQueue(self.comm, list(self._answered), replica.grad, not alone, compressor)
         while queue.active:
             queue.receive()
             self.client.stop_requested |= queue.stop_requested or requests_stop()
+            # Clients without more batches disconnect and leave `active`: nothing waits for them.
             if self.synchronous and set(queue.waiting) != queue.active:
                 continue
             for kind in sorted({header.kind for header in queue.waiting.values()}):
@@ -109,7 +112,13 @@ class ParameterServer(Algorithm):
         return answer
 
     def _relay(self, replica: ReplicaView, kind: int, number: int) -> Tensor:
-        """Send the combined request to this relay's server; return the answer."""
+        """Send the combined request to this relay's server; return the answer.
+
+        Args:
+            replica: replica of this relay; for PUSH, its gradient is the sum of the pushes.
+            kind: PUSH or FETCH.
+            number: number of pushes in the sum.
+        """
         vector, room = replica.theta[:0], replica.theta
         if kind == PUSH:
             vector, room = replica.grad, self.answer_to_push(replica)
@@ -118,6 +127,7 @@ class ParameterServer(Algorithm):
         return room
 
     def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        # Each worker counted its pushes by their answers; relays count only combined requests.
         mine = self.client.staleness.total() * self.is_worker
         error, size = torch.tensor([[self.pushes - mine], [self.pushes]], dtype=torch.float64)
         return {"invariant": relative_error(self.comm, error, size)}

@@ -37,7 +37,13 @@ class Compressor(ABC):
 
     @abstractmethod
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
-        """Return the payload of `vector`, (size,) of uint8; draws come from the stream of (rank, step)."""
+        """Return the payload of a vector, (size,) of uint8.
+
+        Args:
+            vector: vector to encode, (P,); not changed.
+            step: step or round of the sender; selects the stream of random draws, with `rank`.
+            rank: rank that sends the payload.
+        """
 
     @abstractmethod
     def decode(self, payload: Tensor, vector: Tensor) -> None:
@@ -52,5 +58,11 @@ class Compressor(ABC):
 
 
 def generator(seed: int, step: int, rank: int) -> torch.Generator:
-    """Return the generator for the draws of `rank` in `step`; on the CPU, so that all devices draw alike."""
+    """Return a random generator; on the CPU, so that all devices draw alike.
+
+    Args:
+        seed: seed of the compressor.
+        step: step or round of the sender.
+        rank: rank that encodes the vector.
+    """
     return torch.Generator().manual_seed(derive_seed(seed, "compression", rank, step))

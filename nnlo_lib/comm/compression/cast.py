@@ -28,6 +28,7 @@ class Cast(Compressor):
         return vector.numel() * self._dtype.itemsize
 
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
+        # The conversion alone gives infinity beyond the range, and error feedback an infinite residual.
         return as_bytes(vector.clamp(-self._limit, self._limit).to(self._dtype))
 
     def decode(self, payload: Tensor, vector: Tensor) -> None:

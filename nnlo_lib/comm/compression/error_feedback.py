@@ -27,6 +27,7 @@ class ErrorFeedback:
             return self.compressor.encode(vector, 0, self._rank)
         self.residual = self.residual.add_(vector) if self.residual.numel() else vector.clone()
         payload = self.compressor.encode(self.residual, self._step, self._rank)
+        # The residual refers to the vector that receivers decode, including the rounding of the payload.
         sent = torch.empty_like(vector)
         self.compressor.decode(payload, sent)
         self.residual.sub_(sent)

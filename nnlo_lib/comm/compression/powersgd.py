@@ -58,7 +58,13 @@ class PowerSGD(Compressor):
         return rows, columns, min(self._rank, columns)
 
     def _image(self, matrix: Tensor, step: int, rank: int) -> Tensor:
-        """Return M Q, (m, rank), for the previous step's Q; for a random Q if that is missing or M Q = 0."""
+        """Return M Q, (m, rank), for the previous step's Q; for a random Q if that is missing or M Q = 0.
+
+        Args:
+            matrix: M, (m, n).
+            step: step or round of the sender; selects the stream of random draws, with `rank`.
+            rank: rank that encodes the vector.
+        """
         if self._q.numel() and (image := matrix @ self._q).any():
             return image
         shape = matrix.shape[1], min(self._rank, matrix.shape[1])

@@ -40,9 +40,12 @@ class QSGD(Compressor):
 
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
         rows = self._rows(vector)
+        # In float64, because squares of large float32 values overflow.
         norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64).to(rows.dtype)
+        # A bucket of zeros has norm 0; the division by 1 gives C(0) = 0.
         heights = rows / norms.where(norms > 0, 1) * self._levels
         draws = torch.rand(rows.shape, generator=generator(self._seed, step, rank)).to(rows)
+        # A rounded norm may be smaller than its largest value: without the clamp, the code exceeds its bits.
         levels = (heights.abs() + draws).floor().clamp(max=self._levels).copysign(rows)
         codes = (levels + self._levels).to(torch.uint8).view(-1)[: vector.numel()]
         return concat_bytes(norms / self.tau(vector), pack(codes, self._bits))

@@ -45,6 +45,7 @@ class TopK(Sparse):
 
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
         places = vector.abs().topk(self.kept(vector), sorted=False).indices
+        # Values before indices, because `concat_bytes` requires the wider type first (float64).
         return concat_bytes(vector[places], places.int())
 
     def read(self, payload: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,6 +73,7 @@ class RandomK(Sparse):
         return HEADER_BYTES + self.kept(vector) * vector.element_size()
 
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
+        # Senders may be at different steps: a receiver learns from the header which draw to repeat.
         header = torch.tensor([rank, step], device=vector.device)
         return concat_bytes(header, vector[self._draw(vector, step, rank)])
 

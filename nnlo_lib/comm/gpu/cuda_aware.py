@@ -48,5 +48,7 @@ def is_cuda_aware() -> bool:
     """Return True if MPI reports that it reads GPU memory."""
     if any(os.environ.get(name) == "1" for name in CUDA_AWARE_VARIABLES):
         return True
+    # The lookup in mpi4py's extension module also searches the MPI library that it is linked with. Not every
+    # library has these queries.
     library = ctypes.CDLL(MPI.__file__)
     return any(getattr(library, query)() == 1 for query in GPU_SUPPORT_QUERIES if hasattr(library, query))

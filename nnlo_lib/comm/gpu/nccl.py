@@ -53,6 +53,7 @@ def _done(work: Work | None) -> IsDone:
     assert work is not None, "async_op=True returns a work handle"
 
     def done() -> bool:
+        # With NCCL, only wait() makes the current CUDA stream wait for the result; here it returns at once.
         completed = work.is_completed()
         if completed:
             work.wait()
@@ -65,6 +66,8 @@ def _store(comm: Communicator, limit: timedelta) -> Store:
     """Return the store through which the ranks find each other; rank 0 opens it."""
     if comm.rank == 0:
         host = socket.gethostname()
+        # The system chooses a free port (0), which the gather passes to the other ranks. They connect only
+        # then: a store that waited for them here would wait forever.
         store = TCPStore(host, 0, comm.size, is_master=True, timeout=limit, wait_for_workers=False)
         comm.gather([host, store.port])
         return store

@@ -41,6 +41,7 @@ class GpuAllreduce(ABC):
             total, *others = parts.view(size, -1)
             for other in others:
                 total.add_(other)
+            # `padded` may be overwritten, because the all-to-all that read it is complete.
             wait(self.all_gather(padded, total))
             vector.copy_(padded[: vector.numel()])
 

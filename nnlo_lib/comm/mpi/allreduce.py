@@ -32,6 +32,8 @@ class HostAllreduce:
 
         def finish() -> None:
             with self._progress.timed("all-reduce"):
+                # The barrier sleeps while ranks are late; the wait after it polls busily, because large
+                # vectors move only while all ranks poll.
                 self._progress.barrier(ALLREDUCE_LABEL)
                 self._progress.wait_all([request], ALLREDUCE_LABEL)
                 vector.copy_(from_numpy(array))
@@ -58,6 +60,7 @@ class HostAllreduce:
 
         def finish(wait: WaitUntil) -> None:
             add(wait)
+            # The array of a CPU vector is its own memory: only a GPU vector must be copied back.
             if vector.is_cuda:
                 vector.copy_(from_numpy(array))
 
@@ -77,6 +80,7 @@ class HostAllreduce:
             with self._progress.timed("all-reduce"):
                 self._progress.barrier(ALLREDUCE_LABEL)
                 self._progress.wait_all([request], ALLREDUCE_LABEL)
+                # `mine` is a view of `array`, which MPI has sent by now.
                 _sum_in_rank_order(list(parts), out=mine)
                 self._progress.wait_all(
                     [self._comm.Iallgatherv(MPI.IN_PLACE, [array, counts])], ALLREDUCE_LABEL

@@ -61,6 +61,7 @@ class MPICommunicator(Communicator):
             self.rank, [(host, pid) for host, pid, _ in processes], timeout, given_up
         )
         self._shares_domain = [domain == here[2] for _, _, domain in processes]
+        # On communicators of their own, receipts and signals never match the callers' messages.
         self._own = [self.duplicate(), self.duplicate()]
         self._mailboxes, self._shared_allreduce = (
             SharedMailboxes(self._own[0]),
@@ -80,6 +81,7 @@ class MPICommunicator(Communicator):
         part._progress.peers.suspendable_pids = self._progress.peers.suspendable_pids
         self._parts.append(part)
         part._counting_into(self, part.gather(self.rank))
+        # `_counting_into` replaced the part's `seconds`; its engine still holds the old ones.
         part._progress.seconds = self.seconds
         return part
 
@@ -105,6 +107,7 @@ class MPICommunicator(Communicator):
         self._mailboxes.close()
         self._shared_allreduce.close()
         self.free_counter()
+        # MPI has only some thousands of communicators, and a rank pool duplicates some for each training.
         for comm in (*self._own, self._comm):
             comm.Free()
 
@@ -119,6 +122,7 @@ class MPICommunicator(Communicator):
 
         Memory that MPI may still write into is kept in ABANDONED_COMMUNICATORS.
         """
+        # Communicators and windows stay: to free them is a collective call, in which a rank would be missing.
         for part in self._parts:
             part.abandon()
         self._mailboxes.close()
@@ -159,6 +163,7 @@ class MPICommunicator(Communicator):
                 self._sums.as_request(on_gpu.begin(vector)) if on_gpu else self._sums.by_mpi_library(vector)
             )
         self.traffic.count_allreduce(vector.numel(), vector.element_size(), self.rank, self.size, purpose)
+        # The condition of `allreduce_rounds`, by which the traffic is counted.
         if vector.nbytes * (self.size - 1) <= ALLGATHER_MAX_BYTES:
             return self._sums.by_allgather(vector)
         if all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES:
@@ -173,6 +178,7 @@ class MPICommunicator(Communicator):
             self._count(vector, peer, purpose)
         arrays = {peer: vector.cpu().numpy() for peer, vector in incoming.items()}
         with self._progress.timed("exchange"):
+            # All transfers start before the wait, so that ranks that exchange in a cycle cannot deadlock.
             requests = [self._comm.Irecv(array, peer) for peer, array in arrays.items()]
             requests += [self._comm.Isend(vector.cpu().numpy(), peer) for peer, vector in outgoing.items()]
             self._progress.wait_all(requests, "an exchange", [*incoming, *outgoing], BUSY_POLL_LOCKSTEP_S)
@@ -186,11 +192,13 @@ class MPICommunicator(Communicator):
         array = vector.cpu().numpy()
         with self._progress.timed("send"):
             shared = self._shares_memory(to, array)
+            # Either way a copy is sent, because the caller may change `vector` at once.
             what = self._mailboxes.deposit(array, to) if shared else array.copy()
             self._progress.detach(self._comm.Isend(what, to, tag))
 
     @exchange_failpoint
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
+        # The sender may be late: `probe` sleeps between polls, whereas `wait_all` polls busily at first.
         self.probe(source, tag)
         with self._progress.timed("receive"), _host(vector) as array:
             if self._shares_memory(source, array):
@@ -201,6 +209,7 @@ class MPICommunicator(Communicator):
                 self._progress.wait_all([self._comm.Irecv(array, source, tag)], "receiving", [source])
 
     def _shares_memory(self, peer: int, array: Array) -> bool:
+        # Sender and receiver apply this rule to vectors of the same length, so that messages need no flag.
         return self._shares_domain[peer] and array.nbytes >= SHARED_MEMORY_MIN_BYTES
 
     @exchange_failpoint
@@ -221,12 +230,20 @@ class MPICommunicator(Communicator):
         return Message(status.Get_source(), status.Get_tag()) if found else None
 
     def _look(self, source: int, tag: int, status: MPI.Status) -> bool:
-        """Describe an arrived message in `status`; return False if no message has arrived."""
+        """Look for an arrived message without receiving it; return False if no message has arrived.
+
+        Args:
+            source: sending rank, or ANY.
+            tag: tag, or ANY.
+            status: overwritten with the source and tag of the message.
+        """
         sender = MPI.ANY_SOURCE if source == ANY else source
         return self._comm.Iprobe(sender, MPI.ANY_TAG if tag == ANY else tag, status)
 
     @exchange_failpoint
     def reset_counter(self, start: int) -> None:
+        # The first barrier waits for ranks that still take numbers of the previous count; the second one
+        # keeps ranks from taking numbers before the reset.
         self.barrier()
         if self._counter is None:
             self._counter = SharedCounter(self._comm)

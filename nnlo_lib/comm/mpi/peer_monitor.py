@@ -59,6 +59,7 @@ class PeerMonitor:
                 return self._wait_with_sleeps(
                     done, what, patience, self._others() if awaited is None else awaited
                 )
+            # Ranks may outnumber cores: the awaited rank may need this core.
             os.sched_yield()
         return 0.0
 
@@ -73,6 +74,7 @@ class PeerMonitor:
                 else 10 * PEER_POLL_INTERVAL_S
             )
             now = time.perf_counter()
+            # A longer gap means that this process was stopped (SIGSTOP); peers are not charged for this time.
             unchecked, checked_at = unchecked + min(now - checked_at, PEER_MAX_CREDITED_GAP_S), now
             if unchecked > PEER_CHECK_INTERVAL_S:
                 waited += 0 if self._suspended() else unchecked
@@ -94,6 +96,7 @@ class PeerMonitor:
 
     def _is_dead(self, peer: int) -> bool:
         host, pid = self._processes[peer]
+        # Processes on other hosts cannot be inspected; only the timeout detects their end.
         return host == self._here and _state(pid) in ("", "X", "Z")
 
     def _name(self, peer: int) -> str:
@@ -113,6 +116,8 @@ def _timed_sleep(seconds: float) -> float:
 def _state(pid: int) -> str:
     """Return the kernel's letter for a process's state (T: stopped, Z: ended); empty if it is gone."""
     try:
+        # The second field is the program's name in parentheses, which may contain spaces and parentheses.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
+        # The read fails with ProcessLookupError if the process ends after the file was opened.
         return ""

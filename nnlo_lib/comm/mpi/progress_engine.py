@@ -41,9 +41,21 @@ class ProgressEngine:
         awaited: AwaitedRanks = None,
         patience: float = BUSY_POLL_TRANSFER_S,
     ) -> None:
-        """Poll until all `requests` are complete; arguments as in PeerMonitor.wait."""
+        """Poll until all requests are complete.
+
+        Args:
+            requests: transfers to wait for.
+            what: name of the awaited event in error messages.
+            awaited: ranks to wait for; default: all other ranks.
+            patience: seconds of busy polling before sleeps between polls.
+
+        Raises:
+            PeerLostError: if awaited ranks are dead or do not respond in time.
+        """
+        # Recorded before the wait, because MPI may still write into the buffers if it raises PeerLostError.
         self.in_flight += requests
         self.poll(lambda: MPI.Request.Testall(requests), what, patience, awaited)
+        # mpi4py sets completed requests to REQUEST_NULL, which is false.
         self.in_flight = [request for request in self.in_flight if request]
 
     def track(self, request: MPI.Request) -> MPI.Request:
@@ -63,7 +75,19 @@ class ProgressEngine:
     def poll(
         self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
     ) -> None:
-        """Poll `done`; count the sleeps as waiting and report them as one span at the end of the polling."""
+        """Poll until `done` returns True; count the sleeps as waiting.
+
+        The sleeps are reported as one span at the end of the polling.
+
+        Args:
+            done: the condition.
+            what: name of the awaited event in error messages and traces.
+            patience: seconds of busy polling before sleeps between polls.
+            awaited: ranks to wait for; default: all other ranks.
+
+        Raises:
+            PeerLostError: if awaited ranks are dead or do not respond in time.
+        """
         if slept := self.peers.wait(done, what, patience, awaited):
             now = time.perf_counter()
             self.seconds["wait"] += slept
@@ -73,6 +97,7 @@ class ProgressEngine:
     def timed(self, what: str) -> Iterator[None]:
         """Count the time inside as communication, without idle polling."""
         started, idle = time.perf_counter(), self.seconds["wait"]
+        # MPI may move data only inside its calls: here every call lets unfinished sends make progress.
         self.outbox = [request for request in self.outbox if not request.Test()]
         yield
         ended = time.perf_counter()

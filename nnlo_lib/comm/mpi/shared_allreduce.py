@@ -58,6 +58,7 @@ class SharedMemoryAllreduce:
         buffer = self._free(array.nbytes)
         buffer.box.memory[: array.nbytes] = array.view(np.uint8)
         buffer.addresses = addresses = np.empty((self._size, buffer.box.address.size), np.int64)
+        # Also the signal that all vectors are in place: it completes after every rank has started it.
         published = self._signals.Iallgather(buffer.box.address, addresses)
 
         def finish(wait: WaitUntil) -> None:
@@ -65,19 +66,28 @@ class SharedMemoryAllreduce:
             vectors = [self._map(address)[: array.nbytes].view(array.dtype) for address in addresses]
             chunks = _chunks(array.size, self._size)
             self._add(array, vectors, chunks[self._rank])
+            # Chunks of the sum may be read only after their ranks have written them.
             wait(self._signals.Ibarrier().Test)
             for rank in set(range(self._size)) - {self._rank}:
                 array[chunks[rank]] = vectors[rank][chunks[rank]]
+            # Not waited for: the next sum takes another buffer if ranks still read this one.
             buffer.readers_done = self._signals.Ibarrier()
 
         return finish
 
     def _add(self, array: Array, vectors: Sequence[Array], mine: slice) -> None:
-        """Add this rank's chunk in rank order, in `array` and in this rank's buffer."""
+        """Add this rank's chunk in rank order.
+
+        Args:
+            array: this rank's vector, (P,); overwritten in the chunk.
+            vectors: buffers of all ranks, by rank; this rank's buffer is overwritten in the chunk.
+            mine: chunk of this rank.
+        """
         first, *others = (buffer[mine] for buffer in vectors)
         total = np.add(first, others[0], out=array[mine])
         for part in others[1:]:
             np.add(total, part, out=total)
+        # Other ranks do not read this chunk of the buffer before the barrier.
         vectors[self._rank][mine] = total
 
     def _free(self, size: int) -> SharedBuffer:

@@ -25,6 +25,7 @@ class SharedCounter:
 
     def _count(self, change: "np.ndarray[tuple[int], np.dtype[np.int64]]", how: MPI.Op) -> int:
         before = np.empty(1, np.int64)
+        # A shared lock suffices, because MPI_Fetch_and_op is atomic.
         self._window.Lock(0, MPI.LOCK_SHARED)
         self._window.Fetch_and_op(change, before, 0, op=how)
         self._window.Unlock(0)

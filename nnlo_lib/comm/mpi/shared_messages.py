@@ -26,6 +26,7 @@ def shared_memory_domain() -> str:
     On other systems every process has a name of its own.
     """
     try:
+        # A pid names the same process only within a PID namespace; only the same user may open its files.
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
     except OSError:
         return f"{socket.gethostname()} {os.getpid()}"
@@ -99,8 +100,15 @@ class SharedMailboxes:
         return free
 
     def collect(self, array: NDArray[Any], address: Address, source: int) -> MPI.Request:
-        """Copy the vector at `address` into `array`; return the send request of the receipt to `source`."""
+        """Copy a vector out of a mailbox and send the receipt; return the request of the receipt.
+
+        Args:
+            array: overwritten by the vector, (P,).
+            address: address that the sender's `deposit` returned.
+            source: rank of the sender.
+        """
         key = tuple(address.tolist())
+        # Mailboxes are reused: their mappings are kept, so that later messages need no system call.
         if key not in self._visited:
             self._visited[key] = map_remote(address)
         array.view(np.uint8)[:] = self._visited[key][: array.nbytes]
@@ -114,6 +122,7 @@ def map_remote(address: Address) -> Bytes:
     try:
         return _view(handle, size)
     finally:
+        # The mapping stays valid without the file descriptor.
         os.close(handle)
 
 

@@ -105,6 +105,7 @@ class SimulatedCommunicator(Communicator):
         for rank, chosen in enumerate(self.gather(color)):
             members.setdefault(chosen, []).append(rank)
 
+        # Only the last rank to call runs this, so that all members of a group share one object.
         def groups(_: list[Any]) -> dict[int, _Group]:
             return {
                 key: _Group(self._group.world, [self._group.members[rank] for rank in ranks])
@@ -120,18 +121,21 @@ class SimulatedCommunicator(Communicator):
 
     @exchange_failpoint
     def reset_counter(self, start: int) -> None:
+        # As under MPI: the first barrier waits for ranks that still take numbers of the previous count.
         self.barrier()
         self._group.counter = start
         self.barrier()
 
     @exchange_failpoint
     def next_index(self) -> int:
+        # Ranks with earlier clocks take their numbers first.
         self._event_loop.yield_to_earlier(self._process)
         self._group.counter += 1
         return self._group.counter - 1
 
     @exchange_failpoint
     def gather(self, item: Any) -> list[Any]:
+        # Through JSON as under MPI, so that items have the same types on both transports.
         text = json.dumps(item)
         texts = self._run_collective(text, list, self._all_to_all_cost(len(text)))
         return [json.loads(one) for one in texts]
@@ -156,6 +160,7 @@ class SimulatedCommunicator(Communicator):
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
+        # A vector that goes to several neighbors is copied only once.
         distinct = {id(vector): vector for vector in outgoing.values()}
         copies = {key: vector.clone() for key, vector in distinct.items()}
         for peer, vector in outgoing.items():
@@ -168,7 +173,14 @@ class SimulatedCommunicator(Communicator):
         self._deliver(vector.clone(), to, tag, purpose)
 
     def _deliver(self, vector: Tensor, to: int, tag: int, purpose: str) -> None:
-        """Send a vector that no rank changes afterwards."""
+        """Send a vector without copying it.
+
+        Args:
+            vector: vector that no rank changes afterwards.
+            to: receiving rank in this communicator.
+            tag: number by which the receiver selects messages.
+            purpose: key of the traffic counters.
+        """
         sender, receiver = self._process, self._group.members[to]
         number = self._count(vector, to, purpose)
         arrival = self._cost_model.arrival(
@@ -190,6 +202,7 @@ class SimulatedCommunicator(Communicator):
 
     @exchange_failpoint
     def iprobe(self, source: int = ANY, tag: int = ANY) -> Message | None:
+        # Ranks with earlier clocks may still send messages that have arrived by this rank's clock.
         self._event_loop.yield_to_earlier(self._process)
         message = self._mailbox.first(source, tag)
         return Message(message.source, message.tag) if message and message.arrival <= self.now() else None
@@ -208,6 +221,7 @@ class SimulatedCommunicator(Communicator):
     def _first_of_all(self, tag: int) -> SimMessage:
         """Wait for a message such that no message still to be sent can arrive before it."""
         self._event_loop.yield_to_earlier(self._process)
+        # All other ranks have run up to `resumed_at`: no message that they send later arrives before it.
         while (
             message := self._mailbox.first(ANY, tag)
         ) is None or message.arrival > self._process.resumed_at:
@@ -232,10 +246,17 @@ class SimulatedCommunicator(Communicator):
     def _enter_collective(
         self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> _Collective:
-        """Add `item` to this rank's next collective call; the last rank to call it computes the result."""
+        """Add an item to this rank's next collective call; the last rank to call it computes the result.
+
+        Args:
+            item: contribution of this rank, which `finish` may overwrite.
+            finish: returns the result, common to all ranks, from the items in rank order.
+            call: messages of this rank, for the duration of the call.
+        """
         number, self._calls = self._calls, self._calls + 1
         pending = self._group.collectives.setdefault(number, _Collective(number))
         pending.contributions[self.rank] = item
+        # The call begins when the last rank enters it; the largest share of a rank decides its duration.
         pending.start, pending.size = max(pending.start, self.now()), max(pending.size, call.size)
         if len(pending.contributions) == self.size:
             del self._group.collectives[number]
@@ -249,6 +270,7 @@ class SimulatedCommunicator(Communicator):
             self._event_loop.wake(process, pending.end)
 
     def _wait_collective(self, pending: _Collective, what: str) -> Any:
+        # A message may also wake the rank before the call ends.
         while pending.end is None:
             self._event_loop.block(self._process, what)
         self._wait_until(pending.end)
@@ -266,6 +288,7 @@ def discard(_: object) -> None:
 
 
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:
+    # In place, because the vectors are copies that belong to the call.
     total = vectors[0]
     for vector in vectors[1:]:
         total.add_(vector)

@@ -16,6 +16,7 @@ NEVER = (math.inf, math.inf)
 
 def uniform(seed: int, purpose: str, *coordinates: int) -> float:
     """Return a number between 0 and 1, both excluded: a pure function of its arguments."""
+    # 52 of the 63 bits: a float64 still holds the added half exactly, so that neither 0 nor 1 occurs.
     return ((derive_seed(seed, purpose, *coordinates) >> 11) + 0.5) / 2**52
 
 
@@ -57,7 +58,13 @@ class CostModel:
         self._resumed = perf_counter()
 
     def compute_seconds(self, rank: int, samples: int, start: float) -> float:
-        """Return the time that `rank` takes from `start` to compute the next `samples`, outages included."""
+        """Return the time that a rank takes for its next step, outages included, in virtual seconds.
+
+        Args:
+            rank: rank in the world.
+            samples: number of samples of the step.
+            start: clock of the rank at the begin of the step.
+        """
         step = self._steps[rank]
         self._steps[rank] += 1
         work = (
@@ -123,11 +130,18 @@ class CostModel:
         """
         if not (self._settings.loss and messages):
             return 0
+        # Inverse transform sampling; expm1 stays accurate for many messages, where the power is close to 1.
         log_success = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
         return int(math.log(-math.expm1(log_success)) / math.log(self._settings.loss))
 
     def collective(self, call: CollectiveCost, group: int, number: int) -> float:
-        """Return the duration of collective call `number` of a group; a round waits for its last message."""
+        """Return the duration of a collective call in virtual seconds; a round waits for its last message.
+
+        Args:
+            call: messages of the call.
+            group: number of the communicator's group.
+            number: number of the call in this group.
+        """
         lost = sum(
             self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
         )
@@ -145,6 +159,7 @@ class Outages:
     def delay(self, start: float, work: float) -> float:
         """Return the seconds by which outages delay `work` seconds of computing that begin at `start`."""
         held = 0.0
+        # An outage that begins during the delay of an earlier one delays the work, too.
         while self._next[0] <= start + work + held:
             held += max(0.0, self._next[1] - max(self._next[0], start))
             self._next = next(self._coming, NEVER)
@@ -152,7 +167,13 @@ class Outages:
 
 
 def _intervals(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
-    """Yield the outages of `rank`, both the configured and the drawn ones."""
+    """Yield the outages of a rank, the configured and the drawn ones, by their begin and without overlaps.
+
+    Args:
+        settings: settings of the virtual machine.
+        rank: rank in the world.
+        seed: seed of the drawn outages.
+    """
     written = sorted((each.at, each.at + each.seconds) for each in settings.failures if each.rank == rank)
     return _disjoint(merge(written, _drawn(settings, rank, seed)))
 
@@ -162,6 +183,7 @@ def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interva
         return
     number, end = 0, 0.0
     while True:
+        # Exponentially distributed durations by inverse transform; `uniform` never returns 0.
         begin = end - settings.mtbf * math.log(uniform(seed, "failure", rank, number))
         end = begin - settings.repair * math.log(uniform(seed, "repair", rank, number))
         number += 1
@@ -170,6 +192,7 @@ def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interva
 
 def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
     """Join overlapping intervals; `intervals` are sorted by their begin."""
+    # Outages.delay adds up the intervals and would count an overlap twice.
     joined = next(intervals, NEVER)
     for begin, end in intervals:
         if begin <= joined[1]:
@@ -181,6 +204,12 @@ def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
 
 
 def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[int]:
-    """Return the stragglers: the configured ranks and a random fraction of all ranks."""
+    """Return the stragglers: the configured ranks and a random fraction of all ranks.
+
+    Args:
+        settings: settings of the virtual machine.
+        size: number of ranks.
+        seed: seed of the draw.
+    """
     shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
     return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])

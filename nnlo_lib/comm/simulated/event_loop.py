@@ -37,6 +37,7 @@ class EventLoop:
 
     def run(self, programs: list[Callable[[], None]]) -> None:
         """Run all programs to their end; the first exception ends all of them."""
+        # greenlet raises the exception of a program here, in the parent, which ends the loop.
         self._greenlets = [greenlet(program) for program in programs]
         for process in self.processes:
             self.wake(process, 0.0)
@@ -52,6 +53,7 @@ class EventLoop:
             )
             raise PeerLostError(f"deadlock between simulated ranks: {waiting}")
         time, number = heapq.heappop(self._ready)
+        # Wake-ups of a process may be left when it ends.
         if self._greenlets[number].dead:
             return False
         self.processes[number].resumed_at = time
@@ -76,6 +78,7 @@ class EventLoop:
             return
         self.wake(process, process.clock)
         process.resumed_at = -1.0
+        # An earlier wake-up, for example by a message, may resume the process before its clock.
         while process.resumed_at < process.clock:
             _hub().switch()
 

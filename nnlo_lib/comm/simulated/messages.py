@@ -50,6 +50,7 @@ class MessageQueue:
     def remove(self, message: SimMessage) -> None:
         """Remove a message."""
         queue = self.by_source[message.source]
+        # By identity (eq=False): a comparison of the fields would compare tensors.
         queue.remove(message)
         if not queue:
             del self.by_source[message.source]

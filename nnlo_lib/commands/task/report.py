@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="JOB_FOLDER",
         help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
     )
+    # `run` has only the options, and argparse cannot express the two valid combinations.
     parser.set_defaults(error=parser.error)
 
 

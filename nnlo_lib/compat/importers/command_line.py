@@ -14,6 +14,8 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 ATTACHED = re.compile(r"-([a-zA-Z])(\d+)")  # srun -n4
 RANKS = {"np", "n", "c", "nrs", "ntasks", "nproc"}
 GPUS = {"g", "gpu_per_rs", "gpus-per-task"}
+# Options of mpirun (Open MPI, MPICH), jsrun and srun with their number of values, without which the parser
+# could not find the program.
 PLACEMENT_OPTIONS = {
     "H": 1, "host": 1, "hosts": 1, "hostfile": 1, "machinefile": 1, "f": 1, "map-by": 1, "rank-by": 1, "bind-to": 1,
     "N": 1, "npernode": 1, "ppn": 1, "x": 1, "mca": 2, "genv": 2, "genvall": 0, "wdir": 1, "tag-output": 0,
@@ -60,6 +62,7 @@ def parse_command(words: Sequence[str]) -> CommandLine:
     if len(main) != 1:
         raise UserError(f"expected one command, got {len(main)}; quote the whole command: nnlo import '...'")
     exported = [word for line in lines if line[0] == "export" for word in line[1:]]
+    # Exported variables become assignments before the command, which have the same effect.
     return _launched([*exported, *main[0]], "; ".join(shlex.join(line) for line in main))
 
 
@@ -121,6 +124,7 @@ def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> li
             raise UserError(
                 f"unknown launcher option {written}; {suggest_name(name, RANKS | GPUS | set(PLACEMENT_OPTIONS))}"
             )
+        # The option itself and its values, except a value written with `=` or attached, as in -n4.
         taken = 1 + value_count - len(values) if value_count else 1
         values, words = [*values, *words[1:taken]], words[taken:]
         if name in RANKS | GPUS:

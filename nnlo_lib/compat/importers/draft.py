@@ -61,7 +61,13 @@ class ExperimentDraft:
         self.settings.append(ImportedSetting(key, value, source, missing))
 
     def override(self, key: str, value: Any, source: str) -> None:
-        """Set a key and drop its earlier settings; the arguments are those of `set`."""
+        """Set a key and drop its earlier settings.
+
+        Args:
+            key: dotted key of the experiment.
+            value: value of the key.
+            source: options or keys from which the setting follows.
+        """
         self.settings = [setting for setting in self.settings if setting.key != key]
         self.set(key, value, source)
 
@@ -73,6 +79,8 @@ class ExperimentDraft:
         """Translate all options for which the table has a key, a note or a missing_reason."""
         self.given_words += [options.as_written(name) for name, _ in options.given_options()]
         for name, option in options.table.items():
+            # The default of an omitted option is set as well, because nnlo's default may differ. Defaults of
+            # None and False mean that the launcher does nothing.
             if option.key and not (name not in options and option.default in (None, False)):
                 self.set(option.key, options[name], options.as_written(name), option.missing_reason)
         for name, option in options.given_options():
@@ -88,6 +96,7 @@ class ExperimentDraft:
     @property
     def unmentioned_words(self) -> list[str]:
         """Given options that no other part of the draft mentions, so that no option is dropped silently."""
+        # A word counts as mentioned if it occurs in any text: all texts quote options through `as_written`.
         texts = [
             *self.remarks,
             *self.untranslatable,
@@ -105,6 +114,8 @@ class ExperimentDraft:
         if fault := _fault(live):
             raise UserError(f"the imported experiment is not valid: {fault}")
         absent: list[ImportedSetting] = []
+        # One at a time on top of the accepted settings, so that a rejected setting does not cause others to
+        # be rejected.
         for setting in self.settings:
             if setting.missing_reason:
                 (absent if _fault([*live, setting]) else live).append(setting)
@@ -114,11 +125,13 @@ class ExperimentDraft:
 def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
     """Return the settings that differ from nnlo's defaults, reduced to the differences, and the others."""
     whole = Experiment.model_validate(nested(settings))
+    # An experiment has no search by default; its keys must exist to be compared.
     search = SearchConfig() if whole.search else None
     default = Experiment(search=search)
     differing, same = [], []
     for setting in settings:
         value = _at(whole, setting.key)
+        # A key of a run that equals nnlo's default may still override the experiment's own value.
         if not setting.key.startswith("runs.") and value == _at(default, setting.key):
             same.append(setting)
         else:
@@ -171,5 +184,6 @@ def _shortened(value: Any, block: Any) -> Any:
     return {
         key: _shortened(inner, getattr(block, key))
         for key, inner in value.items()
+        # `name` selects the type of the section, and with it the other keys.
         if key == "name" or getattr(block, key) != fields[key].default
     }

@@ -12,6 +12,7 @@ ARGUMENT_NAMES = {
     "weight_decay": "weight_decay", "amsgrad": "amsgrad", "centered": "centered", "initial_accumulator_value": "initial",
 }  # fmt: skip
 OPTIMIZER_NAMES = {rule.model_fields["name"].default for rule in block_types(OptimizerConfig)}
+# Defaults of the Keras backend's master optimizers (nnlo/train/optimizer.py); other backends have other ones.
 SERVER_OPTIMIZER_DEFAULTS = {
     "sgd": {"lr": 0.01}, "adam": {"lr": 0.001}, "rmsprop": {"lr": 0.001}, "adadelta": {"lr": 0.001, "rho": 0.95},
 }  # fmt: skip

@@ -29,7 +29,13 @@ class OptionSpec:
 
 
 def flag_option(note: str = "", missing: str = "", key: str = "") -> OptionSpec:
-    """Return the specification of an option without a value; `missing` is its missing_reason."""
+    """Return the specification of an option without a value.
+
+    Args:
+        note: remark about an option without a key.
+        missing: reason why experiments lack the key, or any equivalent of the option.
+        key: key of the experiment that the option sets to True.
+    """
     return OptionSpec(None, False, key, note, missing)
 
 
@@ -86,6 +92,7 @@ class ParsedOptions:
             if word.startswith("--"):
                 self._read(word, rest)
             elif free:
+                # Targets are assigned from left to right, so that pop must come second.
                 self._values[free[0]], self._written[free.pop(0)] = word, word
             else:
                 raise UserError(
@@ -105,6 +112,7 @@ class ParsedOptions:
                 raise UserError(f"{self.program}: {written} takes no value, got '{text}'; remove the value")
             self._values[name], self._written[name] = True, written
             return
+        # A single hyphen may begin a negative number, as in --max-gpus -1.
         if not equals and (not rest or rest[0].startswith("--")):
             raise UserError(f"{self.program}: {written} requires a value; write {written}=VALUE")
         text = text if equals else rest.pop(0)

@@ -80,10 +80,12 @@ def _command(command: CommandLine) -> ExperimentDraft:
         return TRANSLATORS[command.program](command)
     if command.program in NOT_TRAININGS:
         raise UserError(f"{command.program} is not a training command: {NOT_TRAININGS[command.program]}")
+    # DiNNO's scripts, such as dist_mnist_ex.py, take one YAML file.
     if command.program.startswith("dist_") and len(command.words) == 1:
         return translate_study(Path(command.words[0]))
     if command.path.endswith(".py") and is_python_session(Path(command.path)):
         return translate_session(session_from_python(Path(command.path)))
+    # `translate` has already handled the path of an existing file.
     if Path(command.program).suffix in (".yaml", ".yml", ".cfg"):
         raise UserError(f"file not found: {command.path}; check the path")
     raise UserError(f"unknown program '{command.program}'; {suggest_name(command.program, TRANSLATORS)}")

@@ -57,6 +57,7 @@ def _block(tree: Tree, indent: str) -> Iterator[str]:
             yield from _leaf(key.strip(), setting, there, indent)
             continue
         inner = list(_block(node, indent + "  "))
+        # A section with only comments is itself a comment, because YAML would read it as null.
         there = any(not line.lstrip().startswith("#") for line in inner)
         yield f"{indent}{'' if there else '# '}{key}:"
         yield from inner
@@ -95,6 +96,7 @@ def _wrapped(text: str, start: str = "# ") -> list[str]:
         WIDTH,
         initial_indent=start,
         subsequent_indent=start,
+        # Options such as --sync-every and paths must stay in one piece to be copied.
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -55,11 +55,15 @@ class Algo:
         Raises:
             UserError: if an argument of the optimizer is unknown.
         """
+        # In downpour the server applies Algo's optimizer; in easgd and gem the workers apply their own. A
+        # single rank has no server and applies Algo's optimizer.
         served = ranks > 1 and MODES[self.options["mode"]] == "downpour"
         own = self.options["worker_optimizer"], json.loads(self.options["worker_optimizer_params"])
         name, arguments = (self.optimizer, self.optimizer_args) if served or ranks == 1 else own
         train: Block = {"optimizer": _optimizer_block(name, arguments)}
         if self.options["validate_every"]:
+            # mpi_learn counts the updates of the master, to which all workers contribute; nnlo counts the
+            # steps of a worker.
             train["validate_every"] = max(1, self.options["validate_every"] // max(1, ranks - masters))
         return {
             "train": train,

@@ -90,6 +90,8 @@ class MPIManager:
         self._histories: dict[str, KerasHistory] | None = None
         self.model: Any = None
         self.process = self  # mpi_learn's scripts call manager.process.train()
+        # Scripts of mpi_learn call train only on rank 0; the other ranks must join in its collective
+        # operations.
         if comm.Get_rank():
             self.train()
 
@@ -102,6 +104,7 @@ class MPIManager:
             try:
                 self._histories = self._run_training()
             except BaseException as error:
+                # The other ranks may wait for this rank in a collective operation, which only Abort ends.
                 report_error(error)
                 self.comm.Abort(1)
         return self._histories or {}
@@ -123,10 +126,12 @@ class MPIManager:
         first = self.comm.Get_rank() == 0
         folder = Path(
             self.comm.bcast(
+                # Not in /tmp: all ranks read the store from this folder, also ranks of other nodes.
                 (self._folder or tempfile.mkdtemp(prefix=".mpi_learn-", dir=".")) if first else None
             )
         )
         try:
+            # The broadcast also makes the other ranks wait until rank 0 has written the store.
             block = self.comm.bcast(self._store(folder / "data") if first else None)
             task = self._task(DataBlock.model_validate_json(block[0]), block[1], folder)
             return self._train_task(task)
@@ -146,6 +151,7 @@ class MPIManager:
         builder = type(self.model_builder)
         settings = {
             "data": data.model_dump(mode="json"),
+            # The module is passed to the rank directly; this name only records where it was defined.
             "model": {"name": f"{inspect.getsourcefile(builder)}:{builder.__name__}"},
             "problem": {"name": problem},
             "loss": self.algo.loss,
@@ -172,6 +178,7 @@ class MPIManager:
         with closing(trainer):
             done = trainer.run()
         self.model, self.train_time = model_of_script(module), time.perf_counter() - began
+        # A temporary folder is deleted after the training, so nothing is published in it.
         if done and self._folder:
             publish_training(
                 trainer, *(when.isoformat(timespec="seconds") for when in (started, datetime.now(UTC)))
@@ -182,6 +189,7 @@ class MPIManager:
 
     def _trainer(self, context: RankContext, model: Any) -> Trainer:
         trainer = Trainer(context, StopFlag())
+        # Before `run`, which loads the checkpoint of an interrupted training over these weights.
         share_weights(trainer)
         if self.callbacks and context.comm.rank == 0:
             trainer.callbacks.append(KerasCallbacks(trainer, model, list(self.callbacks)))

@@ -36,6 +36,8 @@ def make_store(
     keys: dict[str, Any] = {"features": "features", "labels": "labels"}
     if isinstance(data, H5Data):
         keys = {"features": data.features_name, "labels": data.labels_name}
+    # Batches of an overridden method exist only in memory and are written to files; plain HDF5 files are
+    # converted directly.
     own = not isinstance(data, H5Data) or type(data).generate_data is not H5Data.generate_data
     if own or (isinstance(data, H5Data) and type(data).load_data is not H5Data.load_data):
         lists = {
@@ -64,7 +66,18 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
-    """Generate one epoch from the files `names`; return the paths of the .npz files with its batches."""
+    """Generate one epoch and write its batches to .npz files.
+
+    Args:
+        data: source of the batches.
+        names: files that the source reads.
+        stem: path of the .npz files without number and suffix; its name ends with the name of the split.
+
+    Returns:
+        Paths of the .npz files.
+    """
+    # Without validation files there is no validation split; without training files, generate_data may still
+    # generate samples.
     if stem.name.endswith("validation") and not names:
         return []
     data.set_file_names(names)
@@ -78,6 +91,7 @@ def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
         piece.append(_named(x, y))
         if data.batch_size is None:
             data.batch_size = len(piece[0]["labels"])
+        # An epoch may be larger than memory, so it is written in pieces.
         if sum(array.nbytes for batch in piece for array in batch.values()) > MAX_FILE_BYTES:
             yield piece
             piece = []

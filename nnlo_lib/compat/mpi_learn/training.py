@@ -34,6 +34,7 @@ class KerasCallbacks(Callback):
         logs = {name: values[-1] for name, values in history.items() if values}
         # Keras 3 calls the metric accuracy, mpi_learn acc; callbacks may read either name.
         accuracies = {name.replace("acc", "accuracy"): value for name, value in logs.items()}
+        # Keras numbers epochs from 0; the position counts finished epochs.
         self._notify("on_epoch_end", self._trainer.position.epoch - 1, logs | accuracies)
         if getattr(self._model, "stop_training", False):
             self._trainer.stop.signal = "stop_training"
@@ -50,7 +51,10 @@ def keras_history(recorder: Recorder) -> KerasHistory:
 
 
 def model_of_script(module: nn.Module) -> Any:
-    """Return the model built by the script: `module` itself, or the Keras model inside `module`."""
+    """Return the model built by the script: `module` itself, or the Keras model inside `module`.
+
+    The Keras model lacks its final softmax or sigmoid if the loss applies this activation.
+    """
     return getattr(module, "_model", (module,))[0]
 
 

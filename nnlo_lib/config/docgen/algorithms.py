@@ -55,6 +55,7 @@ def _file(module: str) -> Path:
 
 
 def _docstring(path: Path, class_name: str) -> str:
+    # Parsed instead of imported, because the implementations import torch.
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
     return ast.get_docstring(found) or ""

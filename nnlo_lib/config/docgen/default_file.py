@@ -92,6 +92,7 @@ def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], i
         indent: spaces before the keys.
     """
     others = {discriminator_value(member): member for member in member_blocks(field)}
+    # The commented alternatives are valid settings, but a user's class requires a file.
     others.pop(USER_CLASS, None)
     member = others.pop(value.get("name", "") if len(others) > 1 else next(iter(others)))
     for key, inner in fields(member).items():

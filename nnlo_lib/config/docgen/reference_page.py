@@ -47,6 +47,8 @@ def _names() -> dict[int, str]:
     named: dict[int, str] = {}
     for key, member in _members(EXPERIMENT_SCHEMA):
         name = discriminator_value(member) or key
+        # Sections of different keys can have the same name, such as `random`, but each section is one object
+        # of the schema.
         if id(member) not in named:
             named[id(member)] = f"{key}: {name}" if name in named.values() else name
     return named

@@ -24,6 +24,8 @@ def experiment_schema() -> Schema:
         if discriminator_value(block):
             block["required"] = ["name", *(key for key in block.get("required", []) if key != "name")]
     runs = whole["properties"]["runs"]
+    # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with
+    # the base.
     del runs["patternProperties"]
     runs |= {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": {"$ref": "#/$defs/PartRun"}}
     whole["$defs"] |= parts | {

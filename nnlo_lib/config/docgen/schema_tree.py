@@ -57,5 +57,6 @@ def description_of(field: Schema) -> str:
 
 def inline_yaml(value: Any) -> str:
     """Return a value as YAML in one line."""
+    # PyYAML ends a single scalar with the line `...`.
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...")

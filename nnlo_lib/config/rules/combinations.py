@@ -29,6 +29,7 @@ def reason_not_elastic(run: Any) -> str | None:
     row, name = run.algorithm.capabilities, run.algorithm.name
     if not row.elastic:
         return f"each rank of {name} has a state that other ranks cannot take over"
+    # The partition is made for a number of workers.
     if run.data.partition.name != "iid":
         return "its workers have separate samples (data.partition)"
     if run.train.steps_per_epoch is not None:
@@ -78,7 +79,13 @@ def _faults(run: Any, name: str, row: Capabilities) -> Iterator[ConfigFault]:
 
 
 def _step_faults(train: Any, name: str, row: Capabilities) -> Iterator[ConfigFault]:
-    """Yield faults for settings of a learning rate that the algorithm does not use."""
+    """Yield faults for settings of a learning rate that the algorithm does not use.
+
+    Args:
+        train: section `train` of the run (config.TrainConfig).
+        name: name of the algorithm.
+        row: capabilities of the algorithm.
+    """
     if row.supports_schedule:
         return
     why = f"{name} {REASONS_WITHOUT_SCHEDULE[row.step]}"

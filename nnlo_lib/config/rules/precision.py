@@ -39,6 +39,7 @@ def precision_faults(run: Any) -> Iterator[KeyedReason]:
 
 def _half_faults(run: Any, name: str) -> Iterator[KeyedReason]:
     at = ("train", "precision")
+    # Loss scaling skips the step of an infinite gradient, but not what an algorithm has stored of it.
     if run.algorithm.capabilities.keeps_gradients:
         yield (
             f"{name} keeps gradients, including infinite gradients that fp16 skips; set `train.precision: bf16`",

@@ -18,15 +18,15 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".ta
 MAX_MEMBERS = 10_000_000
 FREE_SPACE_MARGIN_BYTES = 100_000_000  # bytes of the disk that extraction leaves free
 HIGHEST_RATIO = 1100  # deflate reaches 1032; a higher ratio indicates a bomb
-MAX_TAR_METADATA_BYTES = (
-    1 << 24
-)  # bytes between the contents of two files of a tar: headers, long names, padding
+# Bytes between the contents of two files of a tar: headers, long names, padding.
+MAX_TAR_METADATA_BYTES = 1 << 24
 CHUNK_BYTES = 1 << 20
 COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
 }
+# zipfile raises RuntimeError for encrypted members and NotImplementedError for unknown compressions.
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)  # fmt: skip
 
 
@@ -55,10 +55,12 @@ def extract(archive: Path, target: Path) -> None:
             an error.
     """
     part = target.with_name(f".{target.name}.part")
+    # A process that was killed can have left its partial folder.
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir(parents=True)
         _extract(archive, part)
+        # A rename cannot replace a folder that is not empty.
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
     except DAMAGED as error:
@@ -76,6 +78,8 @@ def _extract(archive: Path, target: Path) -> None:
     max_bytes = max(HIGHEST_RATIO * archive.stat().st_size, FREE_SPACE_MARGIN_BYTES)
     total = 0
     for number, member in enumerate(_members(archive)):
+        # Declared sizes suffice for the limits below, because _write refuses content beyond the declared
+        # size.
         total += member.size
         if number == MAX_MEMBERS:
             raise UserError(
@@ -106,12 +110,15 @@ def _members(archive: Path) -> Iterator[Member]:
 def _tar_members(archive: Path) -> Iterator[Member]:
     with _decompressed(archive) as stream:
         bounded = _Bounded(stream)
+        # In stream mode, tarfile only calls read() and never seeks, so that all bytes pass through `bounded`.
         with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r|") as tar:
             while (info := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # tarfile would keep all of them in memory
                 bounded.left = info.size + MAX_TAR_METADATA_BYTES
                 if not info.isdir():
                     yield Member(info.name, info.size, _content(archive, tar, info))
+                # A sparse file occupies fewer bytes of the archive than its size; the rest must not become
+                # room for a huge header.
                 bounded.left = MAX_TAR_METADATA_BYTES
         while bounded.read(CHUNK_BYTES):  # reading to the end verifies the checksum of the compressed stream
             pass
@@ -163,6 +170,7 @@ def _zip_members(archive: Path) -> Iterator[Member]:
 
 
 def _parts(archive: Path, name: str) -> tuple[str, ...]:
+    # Archives that were made on Windows can contain backslashes and drive letters.
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in name or not path.parts or "\0" in name:
         raise UserError(
@@ -173,9 +181,17 @@ def _parts(archive: Path, name: str) -> tuple[str, ...]:
 
 
 def _write(archive: Path, member: Member, path: Path) -> None:
-    """Write at most the declared size of a member. Raises UserError if the content has another size."""
+    """Write at most the declared size of a member. Raises UserError if the content has another size.
+
+    Args:
+        archive: path of the archive, for error messages.
+        member: file in the archive.
+        path: new file to write.
+    """
     left = member.size
+    # Mode "x" refuses a second member with the same path.
     with path.open("xb") as file:
+        # One byte more than declared is requested, which reveals content that is too long.
         while chunk := member.stream.read(min(CHUNK_BYTES, left + 1)):
             left -= len(chunk)
             if left < 0:

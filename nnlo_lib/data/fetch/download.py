@@ -68,6 +68,7 @@ def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], N
                 _get(url, part)
                 return _accept(url, part, check)
             except UserError as error:
+                # The address stays in `waiting`: the content can be wrong because the partial file was.
                 reasons[url] = str(error)
             except _FailedError as error:
                 reasons[url] = f"{url}: {error}"
@@ -77,12 +78,19 @@ def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], N
 
 
 def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
-    """Check the downloaded file. Truncate it if the check fails, so that no later attempt resumes from it."""
+    """Check the downloaded file. Truncate it if the check fails, so that no later attempt resumes from it.
+
+    Args:
+        url: address of the file, for error messages.
+        part: downloaded file.
+        check: as for `download`.
+    """
     try:
         check(part, url)
     except UserError:
         os.truncate(part, 0)
         raise
+    # The content must be on disk before `download` gives the file its final name.
     with part.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -113,8 +121,11 @@ def _get(url: str, part: Path) -> None:
 
     version = _version_begun(url, part)
     have = part.stat().st_size if version else 0
+    # Byte ranges and Content-Length would otherwise refer to a compressed transfer.
     headers = {"Accept-Encoding": "identity"}
     if have and version:
+        # If-Range: a server whose file has changed sends all of it with status 200 instead of the rest with
+        # 206.
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     started = time.monotonic()
     try:
@@ -125,19 +136,28 @@ def _get(url: str, part: Path) -> None:
             _receive(response, url, part, _start(response, part, have))
     except requests.HTTPError as error:
         status = error.response.status_code
+        # The partial file is complete or longer than the file; the next attempt starts at byte 0.
         if status == requests.codes.requested_range_not_satisfiable:
             _resume_info_path(part).unlink(missing_ok=True)
         raise _FailedError(
             f"HTTP status {status}", again=status >= 500 or status in (408, 416, 429)
         ) from error
     except requests.RequestException as error:
+        # A host that drops packets, for example behind a firewall, would let every further attempt time out
+        # too. Errors of requests for invalid addresses are ValueErrors.
         slow = time.monotonic() - started > CONNECT_SECONDS
         is_permanent = isinstance(error, ValueError) or (isinstance(error, requests.ConnectionError) and slow)
         raise _FailedError(_reason(error), again=not is_permanent) from error
 
 
 def _start(response: "Response", part: Path, have: int) -> int:
-    """Return the offset in the file at which the response begins."""
+    """Return the offset in the file at which the response begins.
+
+    Args:
+        response: response of the server.
+        part: partial file.
+        have: number of bytes in the partial file, from which the rest was requested.
+    """
     if response.status_code != 206:
         return 0
     if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
@@ -147,7 +167,9 @@ def _start(response: "Response", part: Path, have: int) -> int:
 
 
 def _receive(response: "Response", url: str, part: Path, start: int) -> None:
+    # RFC 9110, section 13.1.5, does not allow a weak validator (W/) in If-Range.
     version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
+    # The name of `part` without the leading dot and the suffix `.part` is the name of the file.
     with part.open("rb+") as file, _bar(response, part.name[1:-5], start) as bar:
         file.truncate(start)  # before the JSON file is written, because it must not describe older bytes
         _resume_info_path(part).write_text(
@@ -160,7 +182,13 @@ def _receive(response: "Response", url: str, part: Path, start: int) -> None:
 
 
 def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
-    """Return a progress bar, updated every 0.1 s on a terminal and every LOG_SECONDS in a log."""
+    """Return a progress bar, updated every 0.1 s on a terminal and every LOG_SECONDS in a log.
+
+    Args:
+        response: response of the server, whose headers give the number of bytes to come.
+        name: name of the file.
+        start: number of bytes that are already there.
+    """
     from tqdm import tqdm
 
     pause = 0.1 if sys.stderr.isatty() else LOG_SECONDS

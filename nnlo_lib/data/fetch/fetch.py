@@ -43,6 +43,8 @@ def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> Fetc
 
 def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
     base = source or _embedded(dataset)
+    # The source is an archive of the official files. If the official file is itself an archive (CIFAR), it is
+    # copied.
     if base and is_archive(_name(base)) and not is_archive(dataset.files[0].name):
         base = str(target / _unpacked(_archive(base, target), target))
     dataset = _as_found(dataset, target, base)
@@ -106,7 +108,13 @@ def _archive(source: str, target: Path) -> Path:
 
 
 def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSpec:
-    """Return the data set, with its alternative file `instead` if only that file is available."""
+    """Return the data set, with its alternative file `instead` if only that file is available.
+
+    Args:
+        dataset: specification of the data set.
+        target: folder of the fetched files.
+        base: folder, file or URL of the source; None: the mirrors.
+    """
     places = [str(target), base or ""]
     other = dataset.instead
     if other and not _is_available(dataset.files[0], places) and _is_available(other, places):
@@ -127,6 +135,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 def _unpacked(archive: Path, target: Path) -> str:
     """Extract an archive below `target`; return the folder of its files relative to `target`."""
+    # Two extractions would use the same temporary folder.
     with exclusive_lock(target / f".{EXTRACTED_FOLDER}.lock", f"extracting into {target}"):
         extract(archive, target / EXTRACTED_FOLDER)
     return str(single_subfolder(target / EXTRACTED_FOLDER).relative_to(target))
@@ -163,6 +172,7 @@ def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str 
         final = _from_web(dataset, file, target, base)
     else:
         final = _from_disk(dataset, file, target, Path(base).expanduser())
+    # Readers take the first of the variants that exists, which must not be a wrong file of an earlier fetch.
     for other in variants(file.name):
         if other != final.name:
             (target / other).unlink(missing_ok=True)
@@ -170,7 +180,14 @@ def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str 
 
 
 def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path) -> Path:
-    """Copy the file from the folder `base`, or copy `base` itself if it is a file."""
+    """Copy a file of the data set into `target`; return the path of the copy.
+
+    Args:
+        dataset: specification of the data set.
+        file: the official file.
+        target: folder of the fetched files.
+        base: folder that contains the file with or without .gz, or the file itself under any name.
+    """
     found = base if base.is_file() else find_plain_or_gzip(base, file.name)
     if found is None:
         raise UserError(f"data.source: {file.name} not found in {base}; {_required_files(dataset)}")
@@ -206,7 +223,14 @@ def _required_files(dataset: DatasetSpec) -> str:
 
 
 def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> None:
-    """Raise UserError naming `origin` unless `path` is the official file."""
+    """Raise UserError unless a file has the official checksum.
+
+    Args:
+        dataset: specification of the data set.
+        file: the official file.
+        path: file to check, which may have a temporary name.
+        origin: path or URL of the file, for the error message.
+    """
     if difference := _difference(file, path, origin):
         raise UserError(
             f"{origin}: not the official {file.name} ({difference}); download or copy the file again, or change "
@@ -216,7 +240,13 @@ def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> N
 
 
 def _difference(file: SourceFile, path: Path, origin: str) -> str | None:
-    """Return a text that compares the checksum with the official one, or None if they are equal."""
+    """Return a text that compares the checksum with the official one, or None if they are equal.
+
+    Args:
+        file: the official file.
+        path: file to check.
+        origin: path or URL of the file, for error messages.
+    """
     if file.content_sha256:
         found, expected, label = (
             content_sha256(path, origin),
@@ -230,4 +260,5 @@ def _difference(file: SourceFile, path: Path, origin: str) -> str | None:
 
 def _md5(path: Path) -> str:
     with path.open("rb") as file:
+        # Systems in FIPS mode refuse MD5 unless it is declared as not used for security.
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -39,6 +39,7 @@ class FetchRecord:
         try:
             fields = json.loads((raw / FETCH_RECORD_FILE).read_text())
             return cls(raw, fields["dataset"], fields["source"], fields["folder"], tuple(fields["files"]))
+        # A folder of files that nnlo did not fetch can be converted, too.
         except FileNotFoundError:
             return cls(raw, "", str(raw), ".", ())
         except (OSError, ValueError, TypeError, KeyError) as error:

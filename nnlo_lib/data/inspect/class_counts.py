@@ -44,6 +44,7 @@ def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: 
     counts = np.array([_count(manifest, labels[part]) for part in parts])
     named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
     table = _each(named, counts) if len(named) <= CLASSES else _most_frequent(named, counts)
+    # A class can have the same name as one of these columns.
     table.insert(0, "worker", [str(worker) for worker in range(len(parts))], allow_duplicates=True)
     table.insert(1, "samples", counts.sum(axis=1), allow_duplicates=True)
     table.insert(2, "classes", classes, allow_duplicates=True)

@@ -75,6 +75,11 @@ def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices
     """Return samples and their tile numbers, row by row.
 
     Each class gets the tiles of whole rows, or of an equal part of a row.
+
+    Args:
+        groups: samples of each class.
+        columns: tiles per row.
+        rows: maximum number of rows.
     """
     groups = [groups[index] for index in _spread(len(groups), columns * rows)]
     most = columns * rows // len(groups)
@@ -97,6 +102,7 @@ def _bytes(images: Array, scale: float) -> Array:
         values *= scale
     else:
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+        # Constant images have the range 0.
         values = (values - values.min()) / (np.ptp(values) or 1.0)
     return np.rint(255 * values.clip(0, 1)).astype(np.uint8)  # type: ignore[no-any-return]
 
@@ -121,13 +127,22 @@ def _tile(image: Array) -> "Image":
         picture.thumbnail((LARGEST, LARGEST))
         return picture
     times = max(1, round(USUAL / side))
+    # Without interpolation, the pixels of small images remain visible.
     return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
 
 
 def _sheet(
     title: str, images: Sequence["Image"], captions: Sequence[str], places: Indices, columns: int
 ) -> "Image":
-    """Return the sheet with a title and the images, all of one size, above their captions."""
+    """Return the sheet with a title and the images above their captions.
+
+    Args:
+        title: text above the images.
+        images: images of one size.
+        captions: text below each image.
+        places: tile number of each image, row by row from 0.
+        columns: tiles per row.
+    """
     from PIL import Image, ImageDraw, ImageFont
 
     width, height = max(SMALLEST, images[0].width) + GAP, images[0].height + TEXT + 2 * GAP
@@ -146,7 +161,13 @@ def _sheet(
 
 
 def _fitting(draw: "ImageDraw", text: str, width: int) -> str:
-    """Return the text shortened to at most `width` pixels."""
+    """Return the text, shortened if it is too wide.
+
+    Args:
+        draw: drawing whose font measures the text.
+        text: text in one line.
+        width: maximum width in pixels.
+    """
     short = text
     while draw.textlength(short) > width and text:
         text = text[:-1]

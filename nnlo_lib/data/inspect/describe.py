@@ -80,7 +80,14 @@ def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
 
 
 def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
-    """Return the number of samples of each worker in a run, or a note that all workers share one order."""
+    """Return the number of samples of each worker in a run, or a note that all workers share one order.
+
+    Args:
+        manifest: the data set.
+        run: name of the run.
+        parts: training samples of each worker; a single part is shared by all workers.
+        labels: labels of the training split.
+    """
     samples = np.array([len(part) for part in parts])
     held = len(labels) - samples.sum()
     head = f"run {run}: {samples.sum():,} training samples, {held:,} validation samples; "

@@ -9,7 +9,7 @@ from nnlo_lib.data.loading.shuffle import ShufflePurpose
 from nnlo_lib.data.readers import Array, Indices, Inputs
 
 Draws = npt.NDArray[np.uint64]  # (count, WORDS): the random words of each sample
-WORDS = 8
+WORDS = 8  # words per sample: a multiple of BLOCK, so that every sample begins at a step of the counter
 BLOCK = 4  # words per step of the Philox counter
 FLIP, WINDOW, TOP, LEFT, FROM_TOP, FROM_LEFT, TO_TOP, TO_LEFT = range(WORDS)
 
@@ -47,8 +47,16 @@ class Augment:
         return tuple(self._changed(array, draws) if array.ndim == 4 else array for array in inputs)
 
     def _draws(self, epoch: int, position: int, count: int) -> Draws:
-        """Return the random words of these positions; numpy guarantees that the stream never changes."""
+        """Return the random words of a mini-batch; numpy guarantees that the stream never changes.
+
+        Args:
+            epoch: number of the epoch.
+            position: position of the first sample in the epoch.
+            count: number of samples.
+        """
         stream = np.random.Philox(np.random.SeedSequence([self.seed, ShufflePurpose.AUGMENT, epoch]))
+        # Philox computes its words from a counter, so that skipping costs nothing and the words of a sample
+        # depend on its position alone.
         stream.advance(position * (WORDS // BLOCK))
         return stream.random_raw(count * WORDS).reshape(count, WORDS)
 
@@ -58,6 +66,7 @@ class Augment:
         if self.window:
             self._move_windows(images, draws, self.window)
         flipped = np.flatnonzero(_chosen(draws[:, FLIP], self.flip))
+        # In place: Split.take returns new arrays.
         images[flipped] = images[flipped, :, :, ::-1]
         return images
 
@@ -97,9 +106,11 @@ def _central(images: Array, crop: int) -> Array:
 
 
 def _chosen(words: npt.NDArray[np.uint64], probability: float) -> npt.NDArray[np.bool_]:
+    # 53 random bits as a double in [0, 1), as numpy's random() makes them.
     return (words >> np.uint64(11)) * 2.0**-53 < probability
 
 
 def _below(words: npt.NDArray[np.uint64], limit: int) -> Indices:
     """Map random 64-bit words to integers 0..limit-1."""
+    # Lemire 2019 (arXiv 1805.10941) without the rejection: no division, and a bias below limit / 2^32.
     return ((words >> np.uint64(32)) * np.uint64(limit) >> np.uint64(32)).astype(np.int64)

@@ -40,6 +40,11 @@ class BatchLoader:
     A thread reads large batches ahead. Memory use: the batches in flight and 24 bytes per sample (its class,
     its index and its place in the epoch's order). The operating system can evict the memory-mapped pages of
     the shards.
+
+    Args:
+        split: samples of the data set.
+        sampler: sampler of this worker.
+        augment: changes of the images; None loads them as stored.
     """
 
     def __init__(self, split: Split, sampler: EpochSampler, augment: Augment | None = None) -> None:
@@ -69,6 +74,7 @@ class BatchLoader:
         if not self._should_prefetch(epoch, start):
             yield from batches
             return
+        # Stops the thread if the consumer leaves the epoch early.
         with closing(prefetched(batches, PREFETCH_BATCHES)) as ahead:
             yield from ahead
 

@@ -33,6 +33,7 @@ def prefetched(source: Iterator[T], depth: int) -> Generator[T, None, None]:
             yield item
     finally:
         stop.set()
+        # A thread that waits in put() then continues at once and finds `stop` set.
         _drain(ready)
         thread.join()
 

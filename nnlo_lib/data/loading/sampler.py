@@ -49,6 +49,7 @@ class EpochSampler(ABC):
         Returns:
             The step to resume at; it has fewer samples than the others if the used samples end within it.
         """
+        # Without a cached epoch, `order` is computed again and takes the used samples into account.
         self._before, self._epoch = (epoch, used), None
         steps, taken = range(self.steps_per_epoch), self._already_used(epoch)
         return next((step for step in steps if self._samples_through(step) > taken), self.steps_per_epoch)
@@ -85,6 +86,8 @@ class EpochSampler(ABC):
         if epoch != self._epoch:
             self._order, self._epoch = self._shuffle(epoch), epoch
             if epoch == self._before[0]:
+                # The steps before the resumption then cover exactly the used samples, whatever the number of
+                # workers was.
                 used = self._before[1][self._order]
                 self._order = np.concatenate([self._order[used], self._order[~used]])
         return self._order
@@ -193,6 +196,7 @@ class PartitionedSampler(EpochSampler):
         steps_per_epoch: int | None = None,
     ) -> None:
         _check(batch_size, len(parts), worker)
+        # Division, rounded up: the worker with the most samples determines the number of steps.
         self._all_steps = -(-max(map(len, parts)) // batch_size)
         super().__init__(self._all_steps, steps_per_epoch)
         self._sizes = np.array([len(part) for part in parts])
@@ -213,6 +217,7 @@ class PartitionedSampler(EpochSampler):
 
     def _ends(self, step: int) -> Indices:
         """Return the number of samples that each worker has used after a step, (workers,)."""
+        # Integer arithmetic ends exactly at the size of each part in the last step; step -1 gives 0.
         return self._sizes * (step + 1) // self._all_steps
 
     def _shuffle(self, epoch: int) -> Indices:

@@ -30,6 +30,7 @@ class SamplingPlan:
         """Return the sampler of a worker."""
         steps = self.steps_per_epoch
         if self.dynamic:
+            # `steps_per_epoch` counts the steps of one worker, but the sequence serves all of them.
             steps = steps and steps * self.workers
             return SharedOrderSampler(self.parts[0], self.batch_size, 1, 0, self.seed, steps_per_epoch=steps)
         if len(self.parts) > 1:
@@ -42,6 +43,7 @@ class SamplingPlan:
         """Return how often an epoch (from 0) should use each sample of the split: (samples,), 0 or 1."""
         used = list(self.parts)
         if self.steps_per_epoch is not None:
+            # One call per part: a sampler of a shared order returns the samples of all workers.
             used = [self.sampler(owner).samples_of_epoch(epoch) for owner in range(len(self.parts))]
         counts = np.zeros(samples, np.uint8)
         counts[np.concatenate(used)] = 1

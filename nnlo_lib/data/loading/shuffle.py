@@ -10,6 +10,7 @@ from nnlo_lib.data.readers import Indices
 class ShufflePurpose(IntEnum):
     """Purpose of a random stream; streams of different purposes are independent."""
 
+    # The numbers are part of the keys of the streams: another number changes the results of every run.
     EPOCH = 1
     VALIDATION = 2
     AUGMENT = 3
@@ -29,4 +30,5 @@ def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates:
         coordinates: further parts of the key, for example epoch and worker.
     """
     stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
+    # Stable, so that even equal draws are sorted in the same way by every version of numpy.
     return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]

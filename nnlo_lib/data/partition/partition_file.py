@@ -38,6 +38,7 @@ def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
             if members != [f"{name}.npy" for name in _names(len(members) - 1)]:
                 raise ValueError("its arrays are not worker-00000, ..., validation")
             *parts, validation = (_array(archive.read(member)) for member in members)
+    # zipfile raises RuntimeError if a damaged flag makes a member look encrypted.
     except (*UNREADABLE_SHARD_ERRORS, RuntimeError, zlib.error) as error:
         raise UserError(f"{path}: not the partition of a run ({error}); train the run again") from error
     return validation, parts

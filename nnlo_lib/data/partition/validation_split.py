@@ -25,6 +25,8 @@ def split_train_validation(
     """
     order = shuffled(np.arange(samples), seed, ShufflePurpose.VALIDATION)
     if labels is not None:
+        # Evenly spaced samples of this order contain each class in proportion. The stable sort keeps the
+        # random order within a class.
         order = order[np.argsort(labels[order], kind="stable")]
     chosen = _fraction(samples, validation) if fold is None else _fold(samples, folds, fold)
     held = np.zeros(samples, dtype=np.bool_)
@@ -44,7 +46,13 @@ def _fraction(samples: int, validation: float) -> Indices:
 
 
 def _fold(samples: int, folds: int, fold: int) -> Indices:
-    """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`."""
+    """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`.
+
+    Args:
+        samples: number of samples.
+        folds: number of folds.
+        fold: number of the fold, from 0.
+    """
     if folds < 2 or not 0 <= fold < folds:
         raise UserError(f"fold {fold} of {folds} does not exist; use 2 or more folds, numbered from 0")
     if samples < folds:

@@ -60,7 +60,10 @@ def assign_to_workers(
             f"for {workers} workers; lower parallel.ranks, or use more samples (data.dataset, data.validation)"
         )
     stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, PARTITION_STREAM])))
+    # The order of the draws, proportions before the permutation, is fixed: another order changes the
+    # partitions of finished studies.
     owners = _owners(np.unique(classes, return_counts=True)[1], workers, scheme, stream)
+    # Files can be ordered by writer or day; workers that share a class must not differ by that.
     order = np.arange(len(train)) if scheme.name == "sorted" else stream.permutation(len(train))
     order = order[np.argsort(classes[order], kind="stable")]
     return [np.sort(train[order[owners == worker]]) for worker in range(workers)]
@@ -76,7 +79,14 @@ def _classes(labels: Array | None, scheme: PartitionScheme) -> Array:
 
 
 def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.random.RandomState) -> Indices:
-    """Return the worker of each sample in order of class; `sizes`: number of samples per present class."""
+    """Return the worker of each sample in order of class.
+
+    Args:
+        sizes: number of samples of each class that occurs.
+        workers: number of workers.
+        scheme: the experiment's data.partition.
+        stream: random stream; only dirichlet draws from it.
+    """
     if isinstance(scheme, Concentrated):
         return _dirichlet(sizes, workers, scheme.alpha, stream)
     if scheme.name == "sorted":
@@ -111,8 +121,15 @@ def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.Ran
     """Divide each class in proportions drawn from Dir(alpha).
 
     A worker without samples then gets one sample from the worker with the most samples.
+
+    Args:
+        sizes: number of samples of each class that occurs.
+        workers: number of workers.
+        alpha: concentration, above 0.
+        stream: random stream.
     """
     ends = np.cumsum(_gammas((len(sizes), workers), alpha, stream), axis=1)
+    # Rounding the cumulated proportions instead of each one keeps the total of every class.
     ends = np.rint(ends / ends[:, -1:] * sizes[:, np.newaxis]).astype(np.int64)
     counts = np.diff(ends, axis=1, prepend=0)
     for empty in np.flatnonzero(counts.sum(axis=0) == 0):
@@ -127,7 +144,13 @@ def _gammas(shape: tuple[int, int], alpha: float, stream: np.random.RandomState)
 
     Computed in logarithms by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha), because a small alpha would
     otherwise underflow to a row of zeros.
+
+    Args:
+        shape: number of rows (classes) and of columns (workers).
+        alpha: shape parameter of the distribution, above 0.
+        stream: random stream.
     """
+    # random_sample() can be 0 but not 1, so 1 minus it has a finite logarithm.
     logs = alpha * np.log(stream.standard_gamma(alpha + 1, shape)) + np.log(1 - stream.random_sample(shape))
     drawn: Array = np.exp((logs - logs.max(axis=1, keepdims=True)) / alpha)
     return drawn

@@ -76,6 +76,7 @@ def _targets(piece: FileSlice, one_hot: bool) -> Array:
 
 def _whole(labels: Array, piece: FileSlice) -> Array:
     with np.errstate(invalid="ignore"):
+        # NaN and infinity give arbitrary integers here, which the comparison below refuses.
         classes = labels.astype(np.int64)
     _refuse_other_than_classes(labels, classes == labels, piece)
     return classes
@@ -115,6 +116,8 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
     """
     samples = len(inputs[0])
     try:
+        # Loaded by name for each block: units are sent to other processes, and a function of a user's file
+        # cannot be pickled.
         changed = resolve_adaptor(load_user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)

@@ -39,6 +39,7 @@ class FileArray:
         """Return rows start..end-1 in native byte order. Raises UserError if the file is damaged."""
         with _with_path_in_errors(self.path):
             array = _format(self.path).rows(self.path, self.name, start, end)
+            # Files of different byte order must give shards of one type.
             native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
             if (native.shape, native.dtype) != ((end - start, *self.shape[1:]), self.dtype):
                 raise ValueError("the file changed while it was read")

@@ -36,6 +36,7 @@ def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Ar
         labels: name of the label array.
     """
     _refuse_wrong_pair(paths, keys)
+    # The last path: in a pair of NPY files, the second has the labels.
     targets = find_arrays(paths[-1], labels)
     if targets[0].name != labels.strip("/"):
         raise UserError(

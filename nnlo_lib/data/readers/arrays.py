@@ -72,6 +72,7 @@ def read(
     _refuse_labels(first, one_hot)
     for other in others:
         check_same_layout(other, first)
+    # The store has the labels at its top level, under the last part of their name.
     names, target = tuple(array.name for array in first.inputs), labels.strip("/").rpartition("/")[2]
     _refuse_one_name_for_two(names, target)
     reading = partial(read_block, one_hot=one_hot, adaptor=adaptor, channels=channels)
@@ -89,12 +90,20 @@ def _units(
 ) -> Iterator[ConversionUnit]:
     ends = list(accumulate(source.samples for source in sources))
     for name, start, end in shard_ranges(split, ends[-1], shard_size):
+        # Only the files of this unit, because units are sent to other processes.
         pieces = _pieces(sources, ends, start, end)
         yield ConversionUnit(split, name, pieces[0].labels.path, partial(reading, pieces))
 
 
 def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end: int) -> list[FileSlice]:
-    """Return the file slices of samples start..end-1; `ends[i]` is the number of samples in files 0..i."""
+    """Return the file slices that contain a range of samples.
+
+    Args:
+        sources: files in order.
+        ends: number of samples in files 0..i for each file i.
+        start: first sample.
+        end: last sample + 1.
+    """
     pieces, index = [], bisect_right(ends, start)
     while start < end:
         source, before, last = sources[index], ends[index] - sources[index].samples, min(end, ends[index])
@@ -122,6 +131,7 @@ def _refuse_labels(source: ArraySource, one_hot: bool) -> None:
 
 def _refuse_one_name_for_two(names: Sequence[str], labels: str) -> None:
     for name in names:
+        # In the HDF5 store, an array and a group cannot have the same name.
         if names.count(name) > 1 or name == labels or name.startswith(f"{labels}/"):
             raise UserError(
                 f"data.reader: the name {name} is used for two arrays; list each feature once, and give the labels another name"

@@ -117,6 +117,7 @@ def _open(path: Path, label_bytes: int, label: int, key: str) -> CifarFile:
     if not path.is_file():
         raise UserError(f"{path}: file not found; download or copy all files of the data set")
     if not label_bytes:
+        # In the python layout, only unpickling reveals the number of records.
         return CifarFile(path, len(load_batch(path, key)[1]), 0, 0, key)
     count, rest = divmod(path.stat().st_size, label_bytes + PIXELS)
     if rest or not count:
@@ -128,7 +129,13 @@ def _open(path: Path, label_bytes: int, label: int, key: str) -> CifarFile:
 
 
 def _block(batches: list[CifarFile], start: int, end: int) -> SampleBlock:
-    """Return samples start..end-1 of the concatenated batches."""
+    """Return a range of samples of the concatenated batches.
+
+    Args:
+        batches: files in order.
+        start: first sample.
+        end: last sample + 1.
+    """
     blocks = list(_pieces(batches, start, end))
     images = np.concatenate([block.inputs[0] for block in blocks])
     return SampleBlock((images,), np.concatenate([block.labels for block in blocks]))

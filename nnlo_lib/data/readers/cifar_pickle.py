@@ -23,6 +23,7 @@ class _Ndarray:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, data = state
+        # Python integers, because a product of int64 could overflow to the size of the data.
         wanted = int(np.prod(shape, dtype=object))
         if not isinstance(data, bytes) or dtype != np.dtype(np.uint8) or len(data) != wanted:
             raise pickle.UnpicklingError("an array is not of type uint8 or does not have the declared size")
@@ -56,7 +57,9 @@ def _encode(text: str, encoding: str) -> bytes:
 
 ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Ndarray(),
+    # numpy 2 has renamed numpy.core; the official files have the old name.
     ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Ndarray(),
+    # Only an argument of _reconstruct, which ignores it here.
     ("numpy", "ndarray"): None,
     ("numpy", "dtype"): _dtype,
     ("_codecs", "encode"): _encode,
@@ -128,6 +131,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
         _check_memo(raw)
+        # The official files were written by Python 2, whose str can hold any bytes.
         content = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
         return {_text(key): value for key, value in content.items()}
     except DAMAGED as error:

@@ -50,5 +50,6 @@ def _rows(path: Path) -> Array:
 def _is_test(labels: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     test = np.zeros(len(labels), dtype=np.bool_)
     for label in np.unique(labels):
+        # scikit-learn's file has no official split.
         test[np.flatnonzero(labels == label)[TEST_EVERY - 1 :: TEST_EVERY]] = True
     return test

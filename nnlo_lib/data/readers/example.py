@@ -3,11 +3,13 @@
 from functools import cache
 from typing import Any
 
+# Code of the type in protobuf's FieldDescriptorProto.Type, and name of the message.
 NUMBERS = {
     "bytes": (12, "BytesList"),
     "float": (2, "FloatList"),
     "int64": (3, "Int64List"),
-}  # type code of protobuf, name of the message
+}
+# Codes of FieldDescriptorProto.Type and of FieldDescriptorProto.Label.
 MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
 
 
@@ -27,7 +29,7 @@ def parse(data: bytes) -> dict[str, list[Any]]:
 
 @cache
 def _message_class() -> Any:
-    """Build the message from its definition in tensorflow/core/example/example.proto."""
+    """Build the message from its definition in tensorflow/core/example/example.proto, without TensorFlow."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="nnlo_example.proto", package="nnlo", syntax="proto3")
@@ -40,6 +42,7 @@ def _message_class() -> Any:
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
+    # 9 is the type code of a string.
     _field(entry, "key", 1, 9, OPTIONAL)
     _field(entry, "value", 2, MESSAGE, OPTIONAL, ".nnlo.Feature")
     _field(features, "feature", 1, MESSAGE, REPEATED, ".nnlo.Features.FeatureEntry")

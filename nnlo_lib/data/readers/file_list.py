@@ -32,6 +32,7 @@ def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
 
 
 def _entries(folder: Path, text: str) -> list[Entry]:
+    # An existing file comes first, because its name can contain the special characters of a pattern.
     path = _found(text, [folder])
     if path is None and glob.has_magic(text):
         return _matching(folder, text)
@@ -41,6 +42,7 @@ def _entries(folder: Path, text: str) -> list[Entry]:
 
 
 def _matching(folder: Path, pattern: str) -> list[Entry]:
+    # With root_dir, special characters in the path of the folder are not part of the pattern.
     matches = sorted(glob.glob(_expanded(pattern), root_dir=folder, recursive=True))
     found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
     if not found:
@@ -61,6 +63,8 @@ def _listed(path: Path, folder: Path) -> list[Entry]:
 
 def _text(path: Path) -> str:
     try:
+        # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
+        # Editors on Windows write a byte order mark, which utf-8-sig removes.
         text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot read the list {path}: {error.strerror}") from error
@@ -81,6 +85,7 @@ def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
         folders: folders that a relative path is searched in, in this order.
         where: key or line of the list, for error messages.
     """
+    # The whole text first, because a path can contain spaces.
     if whole := _found(text, folders):
         return (whole,)
     words = text.split()

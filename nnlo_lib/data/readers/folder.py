@@ -84,7 +84,13 @@ def _prefixes(folder: Path) -> dict[str, str]:
 
 
 def _images(folder: Path, prefix: str, classes: Mapping[str, int]) -> list[LabeledPath]:
-    """Return the images of all classes below folder/prefix, ordered by the hash of their path."""
+    """Return the images of all classes of a split, ordered by the hash of their path.
+
+    Args:
+        folder: folder of the splits or of the classes.
+        prefix: path of the split below `folder` with a slash at the end; empty if there are no splits.
+        classes: number of each class by the name of its folder.
+    """
     images = []
     for name in _folders(folder / prefix):
         if name not in classes:
@@ -134,6 +140,7 @@ def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, l
 
 
 def _hash(path: str) -> bytes:
+    # File names on Linux are bytes, which need not be valid UTF-8.
     return hashlib.blake2b(os.fsencode(path), digest_size=8).digest()
 
 

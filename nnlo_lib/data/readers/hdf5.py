@@ -14,6 +14,7 @@ from nnlo_lib.data.readers.array_kind import ArrayHeader, refuse_bomb
 
 def hdf5_names(path: Path) -> list[str]:
     """Return the names of the arrays and groups at the top level of an HDF5 file."""
+    # The files are only read, so locks are not needed; some network file systems do not support them.
     with h5py.File(path, "r", locking=False) as file:
         return sorted(file)
 
@@ -66,8 +67,10 @@ def _kind_of(dataset: Any) -> ArrayHeader:
     kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
+    # Arrays of objects have no fixed size; open_source refuses them by their type.
     if dataset.chunks is None and declared != stored and not kind.dtype.hasobject:
         raise ValueError(f"{dataset.name} declares {declared:,} bytes, but {stored:,} are stored")
+    # A chunk is decompressed as a whole, so a huge chunk needs memory even if the array is small.
     chunk = math.prod(dataset.chunks) * item if dataset.chunks and declared else 0
     refuse_bomb(dataset.name, max(declared, chunk), stored)
     return kind

@@ -49,6 +49,7 @@ class IdxFile:
         with open_decompressed(self.path) as stream:
             _skip(stream, self.header + start * size)
             values = stream.read((end - start) * size)
+            # Reading beyond the last value also lets gzip compare the checksum at the end of its stream.
             if end == self.shape[0] and stream.read(1):
                 raise UserError(
                     f"{self.path}: more values than the header declares {self.shape}; download or copy it again"
@@ -76,6 +77,7 @@ def open_idx(path: Path, dimensions: int) -> IdxFile:
             f"{start.hex(' ')}, expected 00 00 08 {dimensions:02x}); download or copy it again"
         )
     idx = IdxFile(path, struct.unpack(f">{dimensions}I", sizes))
+    # Before any allocation, because a damaged header can declare terabytes.
     declared, held = idx.header + math.prod(idx.shape), path.stat().st_size
     if declared > held * DEFLATE_LIMIT if is_gzip(path) else declared != held:
         raise UserError(

@@ -39,6 +39,7 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
 
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            # The header gives the size; pixels are decoded only below.
             _refuse_large(image.width, image.height)
             pixels = np.asarray(_eight_bits(image).convert("RGB" if colour == "rgb" else "L"))
     except ImageError:
@@ -102,6 +103,7 @@ def _bilinear(image: Pixels, size: int) -> Pixels:
     first, second = (_columns(places, channels) for places in (left, right))
     across = np.tile(across, channels)
 
+    # float32 and this order of operations, so that the pixels equal TensorFlow's bit for bit.
     def row(places: Indices) -> npt.NDArray[np.float32]:
         rows = image[places].reshape(size, width * channels)
         start = rows.take(first, axis=1).astype(np.float32)

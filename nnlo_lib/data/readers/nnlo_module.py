@@ -31,6 +31,8 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
         raise
     except Exception as error:
         raise UserError(f"data.reader.train: {path} failed: {type(error).__name__}: {error}") from error
+    # The function itself cannot be stored as an option or sent to other processes, so its place in the module
+    # is given.
     if isinstance(options.get("features"), tuple):
         options |= {"features": options["features"][0], "adaptor": f"{path}:{FEATURES}"}
     return options

@@ -72,6 +72,7 @@ def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
 def _kind_in_npz(path: Path, name: str) -> ArrayHeader:
     with _opened(path, name) as (stream, member):
         kind, _ = _header(stream, member.file_size)
+    # The compressed size comes from the directory of the ZIP, which can be wrong, but cannot exceed the file.
     refuse_bomb(name, kind.bytes, min(member.compress_size, path.stat().st_size))
     return kind
 
@@ -95,6 +96,7 @@ def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.
 
 def _compare_checksum(path: Path, name: str) -> None:
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        # zipfile compares the checksum when the end of a member is reached.
         while stream.read(CONTENT_CHUNK_BYTES):
             pass
 
@@ -111,13 +113,21 @@ def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
     kind, held = ArrayHeader(shape, dtype), size - (stream.tell() - begin)
     if min(shape, default=0) < 0:
         raise ValueError(f"the header declares the shape {shape}, which has a negative length")
+    # Arrays of objects have no fixed size; open_source refuses them by their type.
     if kind.bytes != held and not dtype.hasobject:
         raise ValueError(f"the header declares {kind.bytes:,} bytes of values, but {held:,} are stored")
     return kind, fortran
 
 
 def _rows(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Array:
-    """Return rows start..end-1: one contiguous strip in C order, one strip per column in Fortran order."""
+    """Read a range of rows: one contiguous strip in C order, one strip per column in Fortran order.
+
+    Args:
+        stream: stream at the start of the NPY.
+        size: size of the NPY in bytes.
+        start: first row.
+        end: last row + 1.
+    """
     kind, fortran = _header(stream, size)
     begin, width = stream.tell(), math.prod(kind.shape[1:])
     strips, length, column = (width, 1, kind.shape[0]) if fortran else (1, width, 0)

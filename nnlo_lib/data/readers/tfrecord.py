@@ -159,6 +159,7 @@ def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
             while offset < end:
                 item = _record(file, end - offset)
                 yield number, offset, item
+                # Records have no marks; only the length of a record leads to the next one.
                 if isinstance(item, RecordError) and item.lost:
                     return
                 offset, number = file.tell(), number + 1
@@ -174,6 +175,7 @@ def _record(file: BinaryIO, left: int) -> bytes | RecordError:
     length, check = struct.unpack("<QI", header)
     if _masked_crc(header[:8]) != check:
         return RecordError("damaged length (the checksum differs)", lost=True)
+    # Before reading, because a faulty writer can give a wrong length a right checksum.
     if length > left - HEADER - FOOTER:
         return RecordError(f"declared length of {length:,} bytes, but the file ends earlier", lost=True)
     data, footer = file.read(length), file.read(FOOTER)

@@ -61,7 +61,8 @@ class Conversion:
     def options(self) -> dict[str, Any]:
         """Keyword arguments of the reader."""
         options = {key: value for key, value in self.reader.items() if key not in ("name", "args")}
-        return {**options, **self.reader.get("args", {})}  # those of a user's reader are in `args`
+        # The options of a user's reader are in `args`.
+        return {**options, **self.reader.get("args", {})}
 
     @cached_property
     def contents(self) -> DatasetContents:
@@ -112,6 +113,8 @@ class Conversion:
             arrays = dict(zip(names, (*block.inputs, block.labels), strict=True))
             write_shard(part, self.format, arrays)
             record = ShardRecord.from_block(self._key(unit), unit.split, file, part, block, names)
+        # Last: a shard without a record counts as missing, so that a process that is killed here leaves no
+        # wrong shard.
         record.save(self._record_path(unit))
         return record
 
@@ -121,13 +124,20 @@ class Conversion:
     def _key(self, unit: ConversionUnit) -> str:
         """Return a hash of the original files and the settings; a shard with another key is outdated."""
         fetched, origin = self.raw / FETCH_RECORD_FILE, unit.origin.stat()
+        # The time distinguishes files that were fetched again, even if their record is equal.
         source = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
         settings = [self.dataset.reader, self.options, self.shard_size, self.format]
         text = json.dumps([source, settings, unit.name, origin.st_size, origin.st_mtime_ns], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
-        """Raise UserError if the block is empty, or differs from the catalog in shape or classes."""
+        """Raise UserError if the block is empty, or differs from the catalog in shape or classes.
+
+        Args:
+            layout: contents of the data set, without its units.
+            unit: unit that was read, for error messages.
+            block: samples of the unit.
+        """
         if not len(block.labels):
             raise UserError(f"{unit.origin}: no {unit.split} samples found; download or copy the file again")
         wanted, found = self.dataset.shape, block.inputs[0].shape[1:]

@@ -17,6 +17,7 @@ from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest, SplitInfo
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord, pooled
 
+# Shards, their records and temporary files of both; other files in the folder are not touched.
 LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
 
 
@@ -29,19 +30,20 @@ def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
     """
     target, missing = conversion.target, list(conversion.missing_units())
     if missing:
+        # An interrupted conversion must not leave a manifest that describes shards of another conversion.
         (target / MANIFEST_FILE).unlink(missing_ok=True)
         _make_all(conversion, missing, processes)
     records = [conversion.record(unit) for unit in conversion.contents.units]
     manifest = _manifest(conversion, [record for record in records if record])
+    # Before the manifest, which marks the store as complete.
     _remove_leftover_files(target, [record.shard.file for record in records if record])
     manifest.save()
     return manifest
 
 
 def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes: int) -> None:
-    make = partial(
-        replace(conversion).convert_unit, conversion.layout
-    )  # a copy without the cached list of all units
+    # A copy without the cached list of all units, because `make` is sent to the processes with every unit.
+    make = partial(replace(conversion).convert_unit, conversion.layout)
     if processes == 1:
         for unit in _shown(units, len(units)):
             print_skipped(make(unit))
@@ -56,6 +58,8 @@ def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes
                 f"command with fewer processes to resume, or with a smaller data.shard_size to start again"
             ) from error
         finally:
+            # After an error, the `with` statement would otherwise wait until all remaining units are
+            # converted.
             pool.shutdown(cancel_futures=True)
 
 
@@ -91,6 +95,7 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         classes=_classes(conversion.dataset, contents, records),
         first_class=contents.first_class,
         class_names=contents.class_names,
+        # Only bytes are scaled; other numbers keep the units of the data set.
         scale=conversion.dataset.scale if first.inputs[0].dtype == "uint8" else 1.0,
         settings={"reader": dict(conversion.reader), "shard_size": conversion.shard_size},
         splits={split: _part(records, split) for split in dict.fromkeys(record.split for record in records)},

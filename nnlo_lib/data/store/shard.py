@@ -37,6 +37,7 @@ def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) ->
     if format == "hdf5":
         _write_hdf5(path, arrays)
     else:
+        # np.savez would append .npz to the name of a temporary file; it leaves an open file's name alone.
         with path.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -59,10 +60,13 @@ def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
 
 
 def _mapped(path: Path, place: ArrayLocation) -> Array:
+    # A plain array: each slice of a np.memmap would be another np.memmap object.
     return np.asarray(np.memmap(path, dtype=place.dtype, mode="r", offset=place.offset, shape=place.shape))
 
 
 def _in_hdf5(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
+    # Shards are never changed in place, so locks are not needed; some network file systems do not support
+    # them.
     with h5py.File(path, "r", locking=False) as file:
         return [_in_dataset(file[name]) for name in names]
 
@@ -90,6 +94,7 @@ def _in_member(member: zipfile.ZipInfo, file: Any) -> ArrayLocation:
     name, extra = struct.unpack("<26x2H", file.read(30))
     file.seek(name + extra, 1)
     version = np.lib.format.read_magic(file)
+    # np.save writes version 1.0 unless the header is larger than 64 KiB or has names beyond Latin-1.
     if version != (1, 0):
         raise ValueError(f"{member.filename} has the NPY version {version} instead of (1, 0)")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)

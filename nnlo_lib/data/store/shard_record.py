@@ -95,10 +95,13 @@ class ShardRecord:
 def pooled(moments: Sequence[ChannelMoments]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel over several shards."""
     count = sum(each.count for each in moments)
+    # fsum rounds once, so that the order of the shards does not change the result.
     means = [math.fsum(sums) / count for sums in zip(*(each.sums for each in moments), strict=True)]
     squares = [math.fsum(sums) / count for sums in zip(*(each.squares for each in moments), strict=True)]
     return tuple(means), tuple(
-        math.sqrt(max(0.0, square - mean**2)) for mean, square in zip(means, squares, strict=True)
+        # For constant channels, the difference can be slightly negative by rounding.
+        math.sqrt(max(0.0, square - mean**2))
+        for mean, square in zip(means, squares, strict=True)
     )
 
 
@@ -109,6 +112,7 @@ def _moments(array: Array) -> ChannelMoments:
     """
     channels = array.shape[1] if array.ndim > 1 else 1
     sums, squares = np.zeros(channels), np.zeros(channels)
+    # In float64: float32 or integer types would lose digits or overflow in the sum of squares.
     for sample in array.reshape(len(array), channels, -1):
         values = sample.astype(np.float64)
         sums += values.sum(axis=1)

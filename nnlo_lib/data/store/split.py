@@ -66,6 +66,7 @@ def _allow_files(count: int) -> None:
 
     A memory-mapped file counts as open, and the usual limit is 1,024.
     """
+    # For example ImageNet has 1,024 shards.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
 
@@ -81,13 +82,16 @@ def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
     try:
         arrays = map_shard(path, [column.name for column in columns])
     except UNREADABLE_SHARD_ERRORS as error:
+        # Too few open files are not a damage of the shard, and converting it again would not help.
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             raise _too_many_files(manifest) from error
         raise manifest.damaged_shard_error(shard, str(error)) from error
+    # A damaged header can describe other arrays in a file of the right size.
     found = [(array.shape, array.dtype.name) for array in arrays]
     if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
         raise manifest.damaged_shard_error(shard, f"the arrays {found} differ from the manifest")
-    return tuple(arrays[:-1]), arrays[-1].copy()  # a copy, so that the file can be closed
+    # A copy of the labels, so that their mapping of the file can be closed.
+    return tuple(arrays[:-1]), arrays[-1].copy()
 
 
 def _too_many_files(manifest: DataManifest) -> UserError:

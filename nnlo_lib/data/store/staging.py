@@ -36,6 +36,7 @@ def stage_dataset(manifest: DataManifest, folder: str, patience: float = STAGING
             not exist or is not writable, or the wait exceeds `patience`.
     """
     home = _expanded(folder)
+    # The manifest contains the checksums of all shards, so another conversion gets another folder.
     key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
     target = home / f"nnlo-{manifest.dataset}-{key}"
     with _staging_lock(target, patience):
@@ -66,6 +67,7 @@ def _shards(manifest: DataManifest) -> list[Shard]:
 
 
 def _is_complete(path: Path, shard: Shard) -> bool:
+    # `_copy` has verified the checksum before the file got its name.
     return path.is_file() and path.stat().st_size == shard.bytes
 
 
@@ -85,8 +87,15 @@ def _refuse_without_room(missing: list[Shard], target: Path) -> None:
 
 
 def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
-    """Copy one shard and compute its checksum; the copy gets its final name only if the checksum is right."""
+    """Copy one shard and compute its checksum; the copy gets its final name only if the checksum is right.
+
+    Args:
+        manifest: data set that contains the shard.
+        shard: shard to copy.
+        path: final path of the copy.
+    """
     digest = hashlib.sha256()
+    # `copy` is closed, and so complete, before atomic_write renames it. An error in this block removes it.
     with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
         while chunk := source.read(CHUNK_BYTES):
             digest.update(chunk)
@@ -100,6 +109,7 @@ def _staging_lock(target: Path, patience: float) -> Iterator[None]:
     """Hold the lock of the folder; the operating system releases it if the process ends."""
     try:
         target.mkdir(parents=True, exist_ok=True)
+        # Not truncated before the lock is held: until then, the file names the process that holds it.
         lock = (target / ".lock").open("a+")
     except OSError as error:
         raise UserError(f"data.stage_to: cannot write to {target}: {error.strerror}") from error

@@ -63,6 +63,7 @@ class Coordinator:
     def start(self, fold_task: FoldTask) -> None:
         """Queue a fold task for an idle rank group."""
         self._queue.append(fold_task)
+        # A fold task that has lost a group is assigned only after all tasks of this round are queued.
         if not self._failures[fold_task]:
             self._assign()
 
@@ -83,9 +84,11 @@ class Coordinator:
 
     def shut_down(self) -> bool:
         """Order all ranks to quit; ranks that train save first. Return True if MPI can be finalized."""
+        # MPI.Finalize would wait for ever for lost ranks and for messages that are never received.
         mpi_is_intact = not (self.utilization.losses or self._mpi_is_broken or self._busy)
         for group in self._alive:
             for rank in self._world.members(group):
+                # A group reads QUIT only between trainings; STOP ends its training before.
                 if group in self._busy:
                     self._world.messenger.send(None, rank, STOP_TAG)
                 self._world.messenger.send(mpi_is_intact, rank, QUIT_TAG)
@@ -136,11 +139,13 @@ class Coordinator:
         self, group: int, status: int, error: str, started: float, ended: float, mpi_is_broken: bool
     ) -> bool:
         self._mpi_is_broken = self._mpi_is_broken or mpi_is_broken
+        # The group was removed as lost, and its report arrived late.
         if group not in self._busy:
             return False
         fold_task, _ = self._busy.pop(group)
         self.utilization.add(started, ended)
         self._stop_requested = self._stop_requested or status == EXIT_PREEMPTED
+        # The group gets a task that was decided ahead, so that it does not wait for the next decision.
         if not (status or self._must_stop()):
             self._assign()
         if status not in (0, EXIT_PREEMPTED):
@@ -157,8 +162,10 @@ class Coordinator:
         if time.monotonic() - self._liveness_checked_at < LIVENESS_CHECK_INTERVAL_S:
             return False
         self._liveness_checked_at = time.monotonic()
+        # With Hydra, ranks ignore SIGUSR1 (KEEP_ALIVE_SHELL), so the launcher also writes this file.
         if SearchPaths(self._folder).state.pool_stop.exists():
             self._stop_requested = True
+        # A list, because `any` would leave further lost groups in place.
         ended_tasks = [self._remove_group(group, why) for group, why in self._lost()]
         return any(ended_tasks)
 
@@ -167,6 +174,7 @@ class Coordinator:
         for group, heartbeat in self._alive.items():
             if ended_ranks := self._world.ended_ranks(self._world.members(group)):
                 lost.append((group, f"{self._world.describe_rank(ended_ranks[0])} has ended"))
+            # On this host, the process table decides: a suspended leader is silent, but not lost.
             elif heartbeat.poll() > self._config.silence and not self._world.can_observe(
                 self._world.members(group)
             ):
@@ -181,6 +189,7 @@ class Coordinator:
         if self._alive.pop(group, None) is None:
             return False
         for rank in self._world.members(group):
+            # Live members on another host than their leader cannot observe its loss and would wait for ever.
             self._world.messenger.send(False, rank, QUIT_TAG)
         fold_task, started = self._busy.pop(group, (None, 0.0))
         self._last_loss = why

@@ -40,11 +40,13 @@ def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]
     """
     host, ranks_per_gpu = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
     taken, group_gpus = Counter[int](), list[int]()
+    # Each rank computes the GPUs of all groups up to its own, so that the ranks agree without messages.
     for group in range(world.group + 1):
         local_ranks = [
             rank for rank in _gpu_ranks(world, experiment, group) if world.processes[rank].host == host
         ]
         wanted = -(-len(local_ranks) // ranks_per_gpu)
+        # A group with fewer ranks than `ranks_per_gpu` leaves slots of its GPU to other groups.
         chosen = choose_gpus(taken, shown, wanted, max(1, ranks_per_gpu // max(1, len(local_ranks))))
         if chosen is None:
             raise UserError(_shortage(world, group, wanted, len(shown), host))
@@ -57,6 +59,11 @@ def _gpu_ranks(world: PoolWorld, experiment: Experiment, group: int) -> Sequence
     """Return the ranks of a group that need a GPU.
 
     Servers that use no GPU are excluded, but only if all trials have the same algorithm.
+
+    Args:
+        world: ranks of the allocation.
+        experiment: experiment of the search.
+        group: number of the rank group.
     """
     searched = (
         any(key.startswith("algorithm") for key in experiment.search.space) if experiment.search else False

@@ -32,7 +32,8 @@ logger = get_logger(__name__)
 
 MAX_FRUITLESS_ALLOCATIONS = 3  # consecutive allocations that were lost without a new result
 ORPHAN_TIMEOUT_S = 120.0  # for rank groups to save and exit after the coordinator has ended
-# Ignores USR1, by which MPICH's mpiexec reports a dead rank to the other ranks.
+# Ignores USR1, by which MPICH's mpiexec reports a dead rank to the other ranks. The status 0 keeps mpiexec
+# from treating the exit of a rank as a failure of the job.
 KEEP_ALIVE_SHELL = 'trap "" USR1; "$@"; exit 0'
 
 
@@ -114,6 +115,7 @@ def restart_until_done(
             return allocate()
         except NoGroupLeftError as error:
             after = read_progress()
+            # A new result makes up for earlier losses; allocations that only lose groups are limited.
             fruitless = 0 if after.results > before.results else fruitless + 1
             if after == before or fruitless == MAX_FRUITLESS_ALLOCATIONS or stopped():
                 raise UserError(f"{error}; run the same command again to resume with all ranks") from error
@@ -128,6 +130,14 @@ def _allocate(
     experiment: Experiment, folder: Path, launcher: str, ranks: int, signals: SignalSource, lost: Event
 ) -> int:
     """Run a search in one allocation; return the exit status.
+
+    Args:
+        experiment: experiment of the search.
+        folder: folder of the search; this process holds its lease.
+        launcher: command that starts the ranks.
+        ranks: number of ranks of the allocation.
+        signals: stop signals of this process.
+        lost: set when this process no longer holds the lease.
 
     Raises:
         NoGroupLeftError: if all rank groups are lost before the search has ended.
@@ -153,12 +163,24 @@ def _allocate(
 def start_ranks(
     experiment: Experiment, launcher: str, ranks: int, program: list[str]
 ) -> "subprocess.Popen[bytes]":
-    """Start the ranks of a Python program so that the other ranks continue if some of them die."""
+    """Start the ranks of a Python program so that the other ranks continue if some ranks die.
+
+    Args:
+        experiment: experiment of the search.
+        launcher: command that starts the ranks.
+        ranks: number of ranks.
+        program: arguments of the Python interpreter.
+
+    Raises:
+        UserError: if the launcher cannot be started.
+    """
     variables = rank_environment(experiment.parallel)
+    # Trainings write to `trial.log`, where a progress bar is of no use.
     variables.pop("NNLO_TERMINAL", None)
     rank, words = [sys.executable, *program], shlex.split(launcher)
     if "srun" in launcher:
         words += [
+            # A site may configure srun to end all tasks when one fails or exits (KillOnBadExit, WaitTime).
             "--kill-on-bad-exit=0",
             "--wait=0",
             f"--cpus-per-task={experiment.parallel.threads_per_rank}",
@@ -231,6 +253,7 @@ class PoolWatchdog(Watchdog):
         """Forward a stop signal, also by a file; kill groups that do not exit after their coordinator."""
         super()._forward_signal()
         if self._signals.first:
+            # The coordinator polls this file, because Hydra's ranks ignore the forwarded SIGUSR1.
             self._state.pool_stop.touch()
         if self._has_ended():
             self._orphaned_at = self._orphaned_at or time.monotonic()

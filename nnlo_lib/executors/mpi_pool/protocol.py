@@ -18,7 +18,14 @@ class Messenger:
         self._pending_sends: list[MPI.Request] = []
 
     def send(self, item: Any, to: int, tag: int) -> None:
-        """Start to send `item`; do not wait for its arrival."""
+        """Start to send a message; do not wait for its arrival.
+
+        Args:
+            item: content of the message, any JSON value.
+            to: receiving rank in MPI's world.
+            tag: one of the tags of this module.
+        """
+        # A request keeps the buffer of its message alive, which MPI may read until the send has completed.
         self._pending_sends = [request for request in self._pending_sends if not request.Test()]
         self._pending_sends.append(self._comm.Isend([json.dumps(item).encode(), MPI.BYTE], to, tag))
 
@@ -26,6 +33,7 @@ class Messenger:
         """Let MPI transfer the messages that were sent, before this process ends."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
+            # MPI transfers messages only inside its calls.
             self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
             time.sleep(seconds / 100)
 
@@ -39,6 +47,7 @@ class Messenger:
         if not self._comm.Iprobe(source, tag, status):
             return None
         text = bytearray(status.Get_count(MPI.BYTE))
+        # No other thread receives, so this is the message whose size was probed.
         self._comm.Recv([text, MPI.BYTE], status.Get_source(), tag)
         return status.Get_source(), json.loads(text)
 

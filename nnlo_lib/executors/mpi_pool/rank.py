@@ -103,6 +103,7 @@ def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit)
 
     tune_malloc_and_timers()
     group = RankGroup(world, stop)
+    # All ranks of the group learn of a fault on one rank, so that they all take the same branch below.
     gpu_fault = group.first_fault(assign_gpus(world, read_config(folder)))
     if world.rank == world.members(world.group)[0]:
         return run_group_leader(
@@ -115,7 +116,13 @@ def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit)
 
 
 def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
-    """Run the search and write its outcome; return True if MPI is intact."""
+    """Run the search and write its outcome; return True if MPI is intact.
+
+    Args:
+        world: ranks of the allocation.
+        folder: folder of the search.
+        stop: stop condition of this rank.
+    """
     experiment = read_config(folder)
     search = experiment.search
     assert search is not None
@@ -123,6 +130,7 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
         world, folder, search.blocks, world.size * experiment.parallel.threads_per_rank, stop
     )
     try:
+        # A fixed order depends on the number of fold tasks in parallel, which must not change with the ranks.
         parallel = search.parallel if search.order == "fixed" else len(world.groups) + search.blocks.ahead
         study = Study(folder, search, experiment.train.epochs, build_sampler(search), parallel)
         done = run_study(study, ProgressLogger(coordinator, load_study(folder)))
@@ -137,6 +145,7 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
     logger.info(coordinator.utilization.text())
     state = SearchPaths(folder).state
     coordinator.utilization.write(state.folder)
+    # Written before the ranks quit, which may fail: the launcher learns the outcome only from this file.
     with atomic_write(state.pool_outcome) as part:
         part.write_text(json.dumps({"status": status, "error": error}))
     return coordinator.shut_down()

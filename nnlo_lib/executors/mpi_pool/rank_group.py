@@ -47,13 +47,16 @@ class RankGroup:
         Raises:
             PeerLostError: if the group is broken.
         """
+        # All ranks count the same trainings, so a late failure message of an earlier one has another tag.
         self._number += 1
         self._stop.peer_failed = lambda: bool(self._peer_failure())
+        # On a communicator of its own, a training cannot receive messages that a failed one left behind.
         ranks = self._group_comm.duplicate()
         with redirect_output(task.paths.trial_log):
             status, comm, failed = self._try(task, ranks)
         endings = self._group_comm.gather([status, failed])
         if any(failed for _, failed in endings):
+            # After a failure, MPI may still write into buffers of the communicator, so it is not freed.
             comm.abandon() if comm else ABANDONED_COMMUNICATORS.append(ranks)
         elif comm:
             comm.free()
@@ -73,6 +76,7 @@ class RankGroup:
             _check_group_fits(task, comm.size)
             done = train_rank(task, comm, self._stop)
             return 0 if done else report_stopped(task.state, comm.rank, self._stop.signal), comm, False
+        # SystemExit and KeyboardInterrupt included: the other ranks wait for this one.
         except BaseException as error:
             self._send_failure()
             return report_failure(task.state, self._group_comm.rank, error), comm, True
@@ -103,6 +107,7 @@ def _check_group_fits(task: Task, size: int) -> None:
 @contextmanager
 def redirect_output(path: Path) -> Iterator[None]:
     """Append the output of this process to a file; leave it unchanged if the file cannot be opened."""
+    # File descriptors instead of `sys.stdout`, because C libraries write to them directly.
     before = [(stream, os.dup(stream)) for stream in (1, 2)]
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +117,7 @@ def redirect_output(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        # Buffered text belongs to the file, so it is flushed before the descriptors change.
         sys.stdout.flush()
         sys.stderr.flush()
         for stream, kept in before:

@@ -25,6 +25,7 @@ class PoolStopFlag(StopFlag):
     def __init__(self, world: PoolWorld, limit: float = float("inf")) -> None:
         super().__init__(limit)
         self._world, self.lost = world, Event()
+        # `bool()` is False: outside a training, no rank has failed.
         self.peer_failed: Callable[[], bool] = bool
         self._messages_checked_at = self._coordinator_checked_at = 0.0
 

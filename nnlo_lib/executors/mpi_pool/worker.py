@@ -43,6 +43,7 @@ def run_group_leader(world: PoolWorld, work: TrainFunction) -> bool:
         PeerLostError: if the coordinator or a rank of the group is lost.
     """
     awaited = [COORDINATOR_RANK, *world.members(world.group)[1:]]
+    # A message to quit is a bool, an assignment a list of numbers.
     while not isinstance(
         message := world.wait_for(lambda: _next_message(world, COORDINATOR_RANK, ASSIGN_TAG), awaited), bool
     ):
@@ -68,7 +69,13 @@ def run_group_member(world: PoolWorld, train: Callable[[str], object]) -> bool:
 
 
 def _next_message(world: PoolWorld, source: int, tag: int) -> Any:
-    """Return the next message of `source`, or the coordinator's message to quit, or None if neither has arrived."""
+    """Return the next message of a rank or the coordinator's message to quit; None if neither has arrived.
+
+    Args:
+        world: ranks of the allocation.
+        source: rank in MPI's world.
+        tag: tag of the messages of `source`.
+    """
     received = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
     return received[1] if received else None
 
@@ -120,6 +127,7 @@ class GroupTrainer:
         if outcome.error:
             logger.info(outcome.error)
         if self._group_error:
+            # Only now: run_attempt has recorded the attempt and released the lease.
             raise self._group_error
         return outcome
 

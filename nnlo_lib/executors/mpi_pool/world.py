@@ -68,6 +68,7 @@ class PoolWorld:
         """
         checked_at = time.monotonic()
         while (found := done()) is None:
+            # A blocking receive would occupy the core that trainings on the same host may use.
             time.sleep(MESSAGE_POLL_INTERVAL_S)
             if time.monotonic() - checked_at > LIVENESS_CHECK_INTERVAL_S:
                 if dead := self.ended_ranks(awaited):

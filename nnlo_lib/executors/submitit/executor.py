@@ -51,6 +51,7 @@ class SubmititExecutor:
             UserError: if a fold task cannot be trained.
         """
         while not self._signals.first:
+            # Files are checked more often than the queue, which is queried every `poll_interval_s`.
             if ended := [
                 fold_task for fold_task in self._jobs if fold_task.result_path(self._folder).exists()
             ]:

@@ -55,13 +55,13 @@ class LocalProcessQueue:
         self._search, self.launcher = search, launcher
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        """Start a job."""
         executor = AutoExecutor(
             SearchPaths(self._search).submitit, "local", local_python=shlex.quote(sys.executable)
         )
         executor.update_parameters(timeout_min=NO_TIME_LIMIT_MIN, stderr_to_stdout=True)
         with _ignoring_sigint():
             number = executor.submit(LocalProcessJob.of(job)).job_id
+        # The id of a local job is the pid of its controller process.
         return JobRecord("local", number, ProcessIdentity.from_pid(int(number)))
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:

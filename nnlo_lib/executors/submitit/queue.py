@@ -23,7 +23,16 @@ class JobQueue(Protocol):
     poll_interval_s: float
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        """Submit a job that trains `run` with `memory` MB. Raises UserError if the queue refuses it."""
+        """Submit a job.
+
+        Args:
+            job: job that trains a fold task.
+            run: run of the fold task, which determines the other resources.
+            memory: requested memory in MB.
+
+        Raises:
+            UserError: if the queue refuses the job.
+        """
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the waiting or running job of a fold task, or None if it has no job."""

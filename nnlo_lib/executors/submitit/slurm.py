@@ -43,7 +43,10 @@ def has_slurm() -> bool:
 
 
 class SlurmQueue:
-    """Slurm jobs with a common name; the comment of each job is the path of its result file."""
+    """Slurm jobs with a common name; the comment of each job is the path of its result file.
+
+    `submit` retries for some minutes if Slurm does not respond.
+    """
 
     poll_interval_s = 10.0
 
@@ -53,7 +56,6 @@ class SlurmQueue:
         self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        """Submit a job with the resources of its run; retry for some minutes if Slurm does not respond."""
         for pause in SUBMIT_RETRY_DELAYS_S:
             try:
                 return JobRecord("slurm", self._submitted(job, run, memory))
@@ -64,6 +66,7 @@ class SlurmQueue:
                     ) from error
             logger.warning(f"Slurm does not respond; submitting trial {job.task.trial} again in {pause} s")
             time.sleep(pause)
+            # A submission that timed out may have been accepted.
             if found := self.find(job.task):
                 return found
         raise UserError(
@@ -114,6 +117,7 @@ class SlurmQueue:
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
         executor = AutoExecutor(
             SearchPaths(self._search).submitit, "slurm", slurm_max_num_timeout=MAX_TIMEOUT_REQUEUES,
+            # `exec` replaces the batch shell, which would receive Slurm's signals instead of the launcher.
             slurm_python=f"exec {shlex.quote(sys.executable)}",
         )  # fmt: skip
         executor.update_parameters(
@@ -151,6 +155,7 @@ def request(run: Run, memory: int) -> dict[str, Any]:
 @contextmanager
 def _outside_any_job() -> Iterator[None]:
     """Hide the variables of the job that contains this process, because sbatch would pass them on."""
+    # SLURM_CONF names the cluster to which the driver itself belongs.
     hidden = {k: v for k, v in os.environ.items() if k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF"}
     for key in hidden:
         del os.environ[key]

@@ -43,6 +43,8 @@ def keras_model_from_json(text: str) -> Any:
     config = json.loads(text)
     if not isinstance(config, dict) or "class_name" not in config:
         raise ValueError("the file is not a network saved with model.to_json() of Keras")
+    # Only Keras 3 writes the module of a class. In Keras's safe mode, the default, a Lambda layer, which
+    # contains pickled code, is refused.
     return keras.saving.deserialize_keras_object(config if "module" in config else _to_keras_3(config))
 
 
@@ -82,6 +84,7 @@ def _sequential(config: Config) -> Config:
 
 
 def _renamed(config: Config) -> Iterator[tuple[str, Any]]:
+    # Keras 1 had separate options for the two sides of a kernel.
     if "nb_row" in config:
         yield "kernel_size", [config["nb_row"], config["nb_col"]]
     for word, value in config.items():

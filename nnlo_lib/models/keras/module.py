@@ -42,10 +42,12 @@ class KerasNetwork(nn.Module):
         self._input_conversions = [
             _input_conversion(*each) for each in zip_longest(shapes, wanted, fillvalue=())
         ]
+        # A tuple, because the parameters are registered below under Keras's names. The second model is the
+        # complete one, to which weight files of Keras refer.
         self._model = (
             _without_final_activation(model, undone),
             model,
-        )  # a tuple, because the parameters are registered below under Keras's names
+        )
         self._layers = list(self._model[0]._flatten_layers())
         _refuse_penalties(self._layers)
         self._generators = [each for layer in self._layers for each in getattr(layer, "_seed_generators", [])]
@@ -80,6 +82,7 @@ class KerasNetwork(nn.Module):
         for generator in self._generators:
             generator.state._value = torch.randint(2**31, (2,), device=device)
 
+    # torch converts and moves the tensors of a module (`to`, `double`, `cuda`) by this method.
     def _apply(self, *arguments: Any, **options: Any) -> "KerasNetwork":
         super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
         self._link()
@@ -97,7 +100,8 @@ class KerasNetwork(nn.Module):
             self._variables[name]._dtype = str(value.dtype).removeprefix("torch.")
         dtype = next(iter(self.parameters())).dtype
         for layer in self._layers if dtype == torch.float64 else ():
-            layer.dtype_policy = "float64"  # Keras casts inputs to the policy's type
+            # Keras casts the inputs of a layer to the type of its policy.
+            layer.dtype_policy = "float64"
 
 
 def _refuse_other_backend() -> None:
@@ -164,6 +168,7 @@ def _converted(tensor: Tensor, conversion: str) -> Tensor:
 
 
 def _name(variable: Any, model: Any) -> str:
+    # torch does not allow dots in the names of parameters and buffers.
     return str(variable.path.removeprefix(f"{model.name}/").replace(".", "_"))
 
 

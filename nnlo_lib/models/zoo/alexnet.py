@@ -23,6 +23,7 @@ def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Mo
     if not is_small(shape):
         features = [*_features(shape[0], filters, padding=2), nn.AdaptiveAvgPool2d(6)]
         return he_normal(nn.Sequential(*features, nn.Flatten(), *_perceptron(256 * 36, classes, dropout)))
+    # The first stride and the three poolings halve the sides four times.
     inputs = 256 * (shape[1] // 16) * (shape[2] // 16)
     last = _perceptron(inputs, classes, dropout, first=False)
     return he_normal(nn.Sequential(*_small_features(shape[0], filters), nn.Flatten(), *last))
@@ -52,6 +53,7 @@ def _features(
     channels: int, filters: tuple[int, ...], padding: int, groups: int = 1, normalize: bool = False
 ) -> list[nn.Module]:
     one, two, three, four, five = filters
+    # n, alpha, beta and k of section 3.3 of the paper (torch divides alpha by n).
     across = [nn.LocalResponseNorm(5, 1e-4, 0.75, 2.0)] if normalize else []
     return [
         nn.Conv2d(channels, one, 11, stride=4, padding=padding), nn.ReLU(), *across, nn.MaxPool2d(3, 2),
@@ -74,7 +76,14 @@ def _small_features(channels: int, filters: tuple[int, ...]) -> list[nn.Module]:
 
 
 def _perceptron(inputs: int, classes: int, dropout: float, first: bool = True) -> list[nn.Module]:
-    """Build the dense layers, with dropout before (`first`) or after each hidden layer."""
+    """Build two hidden dense layers of 4096 units and the last layer.
+
+    Args:
+        inputs: number of inputs.
+        classes: number of outputs.
+        dropout: probability of dropout.
+        first: True: dropout before each hidden layer; False: after it.
+    """
     hidden = [dense_relu(inputs, 4096), dense_relu(4096, 4096)]
     drop = nn.Dropout(dropout)
     blocks = [[drop, *block] if first else [*block, drop] for block in hidden]

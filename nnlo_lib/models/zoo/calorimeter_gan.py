@@ -43,6 +43,8 @@ def _critic(dropout: float) -> nn.Module:
         nn.Sequential(nn.Conv3d(inputs, 8, 5, padding=padding), nn.LeakyReLU(0.3), nn.BatchNorm3d(8), nn.Dropout(dropout))
         for inputs, padding in ((32, 2), (8, 2), (8, 1))
     ]  # fmt: skip
+    # The last convolution reduces the sides from 25 to 23 cells, the pooling to 11. 0.3 is Keras's default
+    # slope.
     return Heads(nn.Sequential(*first, *blocks, nn.AvgPool3d(2), nn.Flatten()), 8 * 11**3)
 
 

@@ -11,7 +11,14 @@ from nnlo_lib.models.activations import activation_named
 
 
 class Sine(nn.Module):
-    """sin(scale (W x + b)), W drawn from U(-bound, bound) (Sitzmann et al. 2020, arXiv 2006.09661)."""
+    """sin(scale (W x + b)), W drawn from U(-bound, bound) (Sitzmann et al. 2020, arXiv 2006.09661).
+
+    Args:
+        inputs: number of inputs.
+        outputs: number of outputs.
+        scale: factor of the argument of the sine.
+        bound: bound of the initial weights.
+    """
 
     def __init__(self, inputs: int, outputs: int, scale: float, bound: float) -> None:
         super().__init__()

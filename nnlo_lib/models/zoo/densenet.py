@@ -12,7 +12,11 @@ from nnlo_lib.models.blocks import Shape, classifier, he_normal, image_shape, is
 class Dense(nn.Module):
     """A layer that appends `growth` channels to its inputs.
 
-    With `bottleneck`, the inputs are first squeezed to 4 * growth channels (DenseNet-B).
+    Args:
+        inputs: number of input channels.
+        growth: number of channels that the layer adds.
+        bottleneck: first squeeze the inputs to 4 * growth channels (DenseNet-B).
+        dropout: probability of dropout.
     """
 
     def __init__(self, inputs: int, growth: int, bottleneck: bool, dropout: float) -> None:
@@ -79,10 +83,10 @@ def _stem(shape: Shape, outputs: int) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
 
 
-densenet40 = partial(
-    densenet, blocks=(12, 12, 12), growth=12, first=16, bottleneck=False, compression=1.0
-)  # for CIFAR
-densenet_bc100 = partial(densenet, blocks=(16, 16, 16), growth=12, first=24)  # for CIFAR
+# Networks for CIFAR.
+densenet40 = partial(densenet, blocks=(12, 12, 12), growth=12, first=16, bottleneck=False, compression=1.0)
+densenet_bc100 = partial(densenet, blocks=(16, 16, 16), growth=12, first=24)
+# Networks for ImageNet.
 densenet121 = partial(densenet, blocks=(6, 12, 24, 16), growth=32, first=64)
 densenet161 = partial(densenet, blocks=(6, 12, 36, 24), growth=48, first=96)
 densenet169 = partial(densenet, blocks=(6, 12, 32, 32), growth=32, first=64)

@@ -15,7 +15,13 @@ Sides = tuple[int, int]  # height, width
 
 
 class Gan(nn.Module):
-    """Two networks: `generator` makes samples from noise (n, latent), `critic` rates samples."""
+    """Two networks, one of which makes samples while the other rates them.
+
+    Args:
+        generator: network from noise (n, latent) to samples (n, *shape).
+        critic: network from samples to ratings.
+        latent: number of noise values for each sample.
+    """
 
     def __init__(self, generator: nn.Module, critic: nn.Module, latent: int) -> None:
         super().__init__()
@@ -89,6 +95,7 @@ def gan(
 
 
 def _generator(sides: Sides, widths: Sequence[int], latent: int, hidden: int, output: nn.Module) -> nn.Module:
+    # Layers before a normalization have no bias, because the normalization would cancel it.
     start = (widths[0], *sides)
     sizes = [latent, *([hidden] if hidden else []), prod(start)]
     dense = [
@@ -107,6 +114,7 @@ def _generator(sides: Sides, widths: Sequence[int], latent: int, hidden: int, ou
 
 
 def _double(inputs: int, outputs: int, bias: bool) -> nn.Module:
+    # With this padding, a kernel of 5 and stride 2 doubles the sides exactly.
     return nn.ConvTranspose2d(inputs, outputs, 5, stride=2, padding=2, output_padding=1, bias=bias)
 
 

@@ -71,5 +71,6 @@ def _inception(
 
 
 def _head(inputs: int, classes: int) -> nn.Module:
+    # 1,024 units and 70 % dropout: section 5 of the paper.
     dense = nn.Sequential(nn.Linear(2048, 1024), nn.ReLU(), nn.Dropout(0.7), nn.Linear(1024, classes))
     return nn.Sequential(nn.AdaptiveAvgPool2d(4), conv_bn(inputs, 128, 1), nn.Flatten(), dense)

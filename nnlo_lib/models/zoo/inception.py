@@ -28,6 +28,7 @@ def inception_v3(
     network = Auxiliary([first], [_head(classes)], last) if auxiliary else nn.Sequential(first, last)
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
+            # As in the authors' TensorFlow code and in torchvision; torch's default is 1e-5.
             layer.eps = 1e-3
     return he_normal(network)
 

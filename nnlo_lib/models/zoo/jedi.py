@@ -18,6 +18,7 @@ class Interaction(nn.Module):
     def forward(self, particles: Tensor) -> Tensor:
         """Return (samples, particles, effects) from (samples, particles, features)."""
         count = particles.shape[1]
+        # Sorted by receiver, so that `view` below groups the pairs of each receiver.
         receivers, senders = (
             (~torch.eye(count, dtype=torch.bool, device=particles.device)).nonzero().unbind(1)
         )
@@ -29,7 +30,10 @@ class Interaction(nn.Module):
 class JediNet(nn.Module):
     """Scores of a jet.
 
-    `post` is applied to each particle together with its effects, `scores` to the sum over the particles.
+    Args:
+        effect: network of a pair of particles, from their features to effects.
+        post: network applied to each particle together with its effects.
+        scores: network applied to the sum of `post` over the particles.
     """
 
     def __init__(self, effect: nn.Module, post: nn.Module, scores: nn.Module) -> None:

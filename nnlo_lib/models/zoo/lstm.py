@@ -12,6 +12,8 @@ class Gates(nn.LSTM):
 
     def __init__(self, inputs: int, units: int) -> None:
         super().__init__(inputs + 1, units, bias=False, batch_first=True)
+        # torch stacks the matrices of the four gates, but each is orthogonal by itself. The last column is
+        # the bias.
         for weight in self.parameters():
             for gate in weight.data.chunk(4):
                 nn.init.orthogonal_(gate)
@@ -24,7 +26,14 @@ class Gates(nn.LSTM):
 
 
 class Texts(nn.Module):
-    """Scores from the mean of the states after each word, without the padding at the end of a text."""
+    """Scores from the mean of the states after each word, without the padding at the end of a text.
+
+    Args:
+        words: size of the vocabulary.
+        units: units of the embedding and of the LSTM.
+        classes: number of outputs.
+        dropout: probability of dropout before the last layer.
+    """
 
     def __init__(self, words: int, units: int, classes: int, dropout: float) -> None:
         super().__init__()

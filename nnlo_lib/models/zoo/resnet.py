@@ -27,7 +27,15 @@ class ResidualBodyBuilder(Protocol):
 
     expansion: int  # output channels of the body per filter
 
-    def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module: ...
+    def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module:
+        """Build the body.
+
+        Args:
+            inputs: number of input channels.
+            filters: filters of the 3 x 3 convolutions.
+            stride: stride of one of the convolutions, in both directions.
+        """
+        ...
 
 
 class Basic:
@@ -36,7 +44,6 @@ class Basic:
     expansion = 1
 
     def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module:
-        """Build the body."""
         return nn.Sequential(conv_bn(inputs, filters, 3, stride), *conv_only(filters, filters, 3))
 
 
@@ -49,7 +56,6 @@ class Bottleneck:
         self.wide = wide
 
     def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module:
-        """Build the body."""
         middle = filters * self.wide
         first, second = conv_bn(inputs, middle, 1), conv_bn(middle, middle, 3, stride)
         return nn.Sequential(first, second, *conv_only(middle, 4 * filters, 1))

@@ -26,6 +26,7 @@ def topclass(
         dropout: probability of dropout after each hidden dense layer.
     """
     channels, height, width = image_shape(shape, 20, "nnlo_topclass")
+    # The last convolution halves the sides, rounded up; the pooling divides them by 10.
     inputs = ((height + 1) // 2 // 10) * ((width + 1) // 2 // 10)
     widths = [inputs, *(250 // 2**layer for layer in range(dense_layers))]
     convolutions = [*_convolutions(channels, conv_layers, kernel), nn.MaxPool2d(10), nn.Flatten()]
@@ -60,7 +61,13 @@ def topclass_torch(
 
 
 def _convolutions(channels: int, layers: int, kernel: int) -> list[nn.Module]:
-    """Build `layers` convolutions with 10, 15, 20, 1, 5, 10 ... filters and one that halves the sides."""
+    """Build convolutions with 10, 15, 20, 1, 5, 10 ... filters and one more that halves the sides.
+
+    Args:
+        channels: number of input channels.
+        layers: number of convolutions before the last one.
+        kernel: side of their kernels, in pixels.
+    """
     widths = [channels, *(5 * ((layer + 2) % 5) or 1 for layer in range(layers))]
     same = [nn.Sequential(nn.Conv2d(a, b, kernel, padding="same"), nn.ReLU()) for a, b in pairwise(widths)]
     return [*same, nn.Conv2d(widths[-1], 1, 3, 2, 1), nn.ReLU()]

@@ -40,6 +40,7 @@ def vgg(
         channels = filters
     if not is_small(shape):
         layers.append(nn.AdaptiveAvgPool2d(7))
+    # Five poolings divide the sides by 32.
     pixels = (shape[1] // 32) * (shape[2] // 32) if is_small(shape) else 49
     widths = [channels * pixels, width, width]
     hidden = [nn.Sequential(*dense_relu(a, b), nn.Dropout(dropout)) for a, b in pairwise(widths)]

@@ -6,7 +6,14 @@ from nnlo_lib.models.blocks import classifier, he_normal, image_shape
 
 
 class Wide(nn.Module):
-    """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut."""
+    """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut.
+
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        stride: stride of the first convolution and of the shortcut.
+        dropout: probability of dropout between the convolutions.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
@@ -23,6 +30,8 @@ class Wide(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return (samples, outputs, height / stride, width / stride)."""
         active = self.before(inputs)
+        # As in the authors' code, a convolution as shortcut takes the activated inputs, the identity the raw
+        # ones.
         beside = inputs if self.shortcut is None else self.shortcut(active)
         total: Tensor = self.body(active) + beside
         return total

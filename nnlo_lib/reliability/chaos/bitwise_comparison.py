@@ -36,6 +36,7 @@ def _result_differences(ours: FinishedRun, reference: FinishedRun) -> Iterator[s
     for name in (RunPaths.model.name, RunPaths.nodes.name):
         if _bytes(ours.folder / name) != _bytes(reference.folder / name):
             yield name
+    # zip_longest, because an epoch that only one of the trainings has is a difference, too.
     for epoch, (row, other) in enumerate(
         zip_longest(_history_without_timings(ours), _history_without_timings(reference)), 1
     ):
@@ -63,6 +64,7 @@ def _differing_tensors(ours: dict[str, Tensor], reference: dict[str, Tensor]) ->
 
 
 def _bits(tensor: Tensor) -> tuple[Any, ...]:
+    # Bytes, because == treats NaN as different from itself and -0.0 as equal to 0.0.
     return tensor.dtype, tensor.shape, tensor.numpy().tobytes()
 
 

@@ -45,11 +45,14 @@ class FaultCampaign:
         """
         waiting = list(range(faults))
         while waiting:
+            # A fault that is due but not reached stays in `waiting` and is drawn again for the next attempt,
+            # from the same seed but with the share that then remains.
             due = self._faults_for_attempt(waiting)
             run_faulty_attempt(self.task, self.launcher, due, self.attempt_timeout_s)
             injected = set(injected_faults(self.task.folder))
             self.injected_faults += [fault for fault in due if fault.number in injected]
             report_injected(
+                # Operands are evaluated from left to right: the first length is that before the assignment.
                 len(waiting) - len(waiting := [number for number in waiting if number not in injected])
             )
         if run_faulty_attempt(self.task, self.launcher, [], self.attempt_timeout_s):
@@ -59,6 +62,8 @@ class FaultCampaign:
 
     def _faults_for_attempt(self, waiting: Sequence[int]) -> list[InjectedFault]:
         """Return the faults of the next attempt: all faults up to the first one that ends the attempt."""
+        # Each remaining fault gets an equal share of the remaining steps, which spreads the faults over the
+        # training.
         share = max(0, self.steps - read_progress(self.task.state)[2]) / self.steps / len(waiting)
         due: list[InjectedFault] = []
         for number in waiting:

@@ -44,7 +44,9 @@ def run_faulty_attempt(
 
 def _train(task: Task, launcher: str, faults: Sequence[InjectedFault]) -> None:
     with task.paths.chaos_log.open("a") as file:
+        # The file descriptors are replaced, because ranks inherit them, but not Python's sys.stdout.
         for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
             os.dup2(file.fileno(), stream)
+    # The PID is that of this process, the launcher, which `kill_launcher` and `term_all` signal.
     os.environ[FAULTS_ENV_VAR] = FaultPlan(task.folder, os.getpid(), list(faults)).json_text
     sys.exit(exit_on_user_error(lambda: train_task(task, LaunchOptions(launcher)).exit_status)())

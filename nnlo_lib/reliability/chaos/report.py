@@ -68,6 +68,7 @@ def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
     yield from check_checkpoints(run)
     yield from check_history(run)
     yield from check_sample_ledger(run)
+    # The checks above hold for every algorithm; bitwise equality is promised only for deterministic ones.
     if reason := _reason_not_deterministic(faulted.run):
         yield note(f"not compared bit for bit with the undisturbed training: {reason}")
     elif found := find_differences(faulted.folder, undisturbed.folder):

@@ -37,10 +37,13 @@ def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults
     Returns:
         1 if the training with faults does not finish or a check fails, else 0.
     """
+    # Both tasks have the same checkpoint interval, because the failpoints of the undisturbed training
+    # determine where faults are injected.
     undisturbed, faulted = (
         _with_frequent_checkpoints(_emptied(task), faults) for task in (undisturbed, faulted)
     )
     undisturbed_s = _train(undisturbed, launcher)
+    # A training saves a checkpoint when it ends, so the newest checkpoint is that of the last step.
     steps = read_progress(undisturbed.state)[2]
     timeout_s = ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed_s
     campaign = FaultCampaign(faulted, launcher, seed, steps, _failpoint_counts(undisturbed), timeout_s)
@@ -79,6 +82,7 @@ def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
         return task
     workers = roles(task.run, task.run.parallel.ranks).count("worker")
     steps = TrainingData(task, workers).loader(0).steps_per_epoch * task.run.train.epochs
+    # There are `faults + 1` intervals between the start, the faults and the end.
     every = f"{max(1, steps // (CHECKPOINTS_PER_FAULT * (faults + 1)))} steps"
     checkpoint = task.run.checkpoint.model_copy(update={"every": every})
     return replace(task, run=task.run.model_copy(update={"checkpoint": checkpoint}))

@@ -34,4 +34,5 @@ def _completeness_fault(found: Sequence[int], epochs: int) -> str:
         return f"contains epoch {repeated} {found.count(repeated)} times"
     for unexpected in (epoch for epoch in found if epoch not in expected):
         return f"contains epoch {unexpected}, but {epochs} epochs were trained"
+    # Here each epoch occurs once; only the order may be wrong.
     return "" if list(found) == list(expected) else "has its epochs out of order"

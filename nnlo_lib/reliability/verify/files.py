@@ -21,11 +21,13 @@ def check_outputs(run: FinishedRun) -> Iterator[Finding]:
     if not faults:
         yield ok(f"{len(expected)} outputs match their checksums in summary.json")
     if not run.paths.evaluation.exists():
+        # Another job evaluates the model, and it may not have run yet.
         yield note("evaluation.json is missing: the model has not been evaluated on the test split")
 
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
     """Compare the files of each checkpoint with the checksums in its manifest."""
+    # Eight digits name a published checkpoint; unfinished and damaged ones have a prefix.
     folders = sorted(run.paths.state.checkpoints.glob("[0-9]" * 8))
     faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
     for name, fault in faults.items():
@@ -43,6 +45,7 @@ def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
         yield failed("summary.json does not record the training data; an older version of nnlo wrote it")
         return
     path = find_data_manifest(run.folder, recorded["manifest"])
+    # The data may have been moved or deleted since, which does not affect the result of the training.
     if path is None:
         yield note(
             f"the manifest of the training data, {recorded['manifest']}, was not found; the data were not compared"

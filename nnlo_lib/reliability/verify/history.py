@@ -23,5 +23,6 @@ def check_history(run: FinishedRun) -> Iterator[Finding]:
 
 
 def _as_csv(rows: Sequence[EpochRow]) -> list[list[str]]:
+    # csv writes None as an empty string and other values with str().
     values = [["" if value is None else str(value) for value in row.values()] for row in rows]
     return [list(rows[0]), *values]

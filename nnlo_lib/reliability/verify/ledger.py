@@ -26,6 +26,7 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
             yield ok(
                 f"ledger: each of {len(complete)} epochs used each of its {uses} exactly once, over all attempts"
             )
+        # Only the last epoch of a training can be cut, so that cut rows come after complete ones.
         for row in rows[len(complete) :]:
             uses = f"{row['samples']:,} samples"
             yield ok(f"ledger: epoch {row['epoch']} ended before its last step: it used {uses}, each once")
@@ -45,6 +46,7 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
                 f"too many times, such as {', '.join(map(str, row['examples']))}"
             )
         elif not (_epochs_may_mix_rank_counts(run) or row.get("cut")) and row["sha256"] != counts_sha256(
+            # The file numbers epochs from 1, the plan from 0.
             plan.expected_uses(samples, row["epoch"] - 1)
         ):
             yield f"epoch {row['epoch']} did not use the samples that partition.npz and the configuration require"
@@ -53,6 +55,7 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
 def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
     """Return sampling plan and number of samples, validation included. Raises UserError or ValueError."""
     validation, parts = load_partition(run.paths.partition)
+    # Samples of the validation split count as well: the training must not use them.
     samples = len(validation) + sum(map(len, parts))
     check_cover(samples, validation, parts)
     train, workers = run.config.train, run.summary["roles"].count("worker")

@@ -30,6 +30,8 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
 
 
 def _code_reasons(code: str) -> Iterator[str]:
+    # A code version is `<version> (<commit>)` in a git checkout, with `+` after the commit if files were
+    # modified.
     if not code.endswith(")"):
         yield f"its code version {code} contains no commit"
     elif code.endswith("+)"):

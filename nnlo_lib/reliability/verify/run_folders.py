@@ -35,6 +35,8 @@ def find_run_folders(folder: Path) -> Sequence[Path]:
         raise UserError(
             f"folder not found: {folder}; pass results/<experiment>/<run>/seed-<s> or a folder above it"
         )
+    # rglob omits the folder itself. Seed folders that only contain folds have no summary and are filtered
+    # out.
     jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
     found = [job for job in jobs if RunPaths(job).summary.exists() or _has_state(job)]
     if not found:
@@ -51,9 +53,11 @@ def _has_state(folder: Path) -> bool:
 
 def reason_not_finished(folder: Path) -> str | None:
     """Return why a trial's fold with results is unfinished; None if it is finished, or for other folders."""
+    # Result files are called epochs-<rung>.json.
     rungs = [int(path.stem.partition("-")[2]) for path in SearchPaths.results_in(folder)]
     if not rungs or RunPaths(folder).summary.exists():
         return None
+    # A fold folder of a search is <search>/trials/<trial>/fold-<fold>, so the search is its third parent.
     place = re.search(r"(\d+)/fold-(\d+)$", str(folder.absolute()))
     fold_task = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
     result = fold_task and read_result(folder.absolute().parents[2], fold_task)

@@ -27,6 +27,7 @@ def verify_runs(folders: Sequence[str], shards: bool) -> int:
             reason = reason_not_finished(folder)
             findings = [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards))
         except UserError as error:
+            # One unfinished job must not hide the findings of the others.
             unfinished.append(str(error))
             continue
         print(folder, *findings, sep="\n", flush=True)

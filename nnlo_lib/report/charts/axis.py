@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+# Ticks of an accuracy axis: from 80 % on, their errors form a 1-2-5 series, which a logarithm spaces evenly.
 SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
 MIN_TICK_GAP = 28  # smallest distance between two ticks, in drawing units
 
@@ -27,21 +28,40 @@ class Axis:
 
 
 def linear(values: Iterable[float], start: float, end: float) -> Axis:
-    """Return a linear axis."""
+    """Return a linear axis.
+
+    Args:
+        values: values that the axis covers, at least one.
+        start: position of the smallest value, in drawing units.
+        end: position of the largest value, in drawing units.
+    """
     low, high = _range(values)
     return _axis(low, high, start, end, float, _even(low, high), _plain)
 
 
 def integer(values: Iterable[float], start: float, end: float) -> Axis:
-    """Return a linear axis for integers, with integer ticks."""
+    """Return a linear axis for integers, with integer ticks.
+
+    Args:
+        values: integers that the axis covers, at least one.
+        start: position of the smallest value, in drawing units.
+        end: position of the largest value, in drawing units.
+    """
     known = list(values)
+    # An axis needs two different ends, because `_place` divides by their distance.
     low, high = (min(known), max(known)) if len(set(known)) > 1 else (known[0] - 1, known[0] + 1)
     ticks = sorted({float(round(tick)) for tick in _even(low, high)})
     return _axis(low, high, start, end, float, ticks, _plain)
 
 
 def logarithmic(values: Iterable[float], start: float, end: float) -> Axis:
-    """Return a logarithmic axis for positive values."""
+    """Return a logarithmic axis.
+
+    Args:
+        values: positive values that the axis covers, at least one.
+        start: position of the smallest value, in drawing units.
+        end: position of the largest value, in drawing units.
+    """
     low, high = _range(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = [step * 10.0**power for power in powers for step in (1, 2, 5)]
@@ -49,12 +69,21 @@ def logarithmic(values: Iterable[float], start: float, end: float) -> Axis:
 
 
 def accuracy(values: Iterable[float], start: float, end: float) -> Axis:
-    """Return a logarithmic axis of the error (1 - share), which separates 98 % and 99 % well."""
+    """Return a logarithmic axis of the error (1 - share), which separates 98 % and 99 % well.
+
+    Args:
+        values: shares from 0 to 1 that the axis covers, at least one.
+        start: position of the smallest value, in drawing units.
+        end: position of the largest value, in drawing units.
+    """
     shares = list(values)
+    # The logarithm of the error of 100 % is infinite: such values are drawn at half the smallest error.
     least = min([1 - share for share in shares if share < 1], default=0.01) / 2
     low, high = min(shares), min(max(shares), 1 - least)
+    # If all values are equal, the axis is widened, because `_place` divides by the distance of its ends.
     low, high = (low, high) if low < high else (max(0.0, low - 0.01), low + least / 2)
     ticks = [share for share in SHARES if share < 1]
+    # The minus sign makes the scale increase with the share.
     return _axis(low, high, start, end, lambda share: -math.log10(max(1 - share, least)), ticks, _share)
 
 
@@ -69,12 +98,14 @@ def _share(value: float) -> str:
 def _range(values: Iterable[float]) -> tuple[float, float]:
     known = list(values)
     low, high = min(known), max(known)
+    # Equal values get an axis of nonzero length; the absolute term is for values of 0.
     return (low, high) if low < high else (low - abs(low) / 10 - 1e-9, high + abs(high) / 10 + 1e-9)
 
 
 def _even(low: float, high: float) -> list[float]:
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
+    # The tolerance keeps a step that rounding errors make slightly smaller than `rough`.
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     return [index * step for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
@@ -94,6 +125,7 @@ def _axis(
 ) -> Axis:
     inside = [tick for tick in ticks if low <= tick <= high]
     kept: list[tuple[float, str]] = []
+    # A range without two round numbers of its scale (within a decade, for example) gets evenly spaced ticks.
     for value in inside if len(inside) > 1 else _even(low, high):
         place = _place(value, low, high, start, end, scale)
         if not kept or abs(place - kept[-1][0]) >= MIN_TICK_GAP:
@@ -102,7 +134,13 @@ def _axis(
 
 
 def categorical(labels: Sequence[str], start: float, end: float) -> Axis:
-    """Return an axis with one evenly spaced position per label; the first label is at value 0."""
+    """Return an axis with one evenly spaced position per label.
+
+    Args:
+        labels: labels of the values 0, 1, 2 and so on.
+        start: position of the lower end, in drawing units; the first label is inside of it by a margin.
+        end: position of the upper end, in drawing units.
+    """
     last = max(len(labels) - 1, 1)
     edge = 0.35 if len(labels) > 1 else 1.0
     empty = Axis(-edge, last + edge, start, end, float, ())

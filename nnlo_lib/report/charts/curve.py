@@ -74,8 +74,10 @@ class CurveDrawer:
 
     def band(self, mean: pd.DataFrame) -> str:
         """Return the outline of one standard deviation around a mean, kept inside the axis."""
+        # The axis covers the values of the jobs, which the mean plus or minus the deviation can exceed.
         upper = mean.assign(value=np.minimum(mean["value"] + mean["std"], self.y.high))
         lower = mean.assign(value=np.maximum(mean["value"] - mean["std"], self.y.low))
+        # The lower edge runs backwards and drops its initial M: both edges form one closed outline.
         return f"{self.path(upper)}L{self.path(lower[::-1])[1:]}Z" if len(mean) else ""
 
     def marks(self, name: str, mean: pd.DataFrame) -> tuple[tuple[float, float, str], ...]:
@@ -96,6 +98,7 @@ def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return epoch, mean seconds, mean value and its standard deviation at each epoch that all jobs have."""
     groups = pd.concat(list(jobs)).groupby("epoch")
     table = groups[["seconds", "value"]].mean().assign(std=groups["value"].std())
+    # The mean over the remaining jobs would jump where one job ends.
     return table[groups.size() == len(jobs)].reset_index()
 
 

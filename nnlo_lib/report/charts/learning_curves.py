@@ -45,6 +45,7 @@ def learning_curve_panels(jobs: Sequence[FinishedRun], clock: TimeBase) -> list[
     """Return a panel per metric over epochs, and one of the main metric over seconds."""
     names = _metrics(jobs)
     chosen = [(name, "epoch") for name in [*names, "consensus_error"]]
+    # The last metric is the main one; see `_metrics`.
     chosen += [(name, "seconds") for name in names[-1:]]
     drawn = (_panel(jobs, name, against, clock) for name, against in chosen)
     return [panel for panel in drawn if panel is not None]
@@ -62,6 +63,7 @@ def _metrics(jobs: Sequence[FinishedRun]) -> list[str]:
     others = [f"val_{name}" if f"val_{name}" in columns else f"train_{name}" for name in names - {"loss"}]
     losses = [name for name in ("train_loss", "val_loss") if name in columns]
     common = {name for name in others if all(name in frame for frame in frames)}
+    # Accuracy last, before it metrics that all jobs have: the last metric is the main one.
     return losses + sorted(
         others, key=lambda name: (name.split("_", 1)[1] == "accuracy", name in common, name)
     )
@@ -80,6 +82,7 @@ def _panel(jobs: Sequence[FinishedRun], metric: str, against: str, clock: TimeBa
     known = pd.concat(lines)
     y, note, format_value = value_axis(metric, known["value"])
     drawer = CurveDrawer(_horizontal(against, known[against]), y, against, format_value, clock)
+    # A run keeps its index, and so its color, in panels that lack other runs.
     curves = tuple(drawer.curve(place, run, runs[run]) for place, run in enumerate(runs) if runs[run])
     return CurvePanel(_title(metric), note, _x_label(against, clock), drawer.x, y, curves)
 
@@ -108,6 +111,7 @@ def _lines(jobs: Iterable[FinishedRun], metric: str) -> list[pd.DataFrame]:
 def _horizontal(against: str, values: "pd.Series[float]") -> Axis:
     if against == "epoch":
         return axis.integer(values, LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    # Time starts at 0, before the end of the first epoch.
     return axis.linear([0.0, *values], LEFT, RIGHT - AXIS_INSET)
 
 

@@ -55,6 +55,7 @@ def training_capacity(
     counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "slot")
     parts += [f"{counted} × wall time"] if outside else []
     return TrainingCapacity(
+        # Results within an allocation are already contained in its `trained`.
         sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in outside),
         sum(_allocated(row) for row in rows) + slots * wall,
         " and ".join(parts),
@@ -72,6 +73,8 @@ def _allocations(folder: Path) -> list[dict[str, Any]]:
 
 def _allocated(row: dict[str, Any]) -> float:
     """Return the seconds of an allocation, summed over the rank groups that were alive."""
+    # The ratio of the two recorded numbers excludes lost rank groups, which `blocks` includes. Without any
+    # training it is 0, and the time of all groups is the best estimate.
     seconds = (
         row["trained"] / row["utilisation"]
         if row["utilisation"]

@@ -26,6 +26,7 @@ def convergence_charts(data: StudyData) -> list[Chart]:
     if not data.ranked_rows:
         return []
     known = sorted(data.ranked_rows, key=lambda row: row.number)
+    # All trials have costs, including those without an objective.
     hours = dict(
         zip((row.number for row in data.rows), accumulate(row.core_hours for row in data.rows), strict=True)
     )
@@ -43,6 +44,7 @@ def _convergence(
     y, note = data.objective_axis(values)
     make_axis = axis.integer if against == "trial" else axis.linear
     x = make_axis([0.0, *places, end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    # `sign` is +1 if a smaller objective is better.
     best = list(accumulate(values, min if data.sign > 0 else max))
     line = svg_step_path(
         [(x.position(a), y.position(b)) for a, b in zip(places, best, strict=True)], x.position(end)
@@ -65,6 +67,7 @@ def learning_curve_chart(data: StudyData) -> Chart | None:
     points_per_curve = max(8, MAX_TOTAL_POINTS // len(curves))
     drawn = [
         Line(_path(x, y, _thin(curve, points_per_curve)), _line_class(data, trial), f"trial {trial}")
+        # SVG paints later lines over earlier ones: the best trial, first in `curves`, is drawn last.
         for trial, curve in reversed(curves.items())
     ]
     marks = [
@@ -91,6 +94,7 @@ def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
     if len(found) < 2:
         return []
     return [
+        # Snapshot values are multiplied by `sign`, so that smaller is better.
         (epochs, len(values), data.format_value(data.sign * min(values)))
         for epochs in sorted(found)
         if (values := list(_values(data, epochs)))
@@ -118,6 +122,7 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
 
 def _thin(curve: EpochCurve, most: int) -> EpochCurve:
     """Return about `most` points of a curve (fewer than twice as many), including the last."""
+    # The last point carries the mark of a stopped trial, so it is always kept.
     return [*curve[: -1 : max(1, len(curve) // most)], curve[-1]]
 
 

@@ -76,16 +76,22 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     rows = data.ranked_rows
     if len(rows) < MIN_TRIALS or not keys:
         return None
+    # Imported here, because importing scikit-learn is slow and only searches with enough trials need it.
     from sklearn.ensemble import RandomForestRegressor
 
     values = np.array([row.objective for row in rows])
+    # Trees minimize the squared error, which a few very poor trials would dominate.
     logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
     targets = np.log(values) if logarithmic else values
     numbers = np.array(
         [[*(_number(key, row.point) for key in keys), row.epochs] for row in rows], dtype=float
     )
+    # NaN marks a key that is not active in a trial. Each key has at least two values, so no column is all
+    # NaN.
     ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
     places = _placed(numbers, ranges)
+    # The fixed seed makes equal inputs give equal pages. Out-of-bag samples measure the fit without a test
+    # set.
     model = RandomForestRegressor(TREES, min_samples_leaf=2, oob_score=True, random_state=0)
     model.fit(places, targets)
     shares = _shares(model, places, targets)
@@ -96,12 +102,14 @@ def _shares(model: Any, places: Array, targets: Array) -> tuple[float, ...]:
     from sklearn.inspection import permutation_importance
 
     found = permutation_importance(model, places, targets, n_repeats=SHUFFLES, random_state=0)
+    # The last column is the number of epochs, which is no searched key.
     positive = np.clip(found.importances_mean[:-1], 0, None)
     return tuple((positive / (positive.sum() or 1)).tolist())
 
 
 def _placed(numbers: Array, ranges: Array) -> Array:
     low, high = ranges.T
+    # A column with a single value, such as equal epochs, has no length to divide by.
     places = (numbers - low) / np.where(high > low, high - low, 1)
     return np.where(np.isnan(places), INACTIVE_INPUT, places)
 

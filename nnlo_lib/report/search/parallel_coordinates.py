@@ -67,18 +67,21 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     rows, kept = data.ranked_rows, keys[:MAX_AXES]
     if len(rows) < 2 or not kept:
         return None
+    # Wide spacing only up to the width of the page; beyond it, narrow spacing, and the chart scrolls.
     width = max(MIN_WIDTH, min(PAGE, 2 * MARGIN + WIDE * len(kept)), 2 * MARGIN + NARROW * len(kept))
     places = [MARGIN + (width - 2 * MARGIN - 20) * number / len(kept) for number in range(len(kept) + 1)]
     uprights = [
         CoordinateAxis(
             x, key.name, key.short_name, _axis(key, rows), any(key.name not in row.point for row in rows)
         )
+        # The additional last place is that of the objective.
         for x, key in zip(places, kept, strict=False)
     ]
     objective = pd.Series([row.objective for row in rows], dtype=float)
     last = _stretched_axis(data.objective_axis(objective)[0])
     uprights.append(CoordinateAxis(places[-1], data.metric, data.metric, last))
     lines = [_line(data, row, rank * SHADES // len(rows), kept, uprights) for rank, row in enumerate(rows)]
+    # SVG paints later lines over earlier ones: the best trial is drawn last.
     return ParallelCoordinates(
         width, tuple(uprights), tuple(reversed(lines)), len(rows) > MAX_THICK_LINES, len(keys) - len(kept)
     )
@@ -92,6 +95,7 @@ def _line(
     uprights: Sequence[CoordinateAxis],
 ) -> Line:
     heights = [
+        # A trial without the key passes below its axis.
         upright.axis.position(key.to_number(row.point[key.name])) if key.name in row.point else INACTIVE_Y
         for key, upright in zip(keys, uprights, strict=False)
     ]

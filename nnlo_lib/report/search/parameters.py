@@ -34,10 +34,17 @@ class SearchedParameter:
 
     def to_number(self, value: Any) -> float:
         """Return a value as a number: its index in `choices`, or the value itself if there are no choices."""
+        # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
         return float([*map(repr, self.choices)].index(repr(value))) if self.choices else float(value)
 
     def axis(self, numbers: Sequence[float], start: float, end: float) -> Axis:
-        """Return an axis for values given as numbers (see `to_number`)."""
+        """Return an axis for values of the key.
+
+        Args:
+            numbers: the values as numbers (see `to_number`); not used if the key has choices.
+            start: position of the lower end, in drawing units.
+            end: position of the upper end, in drawing units.
+        """
         if self.choices:
             return axis.categorical([format_value(value) for value in self.choices], start, end)
         make_axis = axis.logarithmic if self.dimension.kind.startswith("log") else axis.linear
@@ -63,4 +70,5 @@ def _in_order(dimension: DimensionConfig, values: Sequence[Any]) -> tuple[Any, .
 
 
 def _is_number(value: Any) -> bool:
+    # bool is a subclass of int.
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

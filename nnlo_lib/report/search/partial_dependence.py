@@ -61,6 +61,7 @@ def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) 
     """Return charts of the most important keys: the trials and the partial dependence."""
     if fitted is None:
         return []
+    # A key without importance has a constant dependence.
     ranked = [key for key, share in fitted.ranked_parameters() if share > 0][:MAX_DEPENDENCE_CHARTS]
     return [_dependence(data, fitted, key) for key in ranked]
 
@@ -77,9 +78,11 @@ def _dependence(data: StudyData, fitted: ImportanceForest, key: SearchedParamete
             trial_css_class(data, row),
             f"{named(row)}: {format_value(row.point[key.name])}, {data.format_value(row.objective)}",
         )
+        # The marks of the best trials are drawn last, over the others.
         for row in reversed(rows)
     ]
     points = [(x.position(a), y.position(b)) for a, b in zip(numbers, predicted, strict=True)]
+    # Choices have no order, so nothing lies between them: a short bar each instead of a line.
     if key.choices:
         lines = [
             Line(f"M{a - 14:.1f},{b:.1f}H{a + 14:.1f}", "leader", number(value))

@@ -37,6 +37,8 @@ class StudyData:
         """The trials that have an objective, the best first."""
         known = [row for row in self.rows if math.isfinite(row.objective)]
         ranked = sorted(known, key=lambda row: (self.sign * row.objective, row.number))
+        # `best_trial` prefers higher rungs and more folds, so the best trial need not have the best value.
+        # The sort is stable and keeps the order of the others.
         return sorted(ranked, key=lambda row: row.number != self.best)
 
     @property

@@ -55,6 +55,7 @@ def search_headline(data: StudyData) -> Markup:
     rows, search = data.rows, data.study.search
     if data.best is None:
         return Markup(f"None of {plural(len(rows), 'trial')} has a result yet.")
+    # Trials are numbered from 0 in the order of `rows`.
     best = rows[data.best]
     point = listing(
         [f"{bold(key)} {bold(format_value(value))}" for key, value in best.point.items()]
@@ -69,6 +70,7 @@ def search_headline(data: StudyData) -> Markup:
     others = [f"{count} {state}" for state, count in counts.items() if count]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
+    # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
     return Markup(sentence + f" Search method: {search.method.name}.")
 
 
@@ -102,6 +104,7 @@ def failure_groups(data: StudyData) -> list[FailureGroup]:
     groups: dict[tuple[str, str], list[TrialSummary]] = defaultdict(list)
     for row in data.rows:
         if row.state in ("failed", "unwanted"):
+            # Messages that differ only in numbers or settings have the same signature.
             groups[error_signature(row.reason), row.state].append(row)
     ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
     return [

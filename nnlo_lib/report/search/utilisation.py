@@ -55,6 +55,7 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
     timed = [result for result in data.study.snapshot.results.values() if result.ended > result.started]
     if not timed:
         return None
+    # `_lanes` and `_active_time` require results in order of their starts.
     timed.sort(key=lambda result: (result.started, result.fold_task))
     wall = union_length((result.started, result.ended) for result in timed)
     task_seconds = sum(result.seconds for result in timed)
@@ -83,7 +84,9 @@ def _lanes(timed: Sequence[Result]) -> list[int]:
     free: list[float] = []
     lanes = []
     for result in timed:
+        # The tolerance of 1 ms lets a fold task follow its predecessor in the same lane.
         lane = next((index for index, until in enumerate(free) if until <= result.started + 1e-3), len(free))
+        # The slice replaces the end of a lane, or appends a new lane.
         free[lane : lane + 1] = [result.ended]
         lanes.append(lane)
     return lanes
@@ -92,6 +95,7 @@ def _lanes(timed: Sequence[Result]) -> list[int]:
 def _lane_segments(data: StudyData, timed: Sequence[Result], lanes: Sequence[int]) -> tuple[LaneSegment, ...]:
     starts, past = _active_time(timed)
     total = past[-1]
+    # Maps clock time to the time without pauses, so that a search resumed days later stays readable.
     placed = [np.interp([result.started, result.ended], starts, past) / total * 100 for result in timed]
     return tuple(
         LaneSegment(
@@ -141,5 +145,6 @@ def _trained_seconds(data: StudyData, result: Result) -> float:
     below = data.study.snapshot.results.get(
         FoldTask(result.fold_task.trial, result.fold_task.fold, max(rungs, default=0))
     )
+    # `seconds` of the history continue over rungs: a fold task resumes the training of the rung below.
     last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
     return max(0.0, last[0] - last[1])

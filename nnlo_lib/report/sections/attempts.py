@@ -55,6 +55,7 @@ def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
         for job in jobs
         if job.attempt_statistics and job.attempt_statistics.is_interrupted
     ]
+    # The bars of all jobs have the same scale; `or 1.0` avoids a division by zero.
     longest = max((tally.total_seconds for _, tally in tallies), default=0.0) or 1.0
     return [_timeline(job, tally, longest) for job, tally in tallies]
 
@@ -84,6 +85,7 @@ def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:
         if steps
         else "no step was repeated"
     )
+    # The sentence becomes part of the headline, which is Markup.
     return f"{interrupted} interrupted and resumed ({escape(format_counts(reasons))}); {repeated}."
 
 

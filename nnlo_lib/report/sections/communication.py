@@ -18,6 +18,7 @@ def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
     """Return the number of updates of all jobs by staleness."""
     total: Counter[int] = Counter()
     for job in jobs:
+        # JSON turns the integer keys of the histogram into strings; older summaries have no histograms.
         histogram = (job.summary.get("histograms") or {}).get("staleness") or {}
         total.update({int(value): count for value, count in histogram.items()})
     return total
@@ -26,6 +27,7 @@ def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
 def _row(jobs: Sequence[FinishedRun]) -> dict[str, str]:
     sent = spread_of([sum(job.summary["bytes_sent"].values()) for job in jobs]).mean
     counts = [job.messages for job in jobs if job.messages is not None]
+    # All jobs of a run have the same configuration.
     return {**_messages(counts, sent), "compression": _compression(jobs[0]), **_staleness(staleness(jobs))}
 
 

@@ -58,6 +58,7 @@ def comparison_columns(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonC
         _column(table, "bytes_sent", "bytes sent", lambda spread: format_bytes(spread.mean)),
         _column(table, "ranks", "ranks", _count),
         *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
+        # The sum over the jobs instead of the mean: restarts are events, not repeated measurements.
         _column(table, "restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}"),
     ]
     return [column for column in columns if any(cell.text != MISSING for cell in column.cells.values())]
@@ -84,6 +85,7 @@ def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 def _times(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
     """Return the columns of time and speed; if clocks differ, mark no run as best and note virtual times."""
+    # Virtual seconds follow the machine model, and measured ones the host: no run can win.
     time_highest, speed_highest = (None, None) if clock.mixed else (False, True)
     columns = [
         _column(table, "seconds", f"{clock.word or 'training'} time", _duration, time_highest),
@@ -100,7 +102,13 @@ def _times(table: pd.DataFrame, clock: TimeBase) -> list[ComparisonColumn]:
 
 
 def _of_nodes(table: pd.DataFrame, column: ComparisonColumn, metric: str) -> ComparisonColumn:
-    """Add the validation results of node models as notes; the tested model has their averaged parameters."""
+    """Add the validation results of node models as notes; the tested model has their averaged parameters.
+
+    Args:
+        table: summary with one row per job.
+        column: column to which the notes are added.
+        metric: validation metric of the notes, without `val_`.
+    """
     notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, metric).items()}
     return _noted(column, notes)
 
@@ -119,9 +127,18 @@ def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
 def _column(
     table: pd.DataFrame, name: str, heading: str, format_spread: FormatSpread, highest: bool | None = None
 ) -> ComparisonColumn:
-    """Return a column; `highest`: whether the highest mean is best, None if no run is marked as best."""
+    """Return a column of the comparison.
+
+    Args:
+        table: summary with one row per job.
+        name: column of `table`.
+        heading: heading of the new column.
+        format_spread: formats the mean and the standard deviation of a run.
+        highest: whether the highest mean is best; None if no run is marked as best.
+    """
     values = spread_by_run(table, name)
     first = leaders(values, highest) if highest is not None and len(values) > 1 else []
+    # `leaders` also returns the runs within the spread of the best run: then no run is marked.
     winner = first[0] if len(first) == 1 else None
     runs: Sequence[str] = list(dict.fromkeys(table["run"]))
     cells = {

@@ -30,6 +30,7 @@ class ConfusionMatrix:
     @property
     def shares(self) -> NDArray[np.float64]:
         """Counts divided by the number of samples of the true class."""
+        # A class without samples would divide by zero.
         totals = self.counts.sum(axis=1, keepdims=True)
         shares: NDArray[np.float64] = self.counts / np.maximum(totals, 1)
         return shares
@@ -37,6 +38,7 @@ class ConfusionMatrix:
     def pairs(self) -> list[tuple[str, str, int, float]]:
         """Return the most frequent errors: true class, predicted class, count, share of the true class."""
         wrong = self.counts - np.diag(np.diag(self.counts))
+        # A stable sort, because equal inputs must give equal pages.
         order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
         places = [divmod(int(place), len(self.classes)) for place in order]
         # A single misclassified sample may be chance: such pairs are shown only if no pair is more frequent.

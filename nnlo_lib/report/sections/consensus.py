@@ -54,6 +54,7 @@ def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRang
 
 
 def _span(metric: str, rows: pd.DataFrame) -> NodeMetricRange:
+    # Each row has the minimum and maximum over the nodes of one job.
     low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
     worst, best = (low, high) if better_direction(metric) == "larger" else (high, low)
     return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}"].mean(), worst, best)
@@ -66,6 +67,7 @@ def _row(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[str,
 def _graph(jobs: Sequence[FinishedRun]) -> dict[str, str]:
     gaps = [job.summary["spectral_gap"] for job in jobs if job.summary.get("spectral_gap") is not None]
     name = jobs[0].config_section("topology").get("name", MISSING)
+    # Only runs on a graph have a spectral gap; a random graph differs between seeds.
     return {"graph": str(name), "spectral gap": _format_values(gaps)} if gaps else {}
 
 

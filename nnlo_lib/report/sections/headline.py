@@ -41,6 +41,7 @@ def sample_weight_sentence(samples: int) -> str:
 
 def test_split_sentence(splits: Collection[str]) -> str:
     """Return a sentence on the samples that replace a missing test split, or an empty string."""
+    # Sorted, because equal inputs must give equal pages.
     others = sorted(set(splits) - {"test"})
     if not others:
         return ""
@@ -83,7 +84,16 @@ def _known(table: pd.DataFrame, column: str) -> dict[str, Spread]:
 
 
 def _within_spread(values: dict[str, Spread], leading: Sequence[str], column: str) -> str:
-    """Return a sentence on the runs whose difference to the best run is within the spread, or unknown."""
+    """Return a sentence on the runs whose difference to the best run is within the spread, or unknown.
+
+    Args:
+        values: spread of the metric by run.
+        leading: the best run, then the runs that are not worse by more than the spread.
+        column: the metric.
+
+    Returns:
+        The sentence with a space after it; empty if `leading` contains only the best run.
+    """
     if len(leading) == 1:
         return ""
     runs = _several(leading[1:], values, column)
@@ -96,7 +106,16 @@ def _within_spread(values: dict[str, Spread], leading: Sequence[str], column: st
 
 
 def _beyond_spread(values: dict[str, Spread], leading: Sequence[str], column: str) -> str:
-    """Return a sentence on the runs that are worse than the best run by more than the spread."""
+    """Return a sentence on the runs that are worse than the best run by more than the spread.
+
+    Args:
+        values: spread of the metric by run.
+        leading: the best run, then the runs that are not worse by more than the spread.
+        column: the metric.
+
+    Returns:
+        The sentence; empty if no run is worse.
+    """
     rest = [run for run in values if run not in leading]
     if not rest:
         return ""
@@ -149,6 +168,7 @@ def speed_sentence(table: pd.DataFrame, clock: TimeBase) -> str:
     if len(ranked) == 1:
         return f"Its training speed is {rate} with {ranks[fast]}."
     ratio = speeds[fast].mean / speeds[slow].mean
+    # A single job has no spread, and its speed ratio is reported without this test.
     has_spread = speeds[fast].count > 1 < speeds[slow].count
     if ratio < MIN_SPEED_RATIO or (has_spread and not speeds[fast].beats(speeds[slow], highest=True)):
         return (

@@ -40,6 +40,7 @@ def trained_models(jobs: Sequence[FinishedRun]) -> list[ModelLayers]:
         if model:
             rows = [_row(layer) for layer in model.get("layers", [])]
             known = ModelLayers(model["name"], model.get("parameters", 0), rows, _costs(group[0], model), [])
+            # Two models are the same if everything that the summaries record of them is equal.
             found.setdefault(json.dumps(model, sort_keys=True), known).runs.append(run)
     return list(found.values())
 
@@ -62,6 +63,7 @@ def _costs(job: FinishedRun, model: dict[str, Any]) -> str:
     costs = f"One sample requires {_count(forward)}FLOPs in the forward pass and {_count(backward)}FLOPs in the backward pass"
     if job.transport == "simulated":
         return f"{costs}."
+    # Virtual seconds are excluded above: they say nothing about the speed of this machine.
     rate = (forward + backward) * job.summary["samples_per_second"]
     return f"{costs}; all ranks of {job.run} together computed {_count(round(rate))}FLOP/s on average, including waiting time."
 

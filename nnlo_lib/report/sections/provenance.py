@@ -60,6 +60,7 @@ def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 def commands(jobs: Sequence[FinishedRun], experiment_file: Path) -> str:
     """Return the shell commands that repeat the experiment in a clone of the repository."""
+    # The code version is `<version> (<commit>)`, with `+` after the commit if files were modified.
     commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", str(jobs[0].summary.get("code_version", "")))
     checkout = ""
     if commit:
@@ -77,6 +78,7 @@ def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, st
 
 
 def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
+    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
     started = sorted(str(job.summary["started"]) for job in jobs if job.summary.get("started"))
     finished = sorted(str(job.summary["finished"]) for job in jobs if job.summary.get("finished"))
     if not started or not finished:

@@ -62,6 +62,7 @@ def _without_breaks(table: pd.DataFrame) -> pd.DataFrame:
     """Remove pauses between attempts: gaps above PAUSE_FACTOR usual intervals become one interval."""
     usual = table.groupby("rank")["seconds"].diff().median()
     gaps = table["seconds"].diff().fillna(0)
+    # The negation keeps gaps if `usual` is NaN, because a rank has only one sample.
     return table.assign(seconds=gaps.where(~(gaps > PAUSE_FACTOR * usual), usual).cumsum())
 
 
@@ -110,6 +111,7 @@ def _panel(
 def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
     """Return the mean over ranks, averaged in about MAX_CURVE_POINTS time intervals."""
     known = table.dropna(subset=[figure.column])
+    # The ranks sample at different times, so their rows are grouped by interval and not by time.
     width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
     when = ((known["seconds"] / width).round() * width).rename("when")
     return known.groupby(when)[figure.column].mean() / figure.unit

@@ -26,7 +26,13 @@ class AshaPruner(Pruner):
 
 
 def ladder(first: int, factor: int, epochs: int) -> tuple[int, ...]:
-    """Return the rungs: first, first * factor, ... while they are below `epochs`, and then `epochs`."""
+    """Return the rungs: first, first * factor, ... while they are below `epochs`, and then `epochs`.
+
+    Args:
+        first: lowest rung in epochs.
+        factor: ratio of the epochs of adjacent rungs.
+        epochs: number of epochs of a full training.
+    """
     return (*takewhile(lambda rung: rung < epochs, (first * factor**k for k in count())), epochs)
 
 
@@ -41,6 +47,7 @@ def promotion(
         rungs: rungs of these trials in epochs, ascending.
         factor: one in `factor` trials of a rung is promoted.
     """
+    # Algorithm 2 examines the rungs from the highest to the lowest.
     for here, above in reversed(list(pairwise(rungs))):
         for trial in _best(known, trials, here, factor):
             if known.top(trial) == here:
@@ -52,7 +59,14 @@ def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -
     """Return the best 1/factor of the trials that have ended at a rung.
 
     Failed trials and trials with pruned folds count as ended, but are never returned.
+
+    Args:
+        known: snapshot of the study.
+        trials: numbers of the trials that are compared.
+        rung: the rung in epochs.
+        factor: one in `factor` ended trials is returned.
     """
     ended = [(value, trial) for trial in trials if (value := known.mean_value(trial, rung)) is not None]
+    # Equal values are ordered by trial number, so that a replay makes the same decision.
     complete = sorted(each for each in ended if known.is_complete(each[1], rung))
     return [trial for _, trial in complete[: len(ended) // factor]]

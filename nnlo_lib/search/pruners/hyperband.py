@@ -34,12 +34,19 @@ class HyperbandPruner(Pruner):
         for trial in known.trials:
             brackets[self.rungs(trial.number, known.epochs)].append(trial.number)
         promoted = [promotion(known, trials, rungs, self.factor) for rungs, trials in brackets.items()]
+        # Ties between brackets go to the earlier trial, so that the decision is reproducible.
         return max(filter(None, promoted), key=lambda each: (each[1], -each[0]), default=None)
 
 
 @cache
 def bracket(every: Sequence[int], factor: int, trial: int) -> int:
-    """Return the bracket of a trial: the number of lowest rungs that the trial omits."""
+    """Return the bracket of a trial: the number of lowest rungs that the trial omits.
+
+    Args:
+        every: all rungs in epochs, ascending.
+        factor: one in `factor` trials of a rung is promoted.
+        trial: number of the trial, from 0.
+    """
     return next(
         islice(
             _brackets_by_trial([expected_epochs(every[s:], factor) for s in range(len(every))]), trial, None
@@ -54,5 +61,6 @@ def expected_epochs(rungs: Sequence[int], factor: int) -> float:
 
 def _brackets_by_trial(costs: Sequence[float]) -> Iterator[int]:
     """Yield the bracket of each trial so that all brackets have nearly the same cost (Webster's method)."""
+    # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
     sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
     return (s for _, s in heapq.merge(*sequences))

@@ -44,7 +44,15 @@ class MedianPruner(Pruner):
         return None
 
     def _stopped(self, known: StudySnapshot, trial: int, rung: int, averages: Sequence[float]) -> bool:
-        """Return True if the rule stops the trial; `averages`: sorted, of all trials at this rung."""
+        """Return True if the rule stops the trial.
+
+        Args:
+            known: snapshot of the study.
+            trial: number of the trial.
+            rung: number of epochs for which the trial was trained.
+            averages: sorted running averages of all trials at this rung, this trial included.
+        """
+        # `or 0.0` is never used (the rung is complete); it tells the type checker that the value is not None.
         best, own = (
             known.mean_value(trial, rung, lowest) or 0.0,
             known.mean_value(trial, rung, running_average) or 0.0,

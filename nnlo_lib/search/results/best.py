@@ -63,6 +63,7 @@ def best_trial_summary(record: StoredStudy) -> TrialSummary:
 
 def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
     run = trial_run(record.experiment, best.point)
+    # Rounds halves up; Python's `round` would round 2.5 down to 2.
     train = run.train.model_copy(update={"epochs": max(1, int(fmean(best.selected_epochs) + 0.5))})
     run = run.model_copy(update={"train": train})
     if not isinstance(run.data.validation, float):

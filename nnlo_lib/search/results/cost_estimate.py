@@ -39,6 +39,8 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float |
     """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, retraining.
 
     Args:
+        experiment: the experiment.
+        search: settings of its search.
         run_pace: seconds per epoch of the experiment's finished runs; None if no run has finished.
     """
     points = count_distinct_points(search)
@@ -69,6 +71,7 @@ def _trials(search: SearchConfig, exhausted: bool) -> str:
 
 def _runs(experiment: Experiment, search: SearchConfig) -> list[Run]:
     """Return the runs of random points of the space."""
+    # A fixed seed, so that the estimate of an experiment is always the same.
     space, generator = SearchSpace(search.space), np.random.default_rng(0)
     return [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
 
@@ -152,11 +155,14 @@ def expected(experiment: Experiment, search: SearchConfig, factor: int | None = 
     Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
 
     Args:
+        experiment: the experiment.
+        search: settings of its search.
         factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
     """
     pruner, epochs = build_pruner(search.fidelity), experiment.train.epochs
     divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
     trials, total = Counter[int](), 0
+    # Promotion is decided within the trials of a bracket, which have the same rungs.
     ladders = Counter(pruner.rungs(trial, epochs) for trial in range(search.trials))
     for rungs, count in ladders.items():
         for height, (below, rung) in enumerate(pairwise((0, *rungs))):
@@ -176,6 +182,12 @@ def trial_seconds_per_epoch(record: StoredStudy) -> float | None:
 
 
 def _own_epochs(record: StoredStudy, trial: int, epochs: int) -> int:
-    """Return the number of epochs that a fold task adds to the trial's next lower rung."""
+    """Return the number of epochs that a fold task adds to the trial's next lower rung.
+
+    Args:
+        record: study.
+        trial: number of the trial.
+        epochs: total number of epochs of the fold task.
+    """
     below = [rung for rung in record.snapshot.rungs(trial) if rung < epochs]
     return epochs - max(below, default=0)

@@ -35,5 +35,7 @@ def _cells(row: TrialSummary) -> dict[str, Any]:
         "gpu_hours": round(row.gpu_hours, 6), "error": row.reason,
     }  # fmt: skip
     folds = {f"fold_{fold}": value for fold, value in enumerate(row.folds)}
+    # An empty cell means that the key is not active; null is a value.
     point = {key: "null" if value is None else value for key, value in row.point.items()}
+    # Only NaN differs from itself.
     return {key: "" if value != value else value for key, value in (known | folds | point).items()}

@@ -12,7 +12,13 @@ LOCAL_SEARCH_STEPS = (0.1, 0.03, 0.01)  # standard deviations of moves, as share
 
 
 def scattered(count: int, keys: int, random: np.random.Generator) -> Array:
-    """Return (count, keys) rows drawn uniformly from the unit cube."""
+    """Return (count, keys) rows drawn uniformly from the unit cube.
+
+    Args:
+        count: number of rows.
+        keys: number of searched keys.
+        random: random number generator.
+    """
     return random.random((count, keys))
 
 
@@ -29,8 +35,10 @@ def perturbed_rows(rows: Array, each: int, steps: tuple[float, ...], random: np.
     near = np.repeat(rows, each, axis=0)
     near = np.where(np.isnan(near), random.random(near.shape), near)
     moved = random.random(near.shape) < max(1 / keys, 0.4)
+    # At least one key moves; otherwise a neighbor could equal the row.
     moved[np.arange(len(near)), random.integers(0, keys, len(near))] = True
     step = random.choice(steps, (len(near), 1))
+    # Positions are in [0, 1): the upper end belongs to no cell of a list.
     moves = np.clip(near + step * random.standard_normal(near.shape), 0, np.nextafter(1, 0))
     redrawn = random.random(near.shape) < 0.5 / keys
     return np.where(redrawn, random.random(near.shape), np.where(moved, moves, near))
@@ -46,6 +54,7 @@ def local_search(score: Callable[[Array], Array], rows: Array, random: np.random
     """
     scores = score(rows)
     for round_ in range(LOCAL_SEARCH_ROUNDS):
+        # A stable sort orders equal scores reproducibly.
         top = rows[np.argsort(-scores, kind="stable")[:LOCAL_SEARCH_STARTS]]
         near = perturbed_rows(
             top, NEIGHBORS_PER_START, tuple(step / 3**round_ for step in LOCAL_SEARCH_STEPS), random

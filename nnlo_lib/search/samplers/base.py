@@ -22,9 +22,14 @@ class Sampler(ABC):
 
     @classmethod
     def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method on `space`; `config` is `search.method`.
+        """Return the method on a space.
 
-        By default, its keys are keyword arguments of the class, after `space` and `search.seed`.
+        By default, the keys of `config` are keyword arguments of the class, after `space` and `search.seed`.
+
+        Args:
+            config: settings of `search.method`.
+            space: the search space.
+            search: settings of the search.
         """
         return cls(space, search.seed, **config.arguments)  # type: ignore[call-arg]
 

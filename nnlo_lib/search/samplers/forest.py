@@ -24,6 +24,7 @@ class ForestFit:
         forest.fit(coordinates, values)
 
         def predict(coordinates: Array) -> tuple[Array, Array]:
+            # `tree_.predict` accepts float32 only; the trees' own `predict` would check its input each time.
             single = np.float32(coordinates)
             each = np.array([tree.tree_.predict(single).ravel() for tree in forest.estimators_])
             return each.mean(0), each.std(0)
@@ -36,5 +37,4 @@ class ForestSampler(ModelBased):
 
     @classmethod
     def from_config(cls, config: ForestSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method with these settings."""
         return cls(space, search.seed, config.initial, ForestFit(config.trees), in_turn)

@@ -37,7 +37,6 @@ class GeneticSearch(Sampler):
 
     @classmethod
     def from_config(cls, config: GeneticSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method with these settings."""
         return cls(space, search.seed, config.population, search.trials)
 
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
@@ -52,8 +51,10 @@ class GeneticSearch(Sampler):
         yield from random_points(self.space, random)
 
     def _child(self, parents: Array, progress: float, random: np.random.Generator) -> Array:
+        # Parents are ordered by value, so the smaller index is the better parent.
         better, worse = parents[sorted(_tournament(len(parents), random) for _ in range(2))]
         better, worse = _completed(better, worse, random)
+        # Positions of list values have no direction; the better parent's are kept.
         crossed = better + random.random() * np.where(self._lists, 0, better - worse)
         return self._mutated(np.clip(crossed, 0, 1), progress, random)
 
@@ -62,6 +63,11 @@ class GeneticSearch(Sampler):
 
         Numbers move by the fraction u of the distance to a random bound; list values are redrawn with
         probability u.
+
+        Args:
+            row: (keys,) position in the unit cube.
+            progress: part of the search that is done, from 0 to 1.
+            random: random number generator.
         """
         step = 1 - random.random(len(row)) ** (1 - progress) ** 3
         bound = random.integers(0, 2, len(row))
@@ -78,7 +84,13 @@ def _tournament(entrants: int, random: np.random.Generator) -> int:
 
 
 def _completed(better: Array, worse: Array, random: np.random.Generator) -> tuple[Array, Array]:
-    """Fill genes that are inactive in one parent from the other parent, or else at random."""
+    """Fill genes that are inactive in one parent from the other parent, or else at random.
+
+    Args:
+        better: (keys,) position of the better parent; NaN for inactive keys.
+        worse: (keys,) position of the worse parent; NaN for inactive keys.
+        random: random number generator.
+    """
     full = np.where(np.isnan(better), worse, better)
     full = np.where(np.isnan(full), random.random(len(full)), full)
     return full, np.where(np.isnan(worse), full, worse)

@@ -33,12 +33,14 @@ class GaussianProcessFit:
         kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * d, (2e-2, 2e1), nu=2.5)
         noisy = kernel + WhiteKernel(1e-2, (1e-6, 1.0))
         process = GaussianProcessRegressor(noisy, alpha=1e-8, optimizer=most_probable)
+        # The rounding of BLAS depends on its number of threads, and a replay must give the same proposals.
         with threadpool_limits(1):
             process.fit(coordinates[chosen], values[chosen])
 
         def predict(coordinates: Array) -> tuple[Array, Array]:
             with threadpool_limits(1):
                 mean, deviation = process.predict(coordinates, return_std=True)
+            # scikit-learn's deviation includes the noise; the expected improvement is of noise-free values.
             noise = process.kernel_.k2.noise_level
             return mean, np.sqrt(np.maximum(deviation**2 - noise, 1e-12))
 
@@ -52,7 +54,6 @@ class GaussianProcessSampler(ModelBased):
     def from_config(
         cls, config: GaussianProcessSamplerConfig, space: SearchSpace, search: SearchConfig
     ) -> Self:
-        """Return the method with these settings."""
         return cls(space, search.seed, config.initial, GaussianProcessFit(), standardized)
 
 
@@ -68,7 +69,13 @@ def select_fit_points(values: Array, most: int) -> NDArray[np.intp]:
 def most_probable(
     objective: Callable[..., tuple[float, Array]], start: Array, bounds: Array
 ) -> tuple[Array, float]:
-    """Return the most probable log hyperparameters and their penalized objective."""
+    """Return the most probable log hyperparameters and their penalized objective.
+
+    Args:
+        objective: returns the negative log marginal likelihood and its gradient.
+        start: (hyperparameters,) start values, which are also the means of the prior.
+        bounds: (hyperparameters, 2) bounds.
+    """
     from scipy.optimize import minimize
 
     mean, deviation = prior(start)
@@ -81,6 +88,7 @@ def most_probable(
     found = minimize(
         penalized, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": MAX_OPTIMIZER_STEPS}
     )
+    # Rounded, so that the last bits of the optimizer's result do not change a proposal.
     return np.round(found.x, 3), float(found.fun)
 
 
@@ -90,5 +98,6 @@ def prior(start: Array) -> tuple[Array, Array]:
     The means are the start values: amplitude 1, length scales 0.5, noise 0.01.
     """
     mean, deviation = start.copy(), np.full(len(start), 1.0)
+    # The last hyperparameter is the noise of the WhiteKernel; its prior is the widest.
     deviation[-1] = 3.0
     return mean, deviation

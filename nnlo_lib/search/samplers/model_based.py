@@ -57,6 +57,7 @@ class ModelBased(Sampler):
 
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
         random = sampling_rng(self.seed, "model", number)
+        # Equal values have no variance by which they could be standardized.
         if number < self.initial or len({value for _, value in observed.evaluated}) < 2:
             yield from SobolSequence(self.space, self.seed)(number, observed)
         else:
@@ -66,7 +67,13 @@ class ModelBased(Sampler):
     def _promising(
         self, number: int, observed: Observations, random: np.random.Generator
     ) -> Iterator[SearchPoint]:
-        """Yield candidates by decreasing expected improvement."""
+        """Yield candidates by decreasing expected improvement.
+
+        Args:
+            number: number of the trial.
+            observed: results so far.
+            random: random number generator of this proposal.
+        """
         evaluated_rows = np.array([self.space.unit_row(point) for point, _ in observed.evaluated])
         values = self.scaling(number, np.array([value for _, value in observed.evaluated]))
         predict = self._model(evaluated_rows, values, observed.pending, int(random.integers(2**31)))
@@ -79,7 +86,14 @@ class ModelBased(Sampler):
         yield from (self.space.point_at(each) for each in candidates)
 
     def _model(self, rows: Array, values: Array, pending: Sequence[SearchPoint], seed: int) -> Predict:
-        """Fit the evaluated rows; if points are pending, fit again with their predicted values added."""
+        """Fit the evaluated rows; if points are pending, fit again with their predicted values added.
+
+        Args:
+            rows: (n, keys) positions of the evaluated points in the unit cube.
+            values: (n,) scaled values; smaller is better.
+            pending: points without a value.
+            seed: seed of the fit.
+        """
         coordinates = self.space.coordinates(rows)
         predict = self.fit(coordinates, values, seed)
         if not pending:
@@ -103,9 +117,16 @@ class ModelBased(Sampler):
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """Return E[max(best - f, 0)] for normal f."""
+    """Return E[max(best - f, 0)] for normal f (Jones et al. 1998, eq. 15).
+
+    Args:
+        mean: (n,) means of f.
+        deviation: (n,) standard deviations of f.
+        best: smallest known value.
+    """
     from scipy.special import ndtr
 
+    # The deviation is 0 where all trees agree, such as at known points.
     deviation = np.maximum(deviation, 1e-9)
     z = (best - mean) / deviation
     return np.asarray(deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)))

@@ -50,7 +50,6 @@ class GridPoints(Sampler):
 
     @classmethod
     def from_config(cls, config: GridSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method with these settings."""
         return cls(space, config.levels)
 
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:

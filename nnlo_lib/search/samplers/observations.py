@@ -42,6 +42,7 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
     values = {trial.number: _value(known, trial.number, epochs) for trial in inside}
     worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
     evaluated = [
+        # A failed trial has an infinite value, which no model can be fitted to.
         (trial.point, min(value, worst))
         for trial in inside
         if (value := values[trial.number]) is not None and worst is not None

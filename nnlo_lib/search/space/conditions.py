@@ -27,6 +27,7 @@ def conditions(dimensions: Mapping[str, DimensionConfig], scales: Mapping[str, S
 def in_order(found: Conditions) -> list[str]:
     """Return all keys, each after the keys that it depends on. Raises UserError if there is a cycle."""
     try:
+        # Sorted, so that the order of the keys in a `when` condition has no effect.
         return list(TopologicalSorter({key: sorted(others) for key, others in found.items()}).static_order())
     except CycleError as error:
         cycle = " -> ".join(error.args[1])

@@ -35,13 +35,20 @@ class InfeasiblePoints:
         """Return the refused point without the keys that do not contribute to the mistake."""
         for key in list(point):
             rest = {other: value for other, value in point.items() if other != key}
+            # A key on which others depend stays: their conditions would refer to nothing.
             needed = any(key in self.space[other].when for other in rest)
             if not needed and what in (sentence for _, sentence in self.refusals(rest)):
                 point = rest
         return point
 
     def _described(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
-        """Return the mistake and the conflicting keys, at the searched key of `blamed` or the last key."""
+        """Return the place of a mistake and a message that names the conflicting keys.
+
+        Args:
+            point: the refused point, reduced to the keys that contribute to the mistake.
+            blamed: key that the refusal names; the place is its searched key, or the last key of the point.
+            what: message of the refusal.
+        """
         key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
         place = ("search", "space", key) if key else ("search",)
         others = {other: value for other, value in point.items() if other != key}
@@ -54,7 +61,13 @@ class InfeasiblePoints:
         return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
 
     def _names_with_key(self, key: str, point: SearchPoint, what: str) -> list[str]:
-        """Return the searched names of the enclosing section that have `key`; empty for other mistakes."""
+        """Return the searched names of the enclosing section that have a key; empty for other mistakes.
+
+        Args:
+            key: searched key, such as `train.optimizer.momentum`.
+            point: the refused point.
+            what: message of the refusal.
+        """
         name = _name_key(key)
         if not what.startswith("unknown key") or name not in self.space:
             return []

@@ -58,6 +58,7 @@ class Real:
             value = self.low * (self.high / self.low) ** quantile
         else:
             value = self.low + quantile * (self.high - self.low)
+        # Rounding in the power may leave the range by the last bit.
         return float(min(max(value, self.low), self.high))
 
     def quantile_of(self, value: JsonValue) -> float:
@@ -95,6 +96,7 @@ class Integer:
     def ranks(self, quantiles: Array) -> Array:
         """Return the number of smaller values for each position in the unit interval."""
         if self.log:
+            # 1e-9 makes up for rounding: the power at the lower end of a cell may be 7.999... instead of 8.
             values = np.floor(self.low * ((self.high + 1) / self.low) ** quantiles + 1e-9)
         else:
             values = np.floor(self.low + quantiles * self.count)
@@ -121,6 +123,7 @@ class Integer:
 
     def _middles(self, ranks: Array) -> Array:
         if self.log:
+            # The middle of the cell from k to k + 1 on a logarithmic scale is their geometric mean.
             values = self.low + ranks
             return np.log(np.sqrt(values * (values + 1)) / self.low) / math.log((self.high + 1) / self.low)
         return (ranks + 0.5) / self.count
@@ -154,6 +157,7 @@ class Choice:
 
     def rank(self, value: JsonValue) -> int | None:
         """Return the index in the list; None if the list does not contain the value."""
+        # By text first, because 1, 1.0 and True are equal in Python.
         identical = [repr(each) == repr(value) for each in self.values]
         if True in identical:
             return identical.index(True)

@@ -106,6 +106,7 @@ class SearchSpace:
 
     def _count(self, counts: Mapping[str, float], levels: int | None) -> float:
         """Return the number of points; `counts` holds the number of values of each key."""
+        # Only keys on which conditions depend are enumerated; the counts of the others are multiplied.
         switches = {other for others in self._when.values() for other in others}
         rest = self.scales.keys() - switches
         choices = self._grow([key for key in self._order if key in switches], levels)
@@ -135,18 +136,26 @@ class SearchSpace:
     def _grow(
         self, keys: Sequence[str], levels: int | None, point: SearchPoint | None = None
     ) -> Iterator[SearchPoint]:
-        """Yield all points of these keys; each key must come after the keys that it depends on."""
+        """Yield all points of some keys.
+
+        Args:
+            keys: keys, each after the keys that it depends on.
+            levels: number of values per range; None: all values.
+            point: values of the keys that come before; default: none.
+        """
         point = point or {}
         if not keys:
             yield point
             return
         key, *rest = keys
         values = self.scales[key].levels(levels) if self._is_active(key, point) else None
+        # An inactive key has no value but must not end the recursion.
         for value in values or [None]:
             yield from self._grow(rest, levels, point | {key: value} if values else point)
 
 
 def _middle(one_hot: Array) -> float:
+    # A constant has no coordinate.
     return (int(one_hot.argmax()) + 0.5) / len(one_hot) if len(one_hot) else 0.5
 
 

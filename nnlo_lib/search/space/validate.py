@@ -72,6 +72,7 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
     ends = [
         _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])
     ]
+    # A fixed seed, so that the same experiment gives the same messages.
     generator = np.random.default_rng(0)
     yield from infeasible.find_mistakes(
         [*ends, *(space.sample(generator) for _ in range(VALIDATION_SAMPLES))]
@@ -86,7 +87,13 @@ def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
 
 
 def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
-    """Return the smallest point in which `key` is active with this value, by its `when` conditions."""
+    """Return the smallest point in which a key is active, by its `when` conditions, and has a value.
+
+    Args:
+        space: dimension of each searched key.
+        key: the key.
+        value: its value.
+    """
     point = {key: value}
     for other, wanted in space[key].when.items():
         first = wanted[0] if isinstance(wanted, tuple) else wanted

@@ -26,6 +26,11 @@ def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
 
     Like all decisions, this depends on the known results: if another trial becomes the best, this trial may
     resume.
+
+    Args:
+        known: snapshot of the study.
+        trial: number of the trial.
+        epochs: the rung in epochs.
     """
     best, level = known.rung_leaders.get(epochs), known.search.folds.prune
     values = known.leading_fold_values(trial, epochs)
@@ -48,6 +53,7 @@ def p_value(differences: tuple[float, ...], folds: int) -> float:
         folds: number of folds k.
     """
     count, mean = len(differences), fmean(differences)
+    # The t statistic is not defined for a variance of 0.
     if max(differences) == min(differences):
         return 0.0 if mean > 0 else 1.0
     spread = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (count - 1))

@@ -30,6 +30,7 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
 
     Args:
         folder: folder of the search.
+        experiment: the experiment of this start.
 
     Returns:
         The experiment, with the searched keys in the order of the first start.
@@ -62,6 +63,7 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
     named = {key: value for key, value in base.items() if key != "data"}  # a store already contains the data
     return base | {
+        # Trials use the first seed only; the others are for the retraining and may change.
         "seeds": experiment.seeds[0],
         "search": search | space,
         "files": dict(_files([named, space])),
@@ -105,7 +107,13 @@ def _read(path: Path) -> Any:
 
 
 def _differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
-    """Yield one message per difference, with its dotted key."""
+    """Yield one message per difference, with its dotted key.
+
+    Args:
+        recorded: JSON value of the first start.
+        current: JSON value of this start.
+        key: dotted key of both values; empty at the top.
+    """
     if isinstance(recorded, dict) and isinstance(current, dict):
         for name in sorted({*recorded, *current}):
             yield from _differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)

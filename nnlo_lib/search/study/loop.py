@@ -39,10 +39,12 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
                 "another nnlo process has taken over the lease of this search and continues it; this process exits"
             )
         study.refresh()
+        # After a restart with a smaller `parallel`, more decisions may be unfinished than may run.
         for decision in study.unfinished[: study.parallel]:
             if decision.task not in started:
                 started.add(decision.task)
                 executor.start(decision.task)
+        # Tasks are started before the next decision, so that they train while a slow sampler computes.
         if study.decide():
             continue
         if not study.unfinished:

@@ -31,6 +31,7 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
     if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
         return "metric", f"'{metric}' needs validation samples; set data.validation or search.folds.k"
     if LOSS_COLUMN.fullmatch(metric) and (reason := _incomparable(experiment)):
+        # columns[len(names)] is val_loss; the next ones are validation metrics.
         other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
         return (
             "metric",

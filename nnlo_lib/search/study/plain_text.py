@@ -15,6 +15,7 @@ VARIABLE_PARTS = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
 def error_signature(reason: str) -> str:
     """Return the reason without settings and numbers, so that equal errors have equal signatures."""
     shortened = VARIABLE_PARTS.sub("", reason)
+    # Repeated, because the pattern removes only the innermost of nested braces.
     return error_signature(shortened) if shortened != reason else shortened
 
 

@@ -26,6 +26,12 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
 
     Limits (trials, target, budget) are not checked, because they may have been raised after a decision.
 
+    Args:
+        folder: folder of the search.
+        search: settings of the search.
+        epochs: number of epochs of a full training.
+        propose: sampler.
+
     Raises:
         UserError: if a file is damaged or missing.
     """
@@ -45,12 +51,23 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
 def _history(
     folder: Path, search: SearchConfig, epochs: int, recorded: list[Trial]
 ) -> Iterator[tuple[SchedulingDecision, StudySnapshot]]:
-    """Yield each decision with the snapshot on which it was based."""
+    """Yield each decision with the snapshot on which it was based.
+
+    Args:
+        folder: folder of the search.
+        search: settings of the search.
+        epochs: number of epochs of a full training.
+        recorded: trials by number.
+
+    Raises:
+        UserError: if a result is missing on which a decision was based.
+    """
     decisions = decisions_in_order(recorded)
     found = [read_result(folder, decision.task) for decision in decisions]
     trials: list[Trial] = []
     memo: dict[Any, float] = {}
     for decision in decisions:
+        # Results that were not known at this decision must not influence the replay.
         results = {}
         for earlier, result in zip(decisions[: decision.number], found, strict=False):
             if earlier.number in decision.pending:

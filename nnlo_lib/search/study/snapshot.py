@@ -49,7 +49,13 @@ class StudySnapshot:
         return self.trials[trial].rungs.get(epochs, [])
 
     def fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
-        """Return `number` of each fold that has a result at a rung, in the order of the folds."""
+        """Return a number for each fold that has a result at a rung, in the order of the folds.
+
+        Args:
+            trial: number of the trial.
+            epochs: the rung in epochs.
+            number: computes the number from the objective and a result; default: the value of the fold.
+        """
         return [
             self._number(number, fold_task)
             for fold_task in self.fold_tasks(trial, epochs)
@@ -73,7 +79,13 @@ class StudySnapshot:
         return len(known) == self.search.folds.k and math.inf not in known
 
     def mean_value(self, trial: int, epochs: int, number: Number = fold_value) -> float | None:
-        """Return the mean over the decided folds; infinite if one failed, None while a result is missing."""
+        """Return the mean over the decided folds; infinite if one failed, None while a result is missing.
+
+        Args:
+            trial: number of the trial.
+            epochs: the rung in epochs.
+            number: computes the number to average, as in `fold_values`.
+        """
         known = self.fold_values(trial, epochs, number)
         if math.inf in known:
             return math.inf
@@ -93,12 +105,14 @@ class StudySnapshot:
     def rung_leaders(self) -> dict[int, int]:
         """Best trial of each rung, among the trials that have all folds at the rung and have not failed."""
         complete = [
+            # The mean of a complete rung is never None; `or 0.0` is for the type checker.
             (self.mean_value(trial.number, epochs) or 0.0, trial.number, epochs)
             for trial in self.trials
             if not self.has_failed(trial.number)
             for epochs in trial.rungs
             if self.is_complete(trial.number, epochs)
         ]
+        # In descending order, the best trial of a rung is the last one and replaces the others.
         return {epochs: trial for _, trial, epochs in sorted(complete, reverse=True)}
 
     @property
@@ -115,6 +129,7 @@ class StudySnapshot:
         ranked = [
             (self.mean_value(self.rung_leaders[rung], rung) or 0.0, -rung) for rung in self.eligible_rungs
         ]
+        # Of equal values, the one of the higher rung wins.
         rung = -min(ranked)[1] if ranked else 0
         return (self.rung_leaders[rung], rung) if ranked else None
 

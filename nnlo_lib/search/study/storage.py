@@ -30,6 +30,7 @@ class StoredStudy:
 
     def refreshed(self) -> "StoredStudy":
         """Return the study with the trials and results that were written after it was read."""
+        # A result never changes, so each file is read only once.
         results = dict(self.snapshot.results)
         trials = read_trials(self.folder)
         for fold_task in _fold_tasks(trials):
@@ -72,6 +73,8 @@ def write_config(experiment: Experiment) -> None:
     """Write the resolved experiment atomically."""
     with atomic_write(ExperimentPaths(experiment.name).search.config) as part:
         part.write_text(
+            # Read back, defaults of the problem would count as settings of the user, in trials with another
+            # problem, too.
             json.dumps(experiment.model_dump(mode="json", exclude=experiment.problem_default_keys), indent=1)
         )
 

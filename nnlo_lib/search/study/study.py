@@ -45,7 +45,13 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
 def new_trial(
     known: StudySnapshot, policy: Pruner, propose: TrialSampler
 ) -> tuple[FoldTask, SearchPoint] | None:
-    """Return the first fold task of a new trial, and its point; None if no point is left."""
+    """Return the first fold task of a new trial, and its point; None if no point is left.
+
+    Args:
+        known: snapshot of the study.
+        policy: pruner, which determines the first rung.
+        propose: sampler.
+    """
     number = len(known.trials)
     point = propose(number, known)
     return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
@@ -105,6 +111,7 @@ class Study:
         """
         count = len(self.decisions)
         for width in range(min(self.parallel - 1, count), -1, -1):
+            # The results of all decisions before the pending ones must be known.
             if self.unfinished and self.unfinished[0].number < count - width:
                 return None
             if decision := self._next(self.decisions[count - width :]):
@@ -125,6 +132,7 @@ class Study:
     ) -> SchedulingDecision:
         decision = SchedulingDecision(len(self.decisions), fold_task, tuple(each.number for each in pending))
         trial = replace(trial, decisions=(*trial.decisions, decision))
+        # On disk before the task is started: a restarted driver must find each decision whose task may run.
         write_trial(self._folder, trial)
         self.trials[trial.number : trial.number + 1] = [trial]
         self.decisions.append(decision)

@@ -23,7 +23,13 @@ def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
 
 
 def fold_task_run(experiment: Experiment, folder: Path, fold_task: FoldTask) -> Run:
-    """Return the run of a fold task, or the base run if its point gives no valid run (the job reports it)."""
+    """Return the run of a fold task, or the base run if its point gives no valid run (the job reports it).
+
+    Args:
+        experiment: experiment of the search.
+        folder: folder of the search.
+        fold_task: fold task.
+    """
     try:
         return trial_run(experiment, read_trial(folder, fold_task.trial).point)
     except UserError:

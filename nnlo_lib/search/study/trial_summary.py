@@ -108,6 +108,7 @@ def _state(known: StudySnapshot, trial: int, results: Sequence[Result]) -> tuple
         return "running", ""
     top = known.rungs(trial)[-1]
     complete = top >= known.epochs and len(known.fold_tasks(trial, top)) == known.search.folds.k
+    # `stopped` is not final: later results may promote the trial or start its next fold.
     return ("finished" if complete else "stopped"), ""
 
 

@@ -34,7 +34,13 @@ class BestWeights:
         return int(self._snapshot["best.step"]) if self._snapshot else None
 
     def snapshot(self, replica: Replica, step: int, weight: float = 1.0) -> None:
-        """Copy the model at `step`, and this rank's weight in the mean over ranks that is published."""
+        """Copy the model and this rank's weight in the mean over ranks that is published.
+
+        Args:
+            replica: replica of this rank, loaded with the evaluated model.
+            step: step of the run.
+            weight: weight of this rank's model in the mean; 1 if all ranks have equal weights.
+        """
         self._snapshot = {
             "best.theta": replica.theta.clone(),
             "best.buffers": replica.buffers.clone(),

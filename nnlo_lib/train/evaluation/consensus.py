@@ -17,11 +17,17 @@ INVARIANT_TOLERANCE = 1e-3
 def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
     """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
 
+    Args:
+        algorithm: this rank's instance of the algorithm.
+        replica: replica of this rank, loaded with the model to evaluate.
+        where: place in the run, for the error message.
+
     Raises:
         InvariantError: on all ranks, if the algorithm's invariant does not hold.
     """
     measured = algorithm.telemetry(replica)
     error = measured.get("invariant", 0.0)
+    # Not `>`, which is False for NaN.
     if not error <= INVARIANT_TOLERANCE:
         raise InvariantError(
             f"{type(algorithm).__name__}: the invariant is violated in {where} (relative error {error:.2g}); the "

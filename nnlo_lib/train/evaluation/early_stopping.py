@@ -17,10 +17,17 @@ def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
 
 
 def is_best(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> bool:
-    """Return True if the last validation is the best; of equal values, the first is the best."""
+    """Return True if the last validation is the best; of equal values, the first is the best.
+
+    Args:
+        rows: validations in order.
+        metric: column of the rows.
+        wants_larger: whether larger values are better.
+    """
     if not (rows and metric in rows[-1]):
         return False
     *before, last = _goals(rows, metric, wants_larger)
+    # A NaN or infinite value is never the best, and it does not prevent a later value from being the best.
     return isfinite(last) and all(last < value for value in before if isfinite(value))
 
 
@@ -38,6 +45,7 @@ def _waited(rule: EarlyStoppingConfig, rows: Sequence[TableRow]) -> str:
         return _worse_on_average(rule, goals)
     best, since = float("inf"), 0
     for goal in goals:
+        # A NaN compares as not smaller, so it counts as no improvement.
         best, since = (goal, 0) if goal < best - rule.min_delta else (best, since + 1)
     return (
         f"early stopping: {rule.metric} did not improve in {since} validations"
@@ -58,6 +66,12 @@ def _worse_on_average(rule: EarlyStoppingConfig, goals: list[float]) -> str:
 
 
 def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[float]:
-    """Return the values of a metric, with the sign chosen so that smaller is better."""
+    """Return the values of a metric, with the sign chosen so that smaller is better.
+
+    Args:
+        rows: validations in order; rows without the metric are skipped.
+        metric: column of the rows.
+        wants_larger: whether larger values are better.
+    """
     sign = -1.0 if wants_larger else 1.0
     return [sign * float(row[metric]) for row in rows if metric in row]

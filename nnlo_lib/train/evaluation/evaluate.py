@@ -27,7 +27,14 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 def evaluation_batches(
     module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor
 ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-    """Set the module to evaluation mode and yield (inputs, labels) of `samples` batch by batch."""
+    """Set the module to evaluation mode and yield (inputs, labels) batch by batch.
+
+    Args:
+        module: model that the caller applies to the batches.
+        split: split that contains the samples.
+        samples: indices in the split, (n,).
+        tensors: preprocessor of the model's inputs.
+    """
     module.eval()
     for start in range(0, len(samples), EVALUATION_BATCH_SIZE):
         yield tensors(*split.take(samples[start : start + EVALUATION_BATCH_SIZE]))
@@ -37,7 +44,15 @@ def evaluation_batches(
 def evaluation_sums(
     module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor, problem: Problem
 ) -> Tensor:
-    """Return the problem's sums over `samples`, (1 + metrics,) of float64."""
+    """Return the problem's sums over some samples, (1 + names,) of float64.
+
+    Args:
+        module: model to evaluate.
+        split: split that contains the samples.
+        samples: indices in the split, (n,).
+        tensors: preprocessor of the model's inputs.
+        problem: loss and metrics.
+    """
     total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
     for inputs, labels in evaluation_batches(module, split, samples, tensors):
         total += problem.measure(module, inputs, labels)
@@ -94,7 +109,16 @@ def test_report(
     problem: Problem,
     classes: int | None,
 ) -> dict[str, Any]:
-    """Return the number of samples, loss, metrics and, for classes, confusion matrix (true x predicted)."""
+    """Return the number of samples, loss, metrics and, for classes, confusion matrix (true x predicted).
+
+    Args:
+        module: model to evaluate, on the CPU.
+        split: split that contains the samples.
+        samples: indices in the split, (n,).
+        tensors: preprocessor of the model's inputs.
+        problem: loss and metrics.
+        classes: number of classes; None if the labels are no classes.
+    """
     if classes is None or not isinstance(problem, SupervisedProblem) or problem.predicted is None:
         sums = evaluation_sums(module, split, samples, tensors, problem)
         return {"samples": len(samples), **problem.means(sums)}
@@ -103,5 +127,6 @@ def test_report(
     for inputs, labels in evaluation_batches(module, split, samples, tensors):
         outputs = module(*inputs)
         total += problem.sums_of_outputs(outputs, labels)
+        # `confusion[...] += 1` would count a pair once per batch.
         np.add.at(confusion, (labels.numpy(), problem.predicted(outputs).numpy()), 1)
     return {"samples": len(samples), **problem.means(total), "confusion": confusion.tolist()}

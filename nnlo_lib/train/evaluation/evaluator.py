@@ -22,7 +22,14 @@ UNCOUNTED_TRAFFIC = ("metrics", "telemetry")
 class Evaluator:
     """Evaluates the model, records the metrics, and decides on the best weights and on early stopping.
 
-    Every method but `is_due` is collective: all ranks call it.
+    Every method except `is_due` is collective: all ranks call it.
+
+    Args:
+        context: data, replica and communicator of the rank.
+        state: position and sums of the running epoch.
+        recorder: tables and log of the run.
+        lr_schedule: schedule, which may depend on the history (plateau).
+        callbacks: observers of new rows and of the end of epochs.
     """
 
     def __init__(
@@ -71,8 +78,11 @@ class Evaluator:
         measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
         step = self._global_step()
         if context.is_lr_scheduled:
+            # The row shows the rate of the epoch's last step. A rank that did not make this step, for
+            # example a server, has another one.
             last = step - state.position.shift - 1
             context.replica.lr = self._lr_schedule(last, context.loader.steps_per_epoch)
+        # The ledger and the bytes above belong to the epoch that ends; the row below counts it as completed.
         state.end_epoch()
         if context.comm.rank == 0:
             self._recorder.record_epoch(self._row() | {"step": step}, measured)
@@ -93,6 +103,7 @@ class Evaluator:
             rows = self._recorder.validation_rows
             # A validation before the first step (train.evaluate_before) never ends the training.
             over = reason_to_stop(train, rows) if step else ""
+            # Only rank 0 has all rows; its decision holds for all ranks.
             best, over = context.comm.gather([state.best_weights.is_improvement(rows), over])[0]
             if best:
                 state.best_weights.snapshot(context.replica, step, state.algorithm.weight)
@@ -118,6 +129,7 @@ class Evaluator:
         context, position = self._context, self._state.position
         if self._state.algorithm.replicas_differ:
             done = position.index / context.loader.steps_per_epoch
+            # An integer at the end of an epoch, so that the tables show 3 and not 3.0.
             epochs = position.epoch + (done if done % 1 else int(done))
             return self._validation.measure_each_model(context.replica, epochs, context.stack)
         return self._validation.measure_shared_model(context.replica)

@@ -35,6 +35,8 @@ def _tiled(images: Tensor) -> Tensor:
     tiles = images.repeat_interleave(larger, 2).repeat_interleave(larger, 3)
     tiles = torch.nn.functional.pad(tiles, (0, GAP, 0, GAP), value=255)
     _, channels, height, width = tiles.shape
+    # Axes in the order (row, height, column, width, channels), so that the next reshape joins tiles to a
+    # picture.
     grid = tiles.reshape(SIDE, SIDE, channels, height, width).permute(0, 3, 1, 4, 2)
     return grid.reshape(SIDE * height, SIDE * width, channels)[:-GAP, :-GAP]
 

@@ -36,6 +36,7 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
     """
     dtype = parameter_dtype(run.train.precision)
     tensors = Preprocessor(data, run.data, "cpu", dtype)
+    # The seed has no effect, because all weights are loaded.
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed=0).to(dtype)
     try:
         module.load_state_dict(load_file(path))
@@ -48,7 +49,15 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
 
 @torch.no_grad()
 def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]) -> Any:
-    """Return the outputs for stored samples, (n, ...) arrays in the structure of the model's outputs."""
+    """Return the outputs for stored samples, (n, ...) arrays in the structure of the model's outputs.
+
+    Args:
+        module: model in evaluation mode, on the CPU.
+        tensors: preprocessor of the model's inputs.
+        inputs: an array (n, *shape) of the stored type for each input; arrays of the parameters' type are
+            normalized in place.
+    """
+    # Without samples, one empty batch shows the structure of the outputs.
     starts = range(0, len(inputs[0]), EVALUATION_BATCH_SIZE) or range(1)
     batches = []
     for start in starts:

@@ -22,6 +22,11 @@ class Recorder:
         validations: one row per validation within an epoch.
         journal: the run's log.
         sample_counts: number of times this rank used each sample in the running epoch.
+
+    Args:
+        task: task to train.
+        comm: communicator of the ranks.
+        data: samples of the training, for the expected uses of an epoch.
     """
 
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
@@ -40,6 +45,7 @@ class Recorder:
 
         If the epoch was `cut` before its last step, unused samples do not count as missed.
         """
+        # Summed as int32: sums of the ranks' uint8 counts could overflow.
         uses = from_numpy(self.sample_counts.counts).int()
         self._comm.allreduce(uses, "telemetry")
         self.sample_counts.clear()
@@ -84,7 +90,7 @@ class Recorder:
                 table.rewind(rows.get(name, 0))
 
     def flush_tables(self) -> str:
-        """Flush the tables to disk for a checkpoint; return the error message, or an empty string."""
+        """Write all rows to the files of the tables; return the error message, or an empty string."""
         try:
             for table in self._tables.values():
                 table.flush()

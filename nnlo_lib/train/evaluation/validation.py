@@ -15,7 +15,15 @@ from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 
 
 class Validation:
-    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`)."""
+    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`).
+
+    Args:
+        data: samples of the training.
+        tensors: preprocessor of the model's inputs.
+        problem: loss and metrics.
+        comm: communicator of the ranks.
+        nodes: table to which rank 0 appends a row for each node.
+    """
 
     def __init__(
         self,
@@ -32,6 +40,7 @@ class Validation:
         """Return loss and metrics of the common model; each rank evaluates its share of the samples."""
         if not len(self._data.validation_set[1]):
             return {}
+        # Sums in float64, not means: the shares of the ranks may differ in size.
         sums = self._sums(replica, self._comm.rank, self._comm.size)
         self._comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
@@ -39,7 +48,13 @@ class Validation:
     def measure_each_model(
         self, replica: Replica, epoch: float, stack: ReplicaStack | None
     ) -> dict[str, float]:
-        """Return the ranks' mean, smallest and largest loss and metrics after `epoch` epochs."""
+        """Return the ranks' mean, smallest and largest loss and metrics.
+
+        Args:
+            replica: replica of this rank.
+            epoch: number of epochs so far, with the fraction of the running one.
+            stack: replicas of all simulated ranks, if their gradients are batched; else None.
+        """
         split, samples = self._data.validation_set
         if not len(samples):
             return {}

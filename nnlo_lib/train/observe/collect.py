@@ -14,6 +14,7 @@ PROFILE_GLOB = "profile-*"
 def publish_observations(task: Task) -> dict[str, Any]:
     """Merge the output of all ranks and attempts into the run's folder; return its part of the summary."""
     trace.write_chrome_trace(task.observe_folder, task.paths.trace)
+    # An earlier experiment in this folder may have had other observers.
     for old in (*task.folder.glob(PROFILE_GLOB), task.paths.monitor):
         old.unlink(missing_ok=True)
     for found in task.observe_folder.glob(PROFILE_GLOB):

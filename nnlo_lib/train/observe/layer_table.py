@@ -41,6 +41,8 @@ def layer_table(module: nn.Module, inputs: Sequence[Tensor]) -> list[LayerRow]:
     rows = _Rows(module)
     with _evaluating(module), torch.no_grad():
         for device in _devices(module):
+            # Some models cannot run on meta tensors, for example because they read values. A model that
+            # cannot be called must not prevent its training.
             with suppress(Exception), rows.watching(), rows.counter:
                 _forward(module, inputs, device)
                 break
@@ -109,6 +111,7 @@ class _Rows:
         start, inside = self._open.pop()
         whole = self.counter.get_total_flops() - start
         if self._open:
+            # The row of a layer excludes its inner layers, so that the column adds up to the whole model.
             self._open[-1][1] += whole
         flops = whole - inside
         shapes = [list(tensor.shape[1:]) for tensor in _tensors(output)]
@@ -144,8 +147,15 @@ def _devices(module: nn.Module) -> list[torch.device]:
 def _forward(
     module: nn.Module, inputs: Sequence[Tensor], device: torch.device
 ) -> tuple[object, list[Tensor]]:
-    """Call the model on `device` without changing its tensors; return its output and substitute weights."""
+    """Call the model without changing its tensors; return its output and substitutes of its weights.
+
+    Args:
+        module: the model.
+        inputs: mini-batches of one sample, one per input of the model.
+        device: device of the call, for example `meta`.
+    """
     weights = {name: _alike(weight, device) for name, weight in module.named_parameters()}
+    # Copies, because a layer may update its buffers even in evaluation mode.
     buffers = {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
     output = functional_call(module, weights | buffers, tuple(tensor.to(device) for tensor in inputs))
     return output, [weight for weight in weights.values() if weight.requires_grad]

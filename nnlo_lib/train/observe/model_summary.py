@@ -32,6 +32,7 @@ class ModelSummary:
 
 def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary:
     """Return the summary of a model (of a GAN: both networks); `inputs`: mini-batches of one sample."""
+    # A GAN has no forward pass of its own; generator and critic together use all of its layers.
     if {"generator", "critic"} <= dict(module.named_children()).keys():
         noise = torch.zeros(1, int(module.latent), dtype=inputs[0].dtype, device=inputs[0].device)  # type: ignore[arg-type]
         module, inputs = _GeneratorAndCritic(module.generator, module.critic), (noise,)  # type: ignore[arg-type]

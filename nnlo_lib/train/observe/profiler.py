@@ -69,6 +69,7 @@ class StepProfiler(Callback):
         self._begun = self._done = 0
 
     def on_step_begin(self) -> None:
+        # `position.steps` counts completed steps; the settings count steps from 1.
         if self._is_due(self._trainer.position.steps + 1):
             self._start()
 
@@ -93,6 +94,8 @@ class StepProfiler(Callback):
 
     def close(self) -> None:
         """Stop the profiler and write its files; a write error is only logged as a warning."""
+        # The tool is released before it writes: `close` may be called again, at the latest when the run
+        # ends.
         tool, self._tool, self._over = self._tool, None, self._over or self._tool is not None
         if tool is not None:
             tool.stop()

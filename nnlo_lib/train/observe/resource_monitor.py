@@ -26,6 +26,12 @@ class ResourceMonitor(Thread):
 
     The column cpu_percent is the sum over the threads of the process, where 100 is one core; host_cpu_percent
     is a percentage of all cores.
+
+    Args:
+        folder: folder of the files of all ranks; created if missing.
+        rank: this rank.
+        device: device of the rank, `cpu` or `cuda:N`.
+        seconds: seconds between two rows.
     """
 
     def __init__(self, folder: Path, rank: int, device: str, seconds: float) -> None:
@@ -52,6 +58,7 @@ class ResourceMonitor(Thread):
 
     def _write_row(self) -> None:
         row = [round(time.time(), 3), *self._origin, *self._figures()]
+        # Opened for each row: a full disk or a removed folder costs rows, not the training.
         with suppress(OSError), self._path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
 
@@ -107,6 +114,7 @@ def mean_and_max(output: Path) -> dict[str, dict[str, float]]:
     """Return mean and maximum of each figure in the merged table, over all ranks and times."""
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
+    # GPU columns are empty on ranks without GPU.
     known = {name: [float(row[name]) for row in rows if row[name]] for name in FIGURES}
     return {
         name: {"mean": round(sum(values) / len(values), 3), "max": max(values)}

@@ -30,10 +30,14 @@ class TensorBoardWriter:
     def rewrite(self, rows: Sequence[TableRow]) -> None:
         """Start a new file with `rows`; remove the files of earlier attempts."""
         self.close()
+        # Times continue the training seconds of the last row, so that interruptions leave no gap in the
+        # curves.
         self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
+                # TensorBoard shows the rows of all files in a folder; rows after the checkpoint would appear
+                # twice.
                 old.unlink()
             self._file = self._protocol.EventsWriter(str(self._folder / "events"), EVENT_FILE_SUFFIX)
         for row in rows:

@@ -30,6 +30,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
         for piece, gradient in zip(self._pieces, torch.split(self._whole.grad, CHUNK_SIZE), strict=True):
             piece.grad = gradient
         self._rule.param_groups[0]["lr"] = self.param_groups[0]["lr"]
+        # The state may have been loaded from a checkpoint, so the pieces get views of it in each step.
         moments = self.state[self._whole]
         if moments:
             self._distribute(moments)
@@ -38,6 +39,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
         for name, value in first.items():
             if not value.dim():
                 moments[name] = value
+            # Only the first step creates vectors; later ones update the views in place.
             elif name not in moments:
                 moments[name] = torch.cat([self._rule.state[piece][name] for piece in self._pieces])
 
@@ -48,5 +50,6 @@ class ChunkedOptimizer(torch.optim.Optimizer):
         for number, piece in enumerate(self._pieces):
             self._rule.state[piece] = {
                 **{name: part[number] for name, part in parts.items()},
+                # Each piece counts its own steps in place; a shared count would grow once per piece.
                 **{name: value.clone() for name, value in counts.items()},
             }

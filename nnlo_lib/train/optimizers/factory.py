@@ -21,7 +21,13 @@ def attach_optimizer(replica: Replica, rule: BaseOptimizerConfig) -> None:
 def build_optimizer(
     rule: BaseOptimizerConfig, parameter: nn.Parameter, layout: Layout
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of one flat parameter, in which `layout` locates the model's parameters."""
+    """Return the optimizer of one flat parameter.
+
+    Args:
+        rule: settings of the optimizer.
+        parameter: flat parameter, (parameters,).
+        layout: positions of the model's parameters in the flat one, for layer-wise rules.
+    """
     kind: type[torch.optim.Optimizer] = load_implementation(rule.implementation)
     options, on_cpu = rule.arguments, parameter.device.type == "cpu"
     match rule.kernel:
@@ -38,5 +44,6 @@ def build_optimizer(
 
 def uncompiled(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """Return `kind` without torch.compile's wrappers, which cost 1 s of imports; the steps are the same."""
+    # Unwrapping removes torch's decorator that disables gradients, so no_grad is applied again.
     plain = {"add_param_group": unwrap(kind.add_param_group), "step": torch.no_grad()(unwrap(kind.step))}
     return type(kind.__name__, (kind,), plain)

@@ -16,6 +16,15 @@ class LAMB(LayerwiseOptimizer):
 
     You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 2020, arXiv:1904.00962,
     algorithm 2 with phi(x) = x.
+
+    Args:
+        parameters: the flat parameter, as a list.
+        layout: positions of the layers in it.
+        lr: learning rate.
+        betas: decays of the first and the second moment.
+        eps: added to the root of the second moment.
+        weight_decay: decoupled weight decay.
+        exclude_vectors: whether 1-d parameters have neither trust ratio nor weight decay.
     """
 
     def __init__(
@@ -38,15 +47,24 @@ class LAMB(LayerwiseOptimizer):
         state["step"] += 1
         self._adam(gradient, state, options)
         self._decay(options["weight_decay"])
+        # The norm of the update includes weight decay, as in algorithm 2.
         w, u = norms = self._norms()
         self._scale(w / u, norms)
         theta.sub_(self._update, alpha=options["lr"])
 
     def _adam(self, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Set the update to Adam's direction."""
+        """Set the update to Adam's direction, m^ / (sqrt(v^) + eps).
+
+        Args:
+            gradient: gradient, (parameters,).
+            state: moments `m` and `v`, updated in place, and the number of steps.
+            options: `betas` and `eps`.
+        """
         beta1, beta2 = options["betas"]
         step = state["step"].item()
         m = state["m"].lerp_(gradient, 1 - beta1)
         v = state["v"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        # The bias corrections of v and m are applied to the root and to the quotient: no vector is
+        # allocated.
         root = torch.sqrt(v, out=self._update).div_((1 - beta2**step) ** 0.5).add_(options["eps"])
         torch.div(m, root, out=root).div_(1 - beta1**step)

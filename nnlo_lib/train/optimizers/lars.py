@@ -16,6 +16,16 @@ class LARS(LayerwiseOptimizer):
         v <- momentum v + lr ratio (g + weight_decay w);    w <- w - v
 
     You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, arXiv:1708.03888, algorithm 1.
+
+    Args:
+        parameters: the flat parameter, as a list.
+        layout: positions of the layers in it.
+        lr: learning rate.
+        momentum: decay of the velocity.
+        trust: trust coefficient.
+        eps: added to the denominator of the trust ratio.
+        weight_decay: L2 penalty.
+        exclude_vectors: whether 1-d parameters have neither trust ratio nor weight decay.
     """
 
     def __init__(
@@ -38,8 +48,11 @@ class LARS(LayerwiseOptimizer):
             state["velocity"] = torch.zeros_like(theta)
         decay = options["weight_decay"]
         self._update.copy_(gradient)
+        # Norms before weight decay: the denominator of the ratio adds the norms of both terms.
         w, g = norms = self._norms()
         self._decay(decay)
         self._scale(options["trust"] * w / (g + decay * w + options["eps"]), norms)
+        # The learning rate is inside the velocity, as in algorithm 1: a lower rate applies to later
+        # gradients only.
         velocity = state["velocity"].mul_(options["momentum"]).add_(self._update, alpha=options["lr"])
         theta.sub_(velocity)

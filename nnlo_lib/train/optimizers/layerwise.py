@@ -15,6 +15,12 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     Layers are the parameters that are scaled and decayed: only the parameters with two or more dimensions if
     `exclude_vectors`, else all. Element-wise work is one operation on the whole vector; norms and scaling are
     one call for all layers.
+
+    Args:
+        parameters: the flat parameter, as a list.
+        layout: positions of the model's parameters in the flat one.
+        exclude_vectors: whether 1-d parameters (biases, normalization) are neither scaled nor decayed.
+        options: learning rate and other options of the rule.
     """
 
     def __init__(
@@ -37,7 +43,14 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     @abstractmethod
     def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Update `theta` and `state` in place."""
+        """Update the parameters and the optimizer's state in place.
+
+        Args:
+            theta: flat parameter, (parameters,).
+            gradient: its gradient, (parameters,).
+            state: optimizer state by name; empty before the first step.
+            options: options of the rule, with the current `lr`.
+        """
 
     def _decay(self, weight_decay: float) -> None:
         """Add weight_decay times the layers' parameters to their updates."""
@@ -51,6 +64,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     def _scale(self, ratios: Tensor, norms: tuple[Tensor, Tensor]) -> None:
         """Multiply each layer's update by its ratio, unless one of the norms is 0."""
         of_theta, of_update = norms
+        # Layers that start at zero could never leave it with a ratio of 0; 0 / 0 would be NaN.
         trust = torch.where((of_theta > 0) & (of_update > 0), ratios, 1.0)
         if self._update_of:
             torch._foreach_mul_(self._update_of, list(trust.unbind()))

@@ -14,7 +14,13 @@ LR_SCALING_EXPONENTS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
 class LearningRateSchedule:
-    """Learning rate as a function of the step and of the history; the same on all ranks."""
+    """Learning rate as a function of the step and of the history; the same on all ranks.
+
+    Args:
+        train: settings of the training: optimizer, schedule, warm-up, scaling and number of epochs.
+        workers: number of workers.
+        steps_per_round: steps between two synchronizations of the algorithm.
+    """
 
     def __init__(self, train: TrainConfig, workers: int, steps_per_round: int) -> None:
         self._train, self._steps_per_round, self._falls = train, steps_per_round, 0
@@ -40,6 +46,7 @@ class LearningRateSchedule:
     def update_plateau(self, comm: Communicator, rows: Sequence[TableRow]) -> None:
         """Update a plateau schedule from the history of rank 0; all ranks call it after each epoch."""
         if isinstance(self._train.schedule, PlateauScheduleConfig):
+            # Only rank 0 has the history.
             self._falls = comm.gather(num_plateau_drops(self._train.schedule, rows))[0]
 
 

@@ -16,7 +16,18 @@ Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
 
 
 def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
-    """Give `replica` the configured optimizer, or one optimizer for each network of a GAN."""
+    """Give a replica the configured optimizer, or one optimizer for each network of a GAN.
+
+    Args:
+        replica: replica of this rank.
+        rule: settings of the optimizer; for a GAN, of the critic's and, unless `problem` has others, of the
+            generator's.
+        problem: settings of the problem; for a GAN, they may contain the generator's optimizer and the bound
+            on the critic's weights.
+
+    Raises:
+        UserError: if the model of a GAN lacks `latent` or one of its networks.
+    """
     if isinstance(problem, GanConfig):
         if not isinstance(getattr(replica.module, "latent", None), int):
             raise UserError(
@@ -39,7 +50,18 @@ def _of_gan(
 
 
 class NetworkOptimizer:
-    """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights."""
+    """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights.
+
+    Args:
+        name: attribute of the model that holds the network.
+        rule: settings of its optimizer.
+        whole: flat parameter of all networks.
+        layout: positions of the model's parameters in the flat one.
+        clip: largest absolute value of its weights; None for no limit.
+
+    Raises:
+        UserError: if the model has no network with this name.
+    """
 
     def __init__(
         self,
@@ -49,7 +71,6 @@ class NetworkOptimizer:
         layout: Layout,
         clip: float | None = None,
     ) -> None:
-        """Raise UserError if the model has no network with this name."""
         self._prefix, self._lr, self._clip = f"{name}.", rule.lr, clip
         self.slice, own = layout_of_prefix(layout, self._prefix)
         self._piece = nn.Parameter(whole.detach()[self.slice])
@@ -65,6 +86,8 @@ class NetworkOptimizer:
         """
         assert whole.grad is not None, "the flat parameter has no gradient"
         self._piece.grad = whole.grad[self.slice]
+        # A generator has gradients only in some steps; momentum and weight decay would move it in the
+        # others.
         if not self._piece.grad.any():
             return
         self._optimizer.param_groups[0]["lr"] = self._lr * factor
@@ -74,6 +97,7 @@ class NetworkOptimizer:
         state = self._optimizer.state[self._piece]
         moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
         if self._clip is not None:
+            # Weight clipping bounds the critic's slope (Arjovsky et al. 2017, Wasserstein GAN, algorithm 1).
             self._piece.data.clamp_(-self._clip, self._clip)
 
     def _mine(self, moments: dict[str, Any]) -> dict[str, Any]:
@@ -92,10 +116,17 @@ class MultiNetworkOptimizer(torch.optim.Optimizer):
     A network with a gradient of exactly zero is not updated and keeps its moments. Setting the learning rate
     of the whole scales the learning rates of all networks. The state has the names of the networks as
     prefixes, for example `critic.exp_avg`.
+
+    Args:
+        parameters: the flat parameter, as a list.
+        lr: learning rate relative to which later rates scale all networks.
+        networks: networks in the flat parameter.
+
+    Raises:
+        UserError: if the networks do not cover all parameters of the model.
     """
 
     def __init__(self, parameters: Parameters, lr: float, networks: list[NetworkOptimizer]) -> None:
-        """Raise UserError if the networks do not cover all parameters of the model."""
         super().__init__(parameters, {"lr": lr})
         self._networks = networks
         covered = sum(network.slice.stop - network.slice.start for network in networks)

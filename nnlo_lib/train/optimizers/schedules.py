@@ -41,6 +41,7 @@ class SchedulePosition(NamedTuple):
     @property
     def fraction_done(self) -> float:
         """Fraction of the rounds that are completed; 1 in the last round and after it."""
+        # Rounds count from 0, so the last of `rounds` rounds has the final value.
         return min(1.0, self.round / max(1, self.rounds - 1))
 
     def elapsed(self, unit: Literal["epochs", "steps"]) -> float:
@@ -49,7 +50,14 @@ class SchedulePosition(NamedTuple):
 
 
 def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0) -> float:
-    """Return the learning rate of a round; `falls`: number of drops of a plateau schedule until now."""
+    """Return the learning rate of a round.
+
+    Args:
+        schedule: settings of the schedule.
+        start: learning rate of the optimizer, scaled for the number of workers.
+        at: position of the training.
+        falls: number of drops of a plateau schedule so far.
+    """
     match schedule:
         case ConstantScheduleConfig():
             return start
@@ -77,6 +85,7 @@ def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, 
             return _fallen(schedule, start, falls)
 
 
+# The loop runs over all earlier rounds, but the rate changes only once per round.
 @lru_cache(maxsize=64)
 def _diminished(start: float, mu: float, round: int) -> float:
     rate = start
@@ -86,7 +95,13 @@ def _diminished(start: float, mu: float, round: int) -> float:
 
 
 def _half_cosine(start: float, end: float, phase: float) -> float:
-    """Return start at phase 0, end at phase 1, and half a cosine wave in between."""
+    """Return a value of half a cosine wave.
+
+    Args:
+        start: value at phase 0.
+        end: value at phase 1.
+        phase: place between them, 0 to 1.
+    """
     return end + (start - end) * (1 + cos(pi * phase)) / 2
 
 
@@ -103,6 +118,7 @@ def _phase(schedule: CosineScheduleConfig, at: SchedulePosition) -> float:
 
 
 def _cycle(schedule: OneCycleScheduleConfig, at: SchedulePosition) -> float:
+    # The round of the peak, as in torch's OneCycleLR.
     peak = max(0.0, schedule.rise * at.rounds - 1)
     if at.round < peak:
         return _half_cosine(schedule.start, 1, at.round / peak)
@@ -119,6 +135,7 @@ def _fallen(schedule: PlateauScheduleConfig, start: float, falls: int) -> float:
 def num_plateau_drops(schedule: PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:
     """Return the number of drops of the learning rate after these rows of the history (one per epoch)."""
     sign = -1.0 if schedule.larger_is_better else 1.0
+    # Computed again from all rows, so that a resumed run needs no state.
     best, waited, cooling, count = inf, 0, 0, 0
     for value in (sign * float(row[schedule.metric]) for row in rows):
         better = value < best - schedule.min_delta

@@ -47,12 +47,22 @@ def check_batch_norm_batches(
         return
     for step in sorted({0, loader.steps_per_epoch - 1}):
         if 0 < loader.count(0, step) < 2 * parts:
+            # Small batches are not refused by their size: one sample of an image still has many values per
+            # channel.
             with explain_batch_norm_error(f"in step {step + 1} of each epoch, on rank {rank}"):
                 _try(module, problem, tensors, loader, step)
 
 
 def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, loader: BatchLoader, step: int) -> None:
-    """Compute the loss of one sample of a step; restore the module's buffers."""
+    """Compute the loss of one sample of a step; restore the module's buffers.
+
+    Args:
+        module: network of the rank.
+        problem: problem that computes the loss.
+        tensors: preprocessor of the batch.
+        loader: this worker's batches.
+        step: step of the first epoch.
+    """
     batch, before = loader.batch(0, step), [each.clone() for each in module.buffers()]
     try:
         inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])

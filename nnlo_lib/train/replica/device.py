@@ -16,8 +16,13 @@ GPU_SUBSET = "NNLO_GPUS"
 def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool = True) -> str:
     """Return `cpu`, or this rank's GPU as `cuda:N` from the GPUs that it can use; all ranks call it.
 
-    The ranks of a host use its GPUs in order, `ranks_per_gpu` ranks per GPU. A rank that can use only one GPU
-    uses this one. Simulated ranks all use the first GPU. Servers use a GPU only if `master_gpu` is set.
+    The ranks of a host use its GPUs in order, `ranks_per_gpu` ranks per GPU. A rank that can use only one
+    GPU uses this one. Simulated ranks all use the first GPU.
+
+    Args:
+        comm: communicator of the ranks.
+        parallel: settings of ranks and GPUs.
+        is_worker: False for a server, which uses a GPU only if `master_gpu` is set.
 
     Raises:
         UserError: if the rank can use too few GPUs.
@@ -25,6 +30,7 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     if not parallel.gpus_per_rank:
         return "cpu"
     has_gpu = is_worker or parallel.master_gpu
+    # Ranks without GPU take part in the gather; their entries do not count below.
     hosts = comm.gather([socket.gethostname(), has_gpu])
     if not has_gpu:
         return "cpu"
@@ -61,6 +67,8 @@ def _allocated_gpus() -> list[int]:
         return visible
     allocated = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
     named = [int(word) for word in allocated.split(",") if word.isdigit()]
+    # Slurm's numbers are those of the host. If cgroups hide the other GPUs, torch counts the visible ones
+    # from 0.
     if named and len(named) < len(visible):
         return [gpu for gpu in named if gpu in visible]
     return visible[: int(environment.get("SLURM_GPUS_ON_NODE") or len(visible))]

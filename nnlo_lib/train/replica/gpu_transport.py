@@ -23,7 +23,13 @@ UNAVAILABLE_REASON = {
 def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
     """Let `comm` sum GPU vectors as `parallel.gpu_exchange` configures; all ranks call it.
 
-    Return a description of the transport for the log, or an empty string if no GPU vectors are exchanged.
+    Args:
+        comm: communicator of the ranks.
+        run: configuration of the run.
+        device: device of this rank, `cpu` or `cuda:N`.
+
+    Returns:
+        Description of the transport for the log; an empty string if no GPU vectors are exchanged.
 
     Raises:
         UserError: if the configured transport is not available.
@@ -46,6 +52,7 @@ def _available_transports(comm: Communicator, device: str) -> list[str]:
 
     ranks = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available(), is_cuda_aware()])
     gpus = [gpu for gpu, _, _ in ranks if gpu]
+    # NCCL does not support two ranks on one GPU.
     one_each = len(set(gpus)) == comm.size
     ways = {
         "nccl": one_each and all(nccl for _, nccl, _ in ranks),

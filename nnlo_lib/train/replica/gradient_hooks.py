@@ -34,6 +34,7 @@ class GradientReadyTracker:
             return
         self._final.add(number)
         before = self._mark
+        # Parameters may finish in any order, but only a contiguous end of the vector is final.
         while self._mark - 1 in self._final:
             self._mark -= 1
         if self._mark < before:

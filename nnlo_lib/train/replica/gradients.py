@@ -38,10 +38,17 @@ class GradientFunction(Protocol):
 
 
 class LocalGradients:
-    """Computes the gradient of one rank's batch, at once or in `parts`, one after another.
+    """Computes the gradient of one rank's batch, at once or in parts, one after another.
 
-    `together`: sums over ranks inside the passes (synchronized batch normalization); if set, ranks without
-    samples take part in every pass, too.
+    Args:
+        replica: replica of this rank.
+        problem: problem that computes the loss.
+        tensors: preprocessor of the batches.
+        comm: communicator, whose virtual clock the computation advances.
+        precision: dtype, autocast and loss scaling.
+        parts: number of parts of a batch (train.accumulate).
+        together: sums over ranks inside the passes (synchronized batch normalization); if set, ranks without
+            samples take part in every pass, too. None for passes of this rank alone.
     """
 
     def __init__(
@@ -61,14 +68,23 @@ class LocalGradients:
         seed_step(seed, str(self._replica.theta.device))
         if self._together is None:
             return self._compute(batch, where, step)
+        # The same weight as in the exchange of gradients, so that sums inside the pass belong to the global
+        # mean loss.
         self._together.weight = batch.count / batch.global_count
         return self._together.run(lambda: self._compute(batch, where, step))
 
     def _compute(self, batch: Batch, where: str, step: int) -> DeferredSums | None:
-        """Sum the gradients of the parts' mean losses, weighted by their numbers of samples."""
+        """Sum the gradients of the parts' mean losses, weighted by their numbers of samples.
+
+        Args:
+            batch: mini-batch of this rank.
+            where: place in the run, for error messages.
+            step: step of the run.
+        """
         parts = [
             part
             for part in micro_batch_slices(batch.count, self._parts)
+            # Other ranks wait for this one inside the pass, even if its part is empty.
             if part.stop > part.start or self._together
         ]
         measured: list[DeferredSums] = []
@@ -79,12 +95,15 @@ class LocalGradients:
             with explain_batch_norm_error(where):
                 loss, sums = self._forward(batch, part, step)
             factor = self._precision.loss_factor(loss.item(), where) if share else 1.0
+            # The virtual clock advances before the last backward pass, which may start to send buckets of
+            # the gradient.
             if part is parts[-1]:
                 self._comm.advance_clock(batch.count)
             weight = share * factor
             self._replica.backward(
                 loss if weight == 1 else loss * weight, part is parts[0], part is parts[-1]
             )
+            # Neither empty parts nor an overflow (weight NaN) contribute to the metrics.
             measured += [sums] if weight > 0 else []
         return combine_sums(measured)
 

@@ -11,12 +11,29 @@ LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid
 
 
 def build_initial_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model with random weights from `seed`, then load `model.weights`. Raises UserError."""
+    """Build a run's model with random weights, then load `model.weights`.
+
+    Args:
+        run: configuration of the run.
+        shape: input shape of a sample, or a tuple of shapes.
+        classes: number of outputs: classes or targets.
+        seed: seed of the random weights.
+
+    Raises:
+        UserError: if the model cannot be built or the weights do not fit it.
+    """
     return load_initial_weights(run, build_random_model(run, shape, classes, seed))
 
 
 def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model with random weights from `seed`, without loading `model.weights`."""
+    """Build a run's model with random weights, without loading `model.weights`.
+
+    Args:
+        run: configuration of the run.
+        shape: input shape of a sample, or a tuple of shapes.
+        classes: number of outputs: classes or targets.
+        seed: seed of the random weights.
+    """
     return build_model(run.model.name, run.model.args, shape, classes, seed, activation_in_loss(run))
 
 

@@ -33,6 +33,7 @@ class Precision:
 
     def prepare(self, module: nn.Module) -> nn.Module:
         """Convert a model to the dtype; in mixed precision, its outputs to float32 for losses and metrics."""
+        # Losses and metrics of half-precision outputs would be rounded to 8 or 11 bits.
         networks = (module, *(getattr(module, name, None) for name in NETWORKS)) if self._low else ()
         for network in filter(None, networks):
             network.register_forward_hook(lambda network, inputs, outputs: _widened(outputs))
@@ -53,6 +54,7 @@ class Precision:
         if self.scale is None:
             check_finite_loss(loss, where)
             return 1.0
+        # A NaN gradient reaches all ranks in the exchange, so that all of them skip the step.
         return self.scale.value if math.isfinite(loss) else math.nan
 
     def unscale(self, grad: Tensor, where: str) -> bool:

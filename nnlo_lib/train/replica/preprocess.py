@@ -18,6 +18,13 @@ class Preprocessor:
     Bytes and floating-point inputs become normalized `dtype`, and images channels-last if `channels_last`.
     Other integers (indices) keep their type.
 
+    Args:
+        manifest: manifest of the data store.
+        data: settings of normalization and crop.
+        device: device of the tensors.
+        dtype: type of the normalized inputs.
+        channels_last: whether images are stored in channels-last format.
+
     Attributes:
         shapes: shape of a sample for the model, one per input.
     """
@@ -62,6 +69,7 @@ class Preprocessor:
         if stored.dim() == 4 and self._channels_last:
             stored = stored.contiguous(memory_format=torch.channels_last)
         factor, *offset = affine
+        # In place even if `to` copies nothing: Split.take returns new arrays, which are used once.
         values = stored.to(self._dtype).mul_(factor)
         return values.add_(*offset) if offset else values
 
@@ -78,7 +86,16 @@ def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
 
 
 def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
-    """Return [factor] or [factor, offset], scalar or (channels, 1, ...); an empty list for indices."""
+    """Return [factor] or [factor, offset], scalar or (channels, 1, ...); an empty list for indices.
+
+    Args:
+        column: specification of the stored input, with mean and standard deviation of each channel.
+        scale: factor from stored values to the unit range.
+        data: settings of the normalization.
+
+    Raises:
+        UserError: if the configured values do not match the number of channels.
+    """
     if np.dtype(column.dtype).kind not in "fu" or (column.dtype[0] == "u" and column.dtype != "uint8"):
         return []
     if data.normalize == "unit":
@@ -89,12 +106,14 @@ def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
             [value / scale for value in data.normalize.std],
         )
     else:
+        # A constant channel has a standard deviation of 0; it becomes 0 and not NaN.
         mean, std = list(column.mean), [value or 1.0 for value in column.std]
     if len(mean) != (column.shape or (1,))[0]:
         raise UserError(
             f"data.normalize: {len(mean)} values are configured, but {column.name} {column.shape} has {column.shape[0]} "
             "channels; give one value per channel"
         )
+    # One multiplication and one addition per value, with constants that are rounded only once.
     factor = 1 / torch.tensor(std, dtype=torch.float64)
     offset = -torch.tensor(mean, dtype=torch.float64) * factor
     shape = (-1, *(1,) * (len(column.shape) - 1))

@@ -65,6 +65,7 @@ class Replica:
         self.layout = layout_of(module.named_parameters())
         values = _flatten([parameter.data for parameter in parameters])
         self.theta, self.grad = memory or (values, torch.zeros_like(values))
+        # Memory from the caller does not contain the parameters yet.
         self.theta.copy_(values)
         for parameter, value, gradient in zip(
             parameters, _views(self.theta, parameters), _views(self.grad, parameters), strict=True
@@ -76,6 +77,7 @@ class Replica:
         for buffer, value in zip(statistics, _views(self.buffers, statistics), strict=True):
             buffer.data = value
         self.optimizer: torch.optim.Optimizer | None = None
+        # The optimizer gets the whole vector as one parameter, so that an update does not loop over layers.
         self._trainable = nn.Parameter(self.theta)
         self._trainable.grad = self.grad
         self._parameters = parameters
@@ -115,9 +117,16 @@ class Replica:
         return output
 
     def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
-        """Add the gradient of `loss` to `grad`; the `first` loss of a step overwrites `grad`."""
+        """Add the gradient of a loss to `grad`.
+
+        Args:
+            loss: scalar to differentiate.
+            first: whether this is the first loss of a step, which overwrites `grad`.
+            last: whether it is the last loss of a step, after which parts of `grad` are final.
+        """
         for observer in self._observers:
             observer.on_backward_begin()
+        # Not set to None, as zero_grad does: the gradients of the layers must remain views.
         if first:
             self.grad.zero_()
         for watermark in self._watermarks:
@@ -187,6 +196,8 @@ def _flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _in_memory_order(tensor: Tensor) -> Tensor:
+    # In memory order, so that `_views` can give channels-last weights their strides; a reshape would copy
+    # them to another order.
     return tensor.as_strided((tensor.numel(),), (1,))
 
 

@@ -58,7 +58,16 @@ class ReplicaStack:
         device: str,
         channels_last: bool = True,
     ) -> Replica:
-        """Return a replica of `module` with row `rank` of theta and of grad as its vectors."""
+        """Return a replica with row `rank` of theta and of grad as its vectors.
+
+        Args:
+            rank: simulated rank.
+            module: model of the rank.
+            tensors: preprocessor of the model's inputs.
+            problem: loss and metrics.
+            device: device of all replicas.
+            channels_last: whether 4-dimensional tensors are stored in channels-last format.
+        """
         if not self.replicas:
             size = sum(each.numel() for each in module.parameters() if each.requires_grad)
             dtype = next(module.parameters()).dtype
@@ -74,9 +83,16 @@ class ReplicaStack:
         return self.replicas[rank]
 
     def gradient(self, rank: int, comm: Communicator, request: GradientRequest) -> Tensor:
-        """Compute a rank's gradient into its row, together with other ranks; return the batch's sums."""
+        """Compute a rank's gradient into its row, together with other ranks; return the batch's sums.
+
+        Args:
+            rank: simulated rank.
+            comm: its communicator, on whose virtual clock it sleeps.
+            request: mini-batch of the rank.
+        """
         self._requests[rank] = request
         comm.advance_clock_and_yield(request.batch.count)
+        # Another rank may have computed this gradient while this one slept.
         if rank in self._requests:
             requests, self._requests = self._requests, {}
             for ranks in self._portions(
@@ -105,10 +121,12 @@ class ReplicaStack:
         scores = self.network(*inputs)
         losses = self.problem.losses(scores, labels)
         real = torch.tensor(counts, device=losses.device)
+        # Padding has weight 0, so that each rank's loss is the mean over its own samples.
         weights = (torch.arange(width, device=losses.device) < real[:, None]) / real[:, None]
         means = (losses.view(len(ranks), width) * weights).sum(1)
         for loss, request in zip(means.tolist(), requests, strict=True):
             check_finite_loss(loss, request.where)
+        # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
         self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
         sums = self.problem.sums_by_node(scores, labels, losses, real)
         self._sums.update(zip(ranks, sums, strict=True))
@@ -119,6 +137,7 @@ class ReplicaStack:
         nodes.counts = counts
         nodes.buffers = [self._buffers[rank] for rank in ranks]
         if self.network.draws_random_numbers:
+            # Each rank draws from its own stream, so that dropout has the bits of ranks that compute alone.
             nodes.streams = [torch.Generator().manual_seed(request.seed).get_state() for request in requests]
 
     def _parameters(self, ranks: list[int]) -> list[Tensor]:
@@ -139,12 +158,20 @@ class ReplicaStack:
         rows = _rows(self.grad, ranks)
         for (_, view), gradient in zip(self._views(rows), gradients, strict=True):
             view.zero_() if gradient is None else view.copy_(gradient)
+        # Rows of ranks that are not consecutive are a copy.
         if rows.data_ptr() != self.grad[ranks[0]].data_ptr():
             self.grad[ranks] = rows
 
     @torch.no_grad()
     def evaluate_replicas(self, epoch: float, split: Split, samples: Indices) -> Tensor:
-        """Return the sums of each rank's model over `samples`, (ranks, 1 + names); cached by `epoch`."""
+        """Return the sums of each rank's model over some samples, (ranks, 1 + names).
+
+        Args:
+            epoch: number of epochs so far, the key of the cache: the first rank that calls computes the sums
+                for all.
+            split: split that contains the samples.
+            samples: indices in the split, (n,).
+        """
         if self._measured[0] != epoch:
             parts = [self._measure_some(split, part) for part in _pieces(samples, self.ranks)]
             self._measured = (epoch, torch.stack(parts).sum(0))

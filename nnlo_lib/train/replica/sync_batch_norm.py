@@ -31,6 +31,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def __init__(self, like: _BatchNorm, together: PassCollectives) -> None:
         nn.Module.__init__(self)
+        # The settings of `like`, whatever its class; parameters and buffers are shared below.
         self.__dict__.update({key: value for key, value in like.__dict__.items() if not key.startswith("_")})
         self._parameters, self._buffers = like._parameters, like._buffers
         self._together = together
@@ -73,6 +74,7 @@ def local_sums(values: Tensor) -> Tensor:
     count = values.numel() // values.shape[1]
     total = values.sum(others, dtype=torch.float64)
     mean = total / max(count, 1)
+    # Squares about 0 would lose the variance in float32 if the mean is large.
     centered = values - _along(mean.to(values.dtype), values)
     spread = centered.square_().sum(others, dtype=torch.float64)
     return torch.cat([total.new_tensor([count]), total, spread + total * mean])
@@ -82,6 +84,7 @@ def global_statistics(sums: Tensor) -> BatchStatistics:
     """Return the statistics for the sum over ranks of `local_sums`."""
     count = sums[0]
     mean, square = (sums[1:] / count).chunk(2)
+    # Rounding may make the difference slightly negative.
     return BatchStatistics(count, mean, (square - mean.square()).clamp_(min=0))
 
 
@@ -126,6 +129,8 @@ class _SyncBatchNormFunction(torch.autograd.Function):
         share = ctx.together.weight
         totals = (own * share).view(-1)
         ctx.together.allreduce(totals)
+        # The exchange of gradients multiplies by `share` later, so the sums over ranks are divided by it
+        # here. A rank without samples has share 0.
         first, second = (totals / (count * (share or 1.0))).to(values.dtype).chunk(2)
         inner = gradient - _along(first, values) - normal * _along(second, values)
         factor = scale if weight is None else scale * weight

@@ -28,6 +28,7 @@ def number(block: Mapping[str, Any], key: str, default: float) -> float:
     value = block.get(key, default)
     whole = isinstance(default, int)
     if (
+        # bool is a subclass of int.
         isinstance(value, bool)
         or not isinstance(value, int if whole else int | float)
         or (whole and value < 1)

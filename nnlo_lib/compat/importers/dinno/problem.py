@@ -15,6 +15,7 @@ PROBLEM = {
 }  # fmt: skip
 EVALUATION_KEYS = {"evaluate_frequency", "tloss_decay", "mesh_only_at_end"}
 COMMON = {"alg_name", "outer_iterations", "profile"}
+# `persistant` is DiNNO's spelling; primal_lr is a key of its older files.
 PRIMAL = {
     "rho_init", "rho_scaling", "primal_iterations", "primal_optimizer", "primal_lr", "primal_lr_start",
     "primal_lr_finish", "lr_decay_type", "persistant_primal_opt",
@@ -44,6 +45,7 @@ def set_problem(
         UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
     """
     check_keys(settings, PROBLEM, where)
+    # A dot would divide the key `runs.<name>.<key>` in the wrong place.
     name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
         raise UserError(f"{where}: another problem has the name {name}; set a unique problem_name")
@@ -65,6 +67,8 @@ def set_problem(
     if config.get("profile"):
         put(
             "observe.profile",
+            # DiNNO's torch.profiler waits for one round, warms up for one and records three, repeatedly; nnlo
+            # records the first three.
             {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
             "profile, for three rounds",
         )
@@ -88,8 +92,10 @@ def _rounds(
     rounds = int(number(config, "outer_iterations", 1))
     evaluation = settings.get("metrics_config") or {}
     check_keys(evaluation, EVALUATION_KEYS, "metrics_config")
+    # evaluate_frequency is a key of the problem in older files, and of metrics_config in newer ones.
     every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
     longest = max(1, MNIST_TRAIN_SAMPLES // nodes // int(number(settings, "train_batch_size", 64)) // steps)
+    # All epochs of a run have the same number of steps, so the length must divide the number of rounds.
     length = max(each for each in range(1, min(every, longest, rounds) + 1) if rounds % each == 0)
     source = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
     put("train.epochs", math.ceil(rounds / length), source)
@@ -115,6 +121,7 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
         "alg_name, rho_init (DiNNO multiplies it by rho_scaling before the first round), rho_scaling, "
         "primal_iterations, persistant_primal_opt",
     )
+    # Older files have the constant primal_lr instead of primal_lr_start and primal_lr_finish.
     start = float(
         number({"primal_lr_start": number(config, "primal_lr", 0.001), **config}, "primal_lr_start", 0.001)
     )
@@ -136,6 +143,8 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
 def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
     alpha, mu = float(number(config, "alpha0", 0.005)), float(number(config, "mu", 0.0))
     put("algorithm", {"name": "dsgd"}, "alg_name")
+    # DiNNO applies alpha <- alpha (1 - mu alpha) before its first use; rounding keeps floating-point errors
+    # out of the experiment file.
     lr = round(alpha * (1 - mu * alpha), 15)
     put(
         "train.optimizer",
@@ -163,6 +172,7 @@ def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], na
         if str(metric) not in METRICS:
             draft.add_untranslatable(f"{name}: metrics {metric}", "nnlo does not measure it")
     measured = [f"{metric} is {METRICS[metric]}" for metric in map(str, metrics) if metric in METRICS]
+    # Problems of one file mostly share their metrics and keys; each remark is added only once.
     if measured and (text := f"metrics: {'; '.join(measured)}") not in draft.remarks:
         draft.remarks.append(text)
     notes = {

@@ -16,6 +16,7 @@ EXPERIMENT = {
     "individual_training", "scaling", "data",
 }  # fmt: skip
 GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
+# `kernal_width` is the spelling of DiNNO's README; its code reads kernel_size.
 MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
 FOURIER = {"shape", "scale"}
 INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
@@ -36,10 +37,12 @@ def translate_study(path: Path) -> ExperimentDraft:
     _model(draft, experiment)
     _other_keys(draft, experiment)
     problems = written.get("problem_configs") or {}
+    # Files of the scaling study have a single `problem` instead of `problem_configs`.
     if "problem" in written:
         problems = {"problem": written["problem"]}
     if not problems:
         raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
+    # Problems may have any names; this checks only that the section is a mapping.
     check_keys(problems, problems, f"{path}: problem_configs")
     for count, settings in enumerate(problems.values(), start=1):
         set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
@@ -142,11 +145,22 @@ def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
 
 
 def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:
-    """Add the baseline in which every node trains only on its own samples."""
+    """Add the baseline in which every node trains only on its own samples.
+
+    Args:
+        draft: receives the run `alone`.
+        alone: section `experiment.individual_training`; empty if the file has no such section.
+        path: path of the file, for error messages.
+
+    Raises:
+        UserError: if the section has a key that DiNNO does not define.
+    """
     check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
     if not alone.get("train_solo"):
         draft.ineffective += ["experiment.individual_training.train_solo false"] if alone else []
         return
+    # A run inherits the keys of the experiment: the number of steps and the schedule of DiNNO's rounds are
+    # reset to their defaults below.
     rule = {"name": alone.get("optimizer", "adam"), "lr": alone.get("lr", 0.001)}
     train = {
         "epochs": alone.get("epochs", 1),

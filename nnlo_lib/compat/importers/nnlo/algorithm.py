@@ -68,11 +68,13 @@ def _words(options: ParsedOptions) -> list[str]:
 def _algorithm(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, object]:
     block: dict[str, object] = {"sync_every": options["sync-every"], "masters": options["n-masters"]}
     match options["mode"]:
+        # mpi_learn's name of downpour is sgd.
         case "downpour" | "sgd":
             block = {"name": "downpour", **block, "synchronous": options["synchronous"]}
         case "easgd":
             block = {"name": "easgd", **block, "synchronous": options["synchronous"]}
             block["elastic_force"] = options["elastic-force"]
+        # gem, or an unknown mode, which the validation of the draft rejects.
         case mode:
             block = {
                 "name": mode,

@@ -53,6 +53,7 @@ def translate_gan_training(command: CommandLine) -> ExperimentDraft:
 def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> ParsedOptions:
     set_resources(draft, command)
     options = ParsedOptions(program, OPTIONS, _renamed(command.words), POSITIONAL)
+    # The flag of mpi_learn's MPIGDriver takes precedence over --mode, so it is appended as the last --mode.
     if options["easgd"]:
         options = ParsedOptions(program, OPTIONS, [*_renamed(command.words), "--mode", "easgd"], POSITIONAL)
     return options

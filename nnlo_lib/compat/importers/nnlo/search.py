@@ -32,7 +32,9 @@ def translate_search(command: CommandLine) -> ExperimentDraft:
     )
     options = ParsedOptions("OptimizationDriver", OPTIONS, command.words)
     if options["model"] is None:
+        # Without --model, --example names one of NNLO's own models.
         options.copy_from("model", "example")
+    # parallel.ranks is not set from the command: a training has the ranks of one rank group.
     size = _blocks(draft, options, command.ranks)
     _method(draft, options)
     network = set_training(draft, options, size)
@@ -78,6 +80,7 @@ def _method(draft: ExperimentDraft, options: ParsedOptions) -> None:
     trials, source = options["num-iterations"], options.as_written("num-iterations")
     if options["hyper-opt"] == "genetic":
         population = options["ga-populations"]
+        # NNLO counts generations; nnlo counts trials.
         method, trials = {"name": "genetic", "population": population}, trials * population
         source += f" generations of {options.as_written('ga-populations')}"
     else:
@@ -111,6 +114,7 @@ def _objective(draft: ExperimentDraft, options: ParsedOptions, network: Imported
         "the original NNLO's figure of merit, 1 - val_acc of the last epoch",
     )
     if options["target-objective"] is not None:
+        # Rounding keeps the floating-point error of the difference out of the experiment file.
         objective |= {"target": round(1 - options["target-objective"], 12)}
         source = f"{options.as_written('target-objective')}, as accuracy: {source}"
     draft.set("search.objective", objective, source)

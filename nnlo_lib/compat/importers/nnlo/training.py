@@ -77,6 +77,7 @@ def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: 
     set_stopping(draft, options)
     set_checkpoints(draft, options)
     if "max-gpus" in options:
+        # NNLO reads only whether --max-gpus is 0. It takes precedence over GPUs of the launcher.
         draft.override(
             "parallel.gpus_per_rank", int(options["max-gpus"] != 0), options.as_written("max-gpus")
         )
@@ -96,6 +97,7 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
     """
     if not options["train_data"]:
         source = f"get_train() of {options['model']}"
+        # A module that defines get_train() names its own files, which nnlo's reader takes from the module.
         if network.is_user_file and "get_train" in Path(network.name).read_text(errors="replace"):
             draft.set("data.dataset", f"{Path(network.name).stem}-files", "name for the files")
             draft.set("data.source", ".", "folder of relative file names")
@@ -119,6 +121,7 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
     if options["labels-name"] != "labels":
         reader["labels"] = options["labels-name"]
     if network is GAN:
+        # The 3-D GAN's label file is a group of arrays.
         reader |= {"labels": f"{options['labels-name']}/b", "one_hot": False}
         draft.remarks.append(
             "Labels of showers are a (ones), b (energies) and c (sums of cells); nnlo reads only the energies."
@@ -137,6 +140,8 @@ def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the loss by its name in experiment files."""
     name = LOSSES.get(options["loss"], options["loss"])
     path = Path(str(options["model"]))
+    # NNLO's default loss is binary cross-entropy, also for models that end in softmax; the loss must then read
+    # probabilities instead of scores.
     if (
         name == "binary_cross_entropy"
         and path.suffix == ".json"

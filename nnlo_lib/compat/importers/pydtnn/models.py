@@ -19,6 +19,7 @@ UNSUPPORTED_MODELS = {"vgg1", "vgg2", "vgg3", "vgg3do", "vgg3do2", "vgg3dobn"}
 SAME_NAME_MODELS = {"simplemlp", "simplecnn", "alexnet", "googlenet", "vgg11", "vgg13", "vgg16", "vgg19"}
 SAME_NAME_MODELS |= {f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 101, 110, 152, 1202)}
 SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
+# PyDTNN's AlexNet has neither grouped convolutions nor local response normalization.
 TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
 
 
@@ -42,6 +43,7 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None
         )
     name, args = NAMES.get(short, short), dict[str, Any]()
     if name == "alexnet" and options["dataset"] == "imagenet":
+        # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
         name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
     if name == "simplecnn" and old:
         args = {"dropout": 0.0}

@@ -71,6 +71,7 @@ def _divide_2020_rate(
         `source` with the divisor.
     """
     samples = options["batch_size"] * ranks
+    # The name was found in lowercase, so only its case is wrong.
     if options["optimizer"] not in RULES:
         draft.remarks.append(
             f"{options.as_written('optimizer')}: PyDTNN's launcher of 2020 accepts only lowercase names and silently uses "
@@ -91,6 +92,7 @@ def _decay(draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any])
     if not options["decay"]:
         return
     rule["weight_decay"] = options["decay"]
+    # PyDTNN's decay is decoupled from the gradient for all optimizers: w -= lr * (decay * w + step).
     if rule["name"] == "adam":
         rule["name"] = "adamw"
     elif rule["name"] == "nadam":

@@ -115,6 +115,7 @@ def _set(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) 
 
 
 def _column(metric: str) -> str:
+    # PyDTNN's names without val_ are metrics of the training samples.
     return metric if metric.startswith("val_") else f"train_{metric}"
 
 
@@ -129,6 +130,7 @@ def _schedule(draft: ExperimentDraft, block: dict[str, Any], source: str) -> Non
 
 def _warm_up(options: ParsedOptions, ranks: int) -> dict[str, float]:
     """Return the warm-up: over batches from 0 (PyDTNN of 2020), or over epochs from the rate of one rank."""
+    # Only the launcher of 2020 has this option.
     if "warm_up_batches" in options:
         return {"steps": options["warm_up_batches"], "start": 0.0}
     return {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}

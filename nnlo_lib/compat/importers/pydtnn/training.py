@@ -40,6 +40,7 @@ def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLin
             f"{options.as_written('parallel')}: each of PyDTNN's {command.ranks} processes trains alone; nnlo uses one rank"
         )
     if options["non_blocking_mpi"]:
+        # PyDTNN starts an all-reduce per layer during the backward pass; buckets overlap in the same way.
         draft.set(
             "algorithm", {"name": "allreduce", "bucket_mb": 1.0}, options.as_written("non_blocking_mpi")
         )
@@ -105,6 +106,7 @@ def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     The launcher of 2020 has one list of losses and metrics, and uses the gradient of a single loss.
     """
     listed = options["loss_func"].split(",")
+    # The launcher of 2020 computes this gradient even if no loss is listed.
     names = [name for name in listed if name in LOSSES] or ["categorical_cross_entropy"]
     name = LOSSES[names[0]]
     draft.set("loss", name, options.as_written("loss_func"))

@@ -74,6 +74,7 @@ def session_from_options(words: Sequence[str]) -> TheanoSession:
             files.append(value)
         elif equals or name in ("b", "bind"):
             keys[OPTION_KEYS[name]] = value or "yes"
+    # After the options, because tmlauncher lets the keys of its file take precedence.
     for name in files:
         keys |= session_from_cfg(Path(name)).keys
     return TheanoSession(keys)
@@ -86,6 +87,8 @@ def session_from_cfg(path: Path) -> TheanoSession:
     """
     keys = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
+        # Parsed and not sourced, so that an import executes nothing. Bash's array parentheses only group
+        # words.
         if not (words := shlex.split(line.replace("(", " ").replace(")", " "), comments=True)):
             continue
         name, equals, value = words[0].partition("=")
@@ -101,6 +104,7 @@ def session_from_python(path: Path) -> TheanoSession:
     Raises UserError if the file is not Python, or if the session is not valid.
     """
     try:
+        # Parsed and not imported, because Theano-MPI starts its ranks when the script runs.
         tree = ast.parse(_text(path))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: cannot parse the Python session: {error.msg}") from error

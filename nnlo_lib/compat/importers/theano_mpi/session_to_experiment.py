@@ -6,6 +6,7 @@ from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.compat.importers.theano_mpi.models import GANS, TheanoModel, find_theano_model
 from nnlo_lib.compat.importers.theano_mpi.session import TheanoSession
 
+# Precision of the messages by Theano-MPI's strategy; `_exchange` also translates their route.
 COMPRESSION_BY_STRATEGY = {
     "ar": "none",
     "nccl32": "none",
@@ -50,6 +51,7 @@ def _machine(draft: ExperimentDraft, session: TheanoSession) -> int:
 
 def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
     rule, source = session.keys["RULE"], session.as_written("RULE")
+    # EASGD needs a server and a worker, GOSGD two peers.
     if ranks == 1 and rule != "BSP":
         draft.set("algorithm", {"name": "allreduce"}, f"{source}; a single device has no peers")
     elif rule == "EASGD":
@@ -106,6 +108,7 @@ def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
 
 def _set_optimizer(draft: ExperimentDraft, session: TheanoSession, known: TheanoModel, ranks: int) -> None:
     rule, source = dict(known.optimizer), f"constants of {session.keys['MODELCLASS']}"
+    # Theano-MPI scales the learning rate only in BSP.
     if session.keys["RULE"] == "BSP" and ranks > 1:
         rule["lr"] = round(rule["lr"] * ranks, 12)
         source += f", learning rate times {ranks} workers"
