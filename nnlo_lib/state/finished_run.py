@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
 from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.attempt_statistics import AttemptStatistics
 from nnlo_lib.state.published_file import read_json_object, read_table
@@ -56,7 +57,7 @@ class FinishedRun:
             return Run.model_validate(self.summary["config"], context=RECORDED_RUN_CONTEXT)
         except ValidationError as error:
             fault = error.errors()[0]
-            where = ".".join(map(str, fault["loc"]))
+            where = ".".join(str(part) for part in fault["loc"] if part not in (BUILT_IN, USER_CLASS))
             raise UserError(
                 f"{self.paths.summary}: config: {where}: {fault['msg']}; run the command in the folder in which the task "
                 f"was trained, with the nnlo version that wrote the file: {self.summary.get('code_version')}"

@@ -39,9 +39,12 @@ class Augment:
     seed: int = 0
 
     def __call__(self, inputs: Inputs, epoch: int, position: int) -> Inputs:
-        """Return the augmented mini-batch, whose first sample has this `position` in the epoch.
+        """Return the augmented mini-batch.
 
-        May modify `inputs`.
+        Args:
+            inputs: arrays of the mini-batch; may be modified.
+            epoch: number of the epoch.
+            position: position of the first sample in the epoch.
         """
         draws = self._draws(epoch, position, len(inputs[0]))
         return tuple(self._changed(array, draws) if array.ndim == 4 else array for array in inputs)
