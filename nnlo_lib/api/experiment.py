@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment import load
 
 
@@ -32,8 +33,8 @@ def load_experiment(
 
 
 def chosen_run(experiment: Experiment, run: str | None) -> str:
-    """Return `run`, or by default the name of the first run. Raises ValueError if there is no such run."""
+    """Return `run`, or by default the name of the first run. Raises UserError if there is no such run."""
     names = list(experiment.variants)
     if run is not None and run not in names:
-        raise ValueError(f"run {run!r}: the experiment {experiment.name} has the runs {', '.join(names)}")
+        raise UserError(f"run: {experiment.name} has no run {run!r}; choose one of: {', '.join(names)}")
     return run or names[0]

@@ -28,8 +28,8 @@ def train(
         launcher: command that starts the MPI ranks, which takes `-n N`.
 
     Raises:
-        UserError: if the training fails or is interrupted; the message gives the reason.
-        ValueError: if the experiment has no run of this name.
+        UserError: if the experiment has no run of this name, or the training fails or is interrupted; the
+            message gives the reason.
     """
     seed = experiment.seeds[0] if seed is None else seed
     task, outcome = train_and_evaluate(experiment, chosen_run(experiment, run), seed, fold, launcher)

@@ -18,6 +18,7 @@ class UserAlgorithmConfig(UserClassConfig, BaseAlgorithmConfig):
     """An algorithm of your own: a subclass of nnlo_lib.Algorithm."""
 
     base = "nnlo_lib.algorithms.base:Algorithm"
+    positional = 1  # the communicator
 
     @property
     def label(self) -> str:

@@ -69,6 +69,7 @@ class UserSamplerConfig(UserClassConfig):
     """A sampling method of your own: a subclass of nnlo_lib.Sampler."""
 
     base = "nnlo_lib.search.samplers.base:Sampler"
+    positional = 2  # the space and the seed
 
 
 BuiltInSamplerConfig = Annotated[

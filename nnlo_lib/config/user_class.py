@@ -24,6 +24,7 @@ class UserClassConfig(ImplementedConfig):
     """A class in a file of the user."""
 
     base: ClassVar[str]  # module:Class that the user's class extends
+    positional: ClassVar[int] = 0  # arguments that NNLO passes before `args`
 
     name: str = Field(
         description="`path.py:Class`; the path is relative to the working directory of nnlo.",
@@ -80,12 +81,13 @@ class UserClassConfig(ImplementedConfig):
     def _bind_arguments(self, found: Any) -> None:
         """Raise TypeError if the class has no such argument, unless it reads its settings by a method of its own."""
         if found.from_config.__func__ is load_implementation(self.base).from_config.__func__:
-            inspect.signature(found).bind_partial(**self.args)
+            inspect.signature(found).bind(*[None] * self.positional, **self.args)
 
     def _misfit(self, found: Any) -> str | None:
         """Return why the loaded object cannot be used, or None."""
         # Imported only for a user's class, because the base classes import torch or numpy.
         expected = load_implementation(self.base)
         if isinstance(found, type) and issubclass(found, expected):
-            return None
+            missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+            return f"{self.name} does not define {missing}" if missing else None
         return f"{self.name} is not a subclass of {expected.__module__}.{expected.__name__}"

@@ -78,7 +78,7 @@ def test_an_experiment_from_a_file_a_dictionary_and_an_experiment_are_equal(tmp_
 def test_mistakes_in_a_dictionary_are_named_by_key():
     with pytest.raises(nnlo_lib.UserError, match=r"train\.epoch: unknown key 'epoch'.*'epochs'"):
         nnlo_lib.load_experiment({"train": {"epoch": 2}})
-    with pytest.raises(ValueError, match="has the runs a, b"):
+    with pytest.raises(nnlo_lib.UserError, match="has no run 'c'; choose one of: a, b"):
         nnlo_lib.train(nnlo_lib.load_experiment({"runs": {"a": {}, "b": {"train": {"epochs": 1}}}}), run="c")
 
 

@@ -13,15 +13,35 @@ class Mine(Algorithm):
     capabilities = Capabilities(min_ranks=2, graph_properties=("connected",))
     def __init__(self, comm, period=1):
         super().__init__(comm)
+    def on_gradient(self, replica, share):
+        pass
+    def before_evaluation(self, replica):
+        pass
 
 class Unnamed(Problem):
     pass
 
 class Measured(Problem):
     names = ("loss", "distance")
+    def compute_loss(self, module, inputs, targets, step):
+        pass
+    def measure(self, module, inputs, targets):
+        pass
 
 def reader(folder, shard_size, file):
     pass
+
+class Partial(Algorithm):
+    def on_gradient(self, replica, share):
+        pass
+
+class Needing(Pruner):
+    def __init__(self, epochs):
+        pass
+    def rungs(self, trial, epochs):
+        return (epochs,)
+    def promote(self, known):
+        return None
 
 NUMBER = 3
 """
@@ -45,6 +65,11 @@ def section(**keys):
         (section(name="mine.py:NUMBER"), r"algorithm\.name: mine\.py:NUMBER is not a subclass of .*Algorithm"),
         (section(name="mine.py:Measured"), r"algorithm\.name: mine\.py:Measured is not a subclass of .*Algorithm"),
         (section(args={"perod": 2}), r"algorithm\.args: mine\.py:Mine: .*'perod'"),
+        (section(name="mine.py:Partial"), r"algorithm\.name: mine\.py:Partial does not define before_evaluation"),
+        (
+            {"search": {"space": {"train.optimizer.lr": [0.1, 1]}, "fidelity": {"name": "mine.py:Needing"}}},
+            r"search\.fidelity\.args: mine\.py:Needing: missing a required argument: 'epochs'",
+        ),
         (section(period=2), r"algorithm\.period: unknown key 'period'"),
         ({"algorithm": {"name": "mine.py:Mine"}, "parallel": {"ranks": 1}}, r"parallel\.ranks: mine\.py:Mine requires at least 2 ranks"),
         ({"problem": {"name": "mine.py:Unnamed"}}, r"problem\.name: mine\.py:Unnamed needs a class attribute names"),
