@@ -102,7 +102,7 @@ def model_file(tmp_path, body):
 
 BAD_MODELS = {
     "raise ValueError('too deep')": "ValueError: too deep",
-    "return 42": "returned int, not a torch.nn.Module",
+    "return 42": "returned int; it must return a torch.nn.Module",
     "return torch.nn.Flatten()": "no trainable parameter",
     "import nowhere": "No module named 'nowhere'",
 }
@@ -142,7 +142,7 @@ def test_an_unreadable_shard(tmp_path):
     os.truncate(shard, 1000)
     said = training(tmp_path, train={"epochs": 2}).finish(expect=2)
     assert shard.name in said
-    assert "convert the data set again" in said
+    assert "scripts/convert.py --dataset digits" in said
 
 
 @pytest.mark.parametrize("action", ["truncate", "bitflip"])
