@@ -247,7 +247,7 @@ def test_a_run_that_ends_within_an_epoch_is_whole(tmp_path):
     assert float(table[-1]["val_accuracy"]) > 0.5
     assert all(int(row["step"]) % 20 == 0 for row in table)
     assert run.rows[-1]["step"] == int(table[-1]["step"])
-    assert "repeated steps: 0;" in run_verify(run)
+    assert "repeated steps: 0\n" in run_verify(run)
 
 
 def run_verify(run):
