@@ -92,7 +92,8 @@ def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
             return f"must be one of {context['expected']}, not {shown(given)}"
         case "union_tag_invalid":
             names = context["expected_tags"].replace("'", "").split(", ")
-            return f"unknown name '{context['tag']}'; {suggest_name(str(context['tag']), names)}"
+            own = ", or path.py:Class of your own" if BUILT_IN in detail["loc"] else ""
+            return f"unknown name '{context['tag']}'; {suggest_name(str(context['tag']), names)}{own}"
         case "union_tag_not_found":
             return "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)"
         case "too_short":
