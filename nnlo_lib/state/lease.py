@@ -172,6 +172,7 @@ class Lease:
             try:
                 if not self._is_held():
                     self.lost.set()
+                    return  # The file belongs to the new owner, whose heartbeat this process must not fake.
                 os.utime(self._path)
                 renewed_at = time.monotonic()
             except FileNotFoundError:

@@ -149,8 +149,13 @@ def test_a_lost_lease_is_noticed(tmp_path, loss):
         (state / "lease.json").unlink()
     else:
         state.rename(tmp_path / "elsewhere")
+    renewed = (state / "lease.json").stat().st_mtime_ns if loss == "rewritten" else None
     wait("the loss is noticed", own.lost.is_set, 5)
     own.release()
+    if renewed:
+        assert (state / "lease.json").stat().st_mtime_ns == renewed, (
+            "the lease of another owner is not renewed"
+        )
     assert (state / "lease.json").exists() == (loss == "rewritten")
 
 

@@ -12,7 +12,7 @@ from nnlo_lib.core.errors import UserError
 PROMPT = re.compile(r"^\s*[$>]\s+")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 ATTACHED = re.compile(r"-([a-zA-Z])(\d+)")  # srun -n4
-RANKS = {"np", "n", "c", "nrs", "ntasks", "nproc"}
+RANKS = {"np", "n", "nrs", "ntasks", "nproc"}
 GPUS = {"g", "gpu_per_rs", "gpus-per-task"}
 # Options of mpirun (Open MPI, MPICH), jsrun and srun with their number of values, without which the parser
 # could not find the program.
@@ -20,8 +20,13 @@ PLACEMENT_OPTIONS = {
     "H": 1, "host": 1, "hosts": 1, "hostfile": 1, "machinefile": 1, "f": 1, "map-by": 1, "rank-by": 1, "bind-to": 1,
     "N": 1, "npernode": 1, "ppn": 1, "x": 1, "mca": 2, "genv": 2, "genvall": 0, "wdir": 1, "tag-output": 0,
     "oversubscribe": 0, "allow-run-as-root": 0, "report-bindings": 0, "a": 1, "b": 1, "bind": 1, "cpu_per_rs": 1,
-    "tasks_per_rs": 1, "rs_per_host": 1, "r": 1, "nodes": 1, "gres": 1, "mpi": 1, "cpus-per-task": 1, "q": 0, "l": 0,
+    "c": 1, "tasks_per_rs": 1, "rs_per_host": 1, "r": 1, "nodes": 1, "gres": 1, "mpi": 1, "cpus-per-task": 1, "q": 0, "l": 0,
 }  # fmt: skip
+COPIES_LAUNCHERS = {
+    "mpirun",
+    "mpiexec",
+    "orterun",
+}  # -c is the number of ranks; of jsrun and srun, CPUs per rank
 LAUNCHERS = {"mpirun", "mpiexec", "orterun", "jsrun", "srun"}
 SHELL_COMMANDS = {"export", "cd", "source"}
 
@@ -84,7 +89,8 @@ def _launched(words: list[str], text: str) -> CommandLine:
     counts: dict[str, int] = {}
     places: list[str] = []
     while words and Path(words[0]).name in LAUNCHERS:
-        words = _launcher(words[1:], counts, places)
+        ranks = RANKS | {"c"} if Path(words[0]).name in COPIES_LAUNCHERS else RANKS
+        words = _launcher(words[1:], ranks, counts, places)
     if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
         words = words[1:]
         while words and words[0].startswith("-"):
@@ -105,11 +111,12 @@ def _launched(words: list[str], text: str) -> CommandLine:
     )
 
 
-def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> list[str]:
+def _launcher(words: list[str], ranks: set[str], counts: dict[str, int], places: list[str]) -> list[str]:
     """Parse a launcher's options and return the words after them.
 
     Args:
         words: words of the command after the launcher.
+        ranks: names of the options that give the number of ranks.
         counts: receives the numbers of `ranks` and `gpus`.
         places: receives the options that affect only the placement.
     """
@@ -119,7 +126,7 @@ def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> li
         if attached := ATTACHED.fullmatch(written):
             written, values = f"-{attached[1]}", [attached[2]]
         name = written.lstrip("-")
-        value_count = 1 if name in RANKS | GPUS else PLACEMENT_OPTIONS.get(name)
+        value_count = 1 if name in ranks | GPUS else PLACEMENT_OPTIONS.get(name)
         if value_count is None:
             raise UserError(
                 f"unknown launcher option {written}; {suggest_name(name, RANKS | GPUS | set(PLACEMENT_OPTIONS))}"
@@ -127,8 +134,8 @@ def _launcher(words: list[str], counts: dict[str, int], places: list[str]) -> li
         # The option itself and its values, except a value written with `=` or attached, as in -n4.
         taken = 1 + value_count - len(values) if value_count else 1
         values, words = [*values, *words[1:taken]], words[taken:]
-        if name in RANKS | GPUS:
-            counts["ranks" if name in RANKS else "gpus"] = _count(values[0] if values else "", written)
+        if name in ranks | GPUS:
+            counts["ranks" if name in ranks else "gpus"] = _count(values[0] if values else "", written)
         else:
             places.append(" ".join([written, *values]))
     return words

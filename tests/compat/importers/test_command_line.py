@@ -12,6 +12,9 @@ from nnlo_lib.compat.importers.command_line import parse_command
         "mpiexec -n 4 --bind-to core -x PATH --hostfile h python3 -u /some/where/prog.py -a b",
         "srun --ntasks=4 -N 2 python prog.py -a b",
         "srun -n4 ./prog -a b",
+        "srun -n 4 -c 7 prog -a b",
+        "jsrun -n 4 -c 7 prog -a b",
+        "mpirun -c 4 prog -a b",
         "$ mpirun -np 4 \\\n  prog -a \\\n b",
     ],
 )

@@ -14,6 +14,7 @@ COMPRESSION_BY_STRATEGY = {
     "asa32": "none",
     "asa16": "fp16",
     "copper": "none",
+    "copper16": "fp16",
 }
 
 
