@@ -134,7 +134,7 @@ def test_a_folder_that_vanishes_ends_the_run(tmp_path):
         run.job.rename(tmp_path / "elsewhere")
         said, _ = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "is gone" in said.splitlines()[-1]
+    assert "the folder is missing" in said.splitlines()[-1]
     nothing_is_left(tmp_path)
 
 

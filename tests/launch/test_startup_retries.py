@@ -33,7 +33,7 @@ def test_ranks_that_do_not_come_up_are_started_again(tmp_path, times, reason):
     run = training(tmp_path)
     fails = launcher(tmp_path, FAILS.format(times=times))
     said = run.finish("--launcher", fails, expect=int(reason != "finished"))
-    assert said.count("starting them again") == 2
+    assert said.count("restarting all ranks") == 2
     assert (tmp_path / "tries").read_text().count("try") == 3
     assert [attempt.reason for attempt in read_attempts(run.job / "state")] == [reason]
 
@@ -43,6 +43,6 @@ def test_a_start_that_hangs_is_given_up_and_tried_again(tmp_path):
     """MPI waits for ever for a rank that ended before it was connected."""
     run = training(tmp_path, parallel={"peer_timeout": 15})
     said = run.finish("--launcher", launcher(tmp_path, HANGS_ONCE))
-    assert said.count("starting them again") == 1
+    assert said.count("restarting all ranks") == 1
     assert [attempt.reason for attempt in read_attempts(run.job / "state")] == ["finished"]
     assert processes_of(tmp_path) == []

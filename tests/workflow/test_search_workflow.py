@@ -64,7 +64,7 @@ def test_a_search_ends_with_its_best_trained_on_all_data_and_can_be_extended(che
     experiment(checkout)
     plan = checkout.snakemake("--dry-run")
     assert plan.returncode == 0, plan.stdout
-    assert "search: 3 trials at most, in 2 folds" in plan.stdout
+    assert "search: at most 3 trials (folds per trial: 2)" in plan.stdout
     assert not (checkout.folder / "results").exists()
 
     first = checkout.snakemake()
