@@ -50,7 +50,6 @@ def simulate(experiment: Experiment, run: str | None = None, seed: int | None = 
         seed: random seed; by default the first of the experiment.
 
     Raises:
-        UserError: if the training fails or is interrupted; the message gives the reason.
-        ValueError: if the experiment has no run of this name.
+        UserError: if the experiment has no run of this name, or the training fails or is interrupted.
     """
     return train(simulated(experiment), run, seed)
