@@ -1,4 +1,4 @@
-"""What tests of every room share."""
+"""Fixtures and plugins that all test folders share."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from helpers.requires import absent
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["helpers.lanes"]
-# hypothesis gives an example 200 ms, which a busy machine exceeds
+# An example takes longer than hypothesis' default deadline of 200 ms on a busy machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of real data beside the repository; NNLO_REQUIRE_ALL=1 turns its absence into a failure."""
+    """Return the folder of real data beside the repository; without it skip, or fail if NNLO_REQUIRE_ALL=1."""
     folder = Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():
         absent("no real data at ../shared/data")
@@ -24,5 +24,5 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    """Return a copy of the repository's files, for Snakemake to run in as a user would."""
+    """Return a copy of the repository in which Snakemake runs as for a user."""
     return copy_checkout(tmp_path / "checkout")

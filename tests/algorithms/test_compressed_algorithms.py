@@ -1,4 +1,4 @@
-"""Compressed exchanges against a few lines of numpy that follow the papers, to 1e-9 over 50 steps."""
+"""Algorithms with compression compared with numpy versions of the papers, to 1e-9 over 50 steps."""
 
 import functools
 
@@ -34,7 +34,7 @@ def averages(transport, ranks):
 @EVERYWHERE
 @KINDS
 def test_average(transport, ranks, kind):
-    """Basu et al. 2019, Qsparse-local-SGD, algorithm 1."""
+    """Equals Qsparse-local-SGD (Basu et al. 2019, algorithm 1)."""
     results, together = averages(transport, ranks)[kind], START
     thetas, rules = [START] * ranks, [Momentum() for _ in range(ranks)]
     senders = [Sender(kind, rank) for rank in range(ranks)]
@@ -78,7 +78,7 @@ def downpours(transport, ranks):
 @EVERYWHERE
 @KINDS
 def test_synchronous_downpour(transport, ranks, kind):
-    """Workers make up for what they left out of gradients; the server's parameters come as they are."""
+    """Workers send the compression error of their gradients later; the server sends uncompressed parameters."""
     results, workers, theta, server = downpours(transport, ranks)[kind], ranks - 1, START, Momentum()
     rules, senders = [Momentum() for _ in range(workers)], [Sender(kind, 1 + i) for i in range(workers)]
     for step in range(0, STEPS, 2):
@@ -119,7 +119,7 @@ def test_asynchronous_downpour_equals_a_replay_of_its_events(kind):
 
 @KINDS
 def test_relays_make_up_for_what_they_leave_out(kind):
-    """A root, two relays and two workers: what is lost on the way up is sent later, by whom it was lost."""
+    """With a root, two relays and two workers, each sender keeps its compression error and sends it later."""
     options = {"synchronous": True, "masters": 3, "compression": SETTINGS[kind]}
     root, *relays, one, other = on_ranks(several, "simulated", 5, [["downpour", options, full(2)]])
     theta, rule, senders = START, Momentum(), [Sender(kind, rank) for rank in range(5)]
@@ -160,7 +160,7 @@ def elastics(transport, ranks):
 @EVERYWHERE
 @CASTS
 def test_synchronous_easgd(transport, ranks, kind):
-    """The centre feels what it is told, and in the end all that workers moved: its errors are sent later."""
+    """The center moves by the rounded parameters that workers send; workers send the rounding errors later."""
     (server, *results), workers = elastics(transport, ranks)[kind], range(ranks - 1)
     x, c, rules = [START for _ in workers], START, [Momentum() for _ in workers]
     senders = [Sender(kind, 1 + i) for i in workers]
@@ -183,7 +183,7 @@ def test_synchronous_easgd(transport, ranks, kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in SETTINGS if kind != "powersgd"])
 def test_gem_equals_a_replay_of_its_events(kind):
-    """Without PowerSGD: where GEM scales an update to zero, rounding alone chooses the direction that is sent."""
+    """PowerSGD is excluded: if GEM scales an update to zero, rounding determines the direction that is sent."""
     workers, settings = 3, {"kappa": 3.0, "compression": SETTINGS[kind]}
     server, *results = on_ranks(recorded, "simulated", workers + 1, "gem", settings, STEPS, 1)
     replicas, c = [EnergyMatching(i, kappa=3.0) for i in range(workers)], START
@@ -212,7 +212,7 @@ CENTRED = {
 @pytest.mark.parametrize("masters", [1, 3])
 @pytest.mark.parametrize("name", CENTRED)
 def test_the_books_of_a_centre_hold_what_is_still_to_be_sent(name, masters):
-    """Over epochs, through relays, and after pauses."""
+    """The invariant of the center holds over epochs, with relays and after pauses, including unsent errors."""
     options, kinds = CENTRED[name]
     for kind in kinds:
         wanted = {**options, "masters": masters, "compression": SETTINGS[kind]}
@@ -302,7 +302,7 @@ def test_gossip_has_the_same_bits_on_all_transports_and_after_a_pause(transport,
 
 @CASTS
 def test_adpsgd_moves_pairs_by_what_both_read(kind):
-    """Replayed: the active node and the passive one move by half of the difference of the rounded vectors."""
+    """In the replay the active and the passive node move by half of the difference of the rounded vectors."""
     options = {"name": "cycle", "compression": SETTINGS[kind]}
     results = on_ranks(happened, "simulated", 4, "adpsgd", options, STEPS)
     nodes = replay(RoundingPairer.of(kind), [result["events"] for result in results])

@@ -1,4 +1,4 @@
-"""Each algorithm against a few lines of numpy that follow its docstring's equations, to 1e-9 over 50 steps."""
+"""Each algorithm compared with numpy versions of the equations in its docstring, to 1e-9 over 50 steps."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ STEPS = 50
 
 
 class Adam:
-    """Kingma and Ba 2015, algorithm 1."""
+    """Adam (Kingma and Ba 2015, algorithm 1)."""
 
     def __init__(self, lr=0.01, b1=0.9, b2=0.999, eps=1e-8):
         self.lr, self.b1, self.b2, self.eps = lr, b1, b2, eps
@@ -38,7 +38,7 @@ RULES = {"sgd": Momentum, "adam": Adam}
 
 
 def uneven(workers):
-    """Every worker has full batches, but for a last step in which only the first has samples."""
+    """Return batch sizes: full batches for every worker, and a last step with samples for the first worker only."""
     return [[BATCH] * (STEPS - 1) + [2 if worker == 0 else 0] for worker in range(workers)]
 
 
@@ -59,14 +59,14 @@ def test_allreduce(transport, ranks, optimizer):
 
 
 class Mean:
-    """theta <- (1/n) sum_i theta_i."""
+    """Mean of all replicas: theta <- (1/n) sum_i theta_i."""
 
     def meet(self, thetas):
         return np.mean(thetas, axis=0)
 
 
 class Outer:
-    """Douillard et al. 2023, algorithm 1, with SGD and Nesterov's momentum as the outer optimizer."""
+    """DiLoCo (Douillard et al. 2023, algorithm 1) with Nesterov's SGD as the outer optimizer."""
 
     def __init__(self, lr, mu):
         self.lr, self.mu, self.theta, self.v = lr, mu, START, np.zeros(DIMENSION)
@@ -156,7 +156,7 @@ def test_asynchronous_downpour_applies_every_push_once(transport, ranks):
 
 
 def test_asynchronous_downpour_equals_a_replay_of_its_events():
-    """Each worker's gradient is taken at the parameters it was last sent, whatever the server did since."""
+    """Each worker computes its gradient at the parameters that it received last, despite later updates of the server."""
     steps, workers = 20, 3
     events = on_ranks(served, "simulated", workers + 1, steps)[0]
     assert len(events) == steps * workers

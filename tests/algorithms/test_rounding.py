@@ -1,4 +1,4 @@
-"""Invariants in float32 over many steps: rounding is no fault, and a fault is not taken for rounding."""
+"""Invariant checks in float32 over many steps tolerate rounding errors and detect real violations."""
 
 from types import SimpleNamespace
 
@@ -15,14 +15,14 @@ from nnlo_lib.core.errors import InvariantError
 from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
 
 NODES, NONE, CYCLE = 4, {"name": "none"}, {"name": "cycle"}
-TRUTH = np.arange(1.0, DIMENSION + 1)  # fits every sample: gradients go to zero
+TRUTH = np.arange(1.0, DIMENSION + 1)  # fits every sample, so that gradients converge to zero
 TRACKERS = {"dsgt": {"name": "dsgt"}, "next": {"name": "next", "inner_steps": 1, "tau": 0.0}}
 PULLS = np.random.default_rng(2).normal(size=(NODES, 50))
-PULLS -= PULLS.mean(0)  # each node is pulled its own way for ever, and all together nowhere
+PULLS -= PULLS.mean(0)  # every node has its own constant gradient; the gradients sum to zero
 
 
 def single(size):
-    """Return a replica of float32 that takes plain steps."""
+    """Return a float32 replica with plain SGD steps."""
     replica = SimpleNamespace(theta=torch.zeros(size), grad=torch.zeros(size), buffers=torch.zeros(0))
     replica.step = lambda: replica.theta.sub_(replica.grad, alpha=0.1)
     return replica
@@ -36,7 +36,14 @@ def step(method, replica, gradient):
 
 
 def fitted(comm, algorithm, steps, epoch):
-    """Learn what can be fitted, each node from its own samples; judge after each epoch."""
+    """Train on data that can be fitted exactly, each node on its own samples; check the invariant after each epoch.
+
+    Args:
+        comm: communicator of the node.
+        algorithm: settings of the algorithm.
+        steps: number of steps.
+        epoch: steps per epoch.
+    """
     method, replica = algorithm_of(comm, algorithm, CYCLE, NONE), single(DIMENSION)
     samples = torch.tensor(A[comm.rank :: NODES], dtype=torch.float32)
     targets = samples @ torch.tensor(TRUTH, dtype=torch.float32)
@@ -53,7 +60,7 @@ def fitted(comm, algorithm, steps, epoch):
 def test_a_run_that_fits_its_data_goes_on(name):
     def program(comm):
         method, replica = fitted(comm, TRACKERS[name], 1500, 100)
-        assert float(method._gradient.norm()) < 1e-3 * float(method._largest)  # it did fit
+        assert float(method._gradient.norm()) < 1e-3 * float(method._largest)  # the training has converged
         np.testing.assert_allclose(replica.theta, TRUTH, atol=1e-3)
 
     SimulatedWorld(NODES).run(program)
@@ -71,7 +78,7 @@ def test_a_tracker_that_lost_something_is_told(name):
 
 
 def pulled(comm, method, epochs):
-    """Return the invariant after each epoch of 300 steps that pull the nodes apart."""
+    """Return the invariant after each epoch of 300 steps whose gradients move the nodes apart."""
     replica, told = single(PULLS.shape[1]), []
     method.start(replica)
     for _ in range(epochs):

@@ -1,4 +1,4 @@
-"""The public API: lazy, complete in the docs, and the script in the docs prints what the page shows."""
+"""Public API: lazy imports, complete documentation, and scripts of the guide that print the output on the page."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def python(code: str, folder: Path) -> str:
-    """Run Python code in a folder, and return what it prints to stdout."""
+    """Run Python code in a folder; return its stdout."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -102,7 +102,7 @@ def test_the_script_of_the_guide_prints_what_the_page_shows(tmp_path):
 
 
 def _check_predictions(folder: Path) -> None:
-    """The accuracy of predict() on the test split is the one that was published with the model."""
+    """Check that the accuracy of predict() on the test split equals the published accuracy of the model."""
     from nnlo_lib.data.store.manifest import DataManifest
     from nnlo_lib.data.store.split import Split
 

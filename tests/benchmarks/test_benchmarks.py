@@ -1,4 +1,4 @@
-"""Every benchmark starts: each runs with `--quick` (smallest sizes, one repetition) from the repository root."""
+"""Every benchmark runs with `--quick` (smallest sizes, one repetition) from the repository root."""
 
 import re
 import subprocess
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-STARTED_BY_OTHERS = {"peers.py"}  # a process of throughput.py and models.py, whose --quick start it
+STARTED_BY_OTHERS = {"peers.py"}  # throughput.py and models.py start it as a child process
 NEED_REAL_DATA = {"data.py", "decentralized.py", "models.py", "throughput.py"}
-TIMEOUT_S = 800  # most take less than 10 s on two idle cores
+TIMEOUT_S = 800  # most benchmarks take less than 10 s on two idle cores
 
 
 def _is_program(path: Path) -> bool:

@@ -1,4 +1,7 @@
-"""A later nnlo goes on from a checkpoint or refuses it: whoever changes what it holds or means must raise CHECKPOINT_VERSION."""
+"""A later nnlo resumes from a checkpoint or refuses it.
+
+These tests fail if content or meaning of checkpoints change without a new CHECKPOINT_VERSION.
+"""
 
 import json
 from dataclasses import fields
@@ -25,7 +28,7 @@ def test_a_manifest_has_the_same_keys():
 
 
 def test_every_default_means_what_it_meant():
-    """A run's key tells only what differs from the defaults."""
+    """The fingerprint of a run contains only settings that differ from the defaults, so a changed default needs a new version."""
     now, then = dict(defaults(Run, set())), LAYOUT["defaults"]
     assert {key: now.get(key, "gone") for key in then} == then, RAISE
     assert now.keys() == then.keys(), ADD

@@ -1,4 +1,4 @@
-"""Which checkpoints are written, kept, found again and refused."""
+"""Writing, retention, loading and refusal of checkpoints."""
 
 import errno
 import itertools
@@ -32,7 +32,14 @@ CODE = "0.1.0 (0123456789ab)"
 
 
 def together(folder, work, ranks=RANKS, **wish):
-    """Let ranks do `work` with the checkpoints of `folder`; return what each of them returned."""
+    """Run `work` on simulated ranks; return the result of each rank.
+
+    Args:
+        folder: run folder.
+        work: function of the rank and its checkpointer.
+        ranks: number of ranks.
+        **wish: settings of the section `checkpoint`.
+    """
 
     def one(comm):
         journal = RunLog(folder, enabled=comm.rank == 0)
@@ -47,7 +54,7 @@ def saved(rank, step):
 
 
 def save(steps):
-    """Return work that saves at each of `steps`."""
+    """Return a function that loads the newest checkpoint and saves one at each of `steps`."""
 
     def work(rank, checkpoints):
         checkpoints.load(epochs=9)
@@ -59,7 +66,7 @@ def save(steps):
 
 
 def save_unasked(steps):
-    """Return work that saves without having looked for what is there."""
+    """Return a function that saves a checkpoint at each of `steps` without loading one first."""
 
     def work(rank, checkpoints):
         for step in steps:
@@ -70,7 +77,7 @@ def save_unasked(steps):
 
 
 def load(rank, checkpoints):
-    """Return what a rank goes on from."""
+    """Return the state from which a rank resumes, or None without a checkpoint."""
     found = checkpoints.load(epochs=9)
     return None if found is None else found.read_rank_state(rank)
 
@@ -201,7 +208,7 @@ def test_a_flipped_bit_of_a_manifest_is_told_from_anything_that_is_whole(tmp_pat
         content[place] ^= 1 << bit
         path.write_bytes(content)
         with suppress(ValueError):
-            assert CheckpointManifest.read(tmp_path) == said  # white space
+            assert CheckpointManifest.read(tmp_path) == said  # the bit changed white space only
 
 
 def test_a_manifest_with_a_flipped_bit_is_skipped_for_the_checkpoint_before(tmp_path):
@@ -235,7 +242,7 @@ def test_a_publisher_that_fails_for_any_reason_is_no_success(tmp_path, monkeypat
     find = commit.read_receipt
 
     def fail(folder, rank):
-        if (receipt := find(folder, rank)) and rank == RANKS - 1:  # all parts are there
+        if (receipt := find(folder, rank)) and rank == RANKS - 1:  # all rank files exist
             raise ValueError("no receipt")
         return receipt
 
@@ -246,7 +253,7 @@ def test_a_publisher_that_fails_for_any_reason_is_no_success(tmp_path, monkeypat
 
 
 class Malice:
-    """Make a file when it is unpickled."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path):
         self._path = path
@@ -279,7 +286,7 @@ losses = st.lists(st.none() | st.floats(0, 10), min_size=1, max_size=30)
 def test_what_is_kept(losses, keep, every, best):
     wish = CheckpointConfig(keep=keep, keep_every=every, best="loss" if best else None)
     stay = {}
-    for number, loss in enumerate(losses, 1):  # one after the other, as they are written
+    for number, loss in enumerate(losses, 1):  # apply the retention rule after each new checkpoint
         stay[number] = manifest(number, loss)
         stay = {name: stay[name] for name in checkpoints_to_keep(wish, stay)}
     everything = range(1, len(losses) + 1)

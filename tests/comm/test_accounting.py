@@ -1,4 +1,4 @@
-"""What is counted: closed forms, the same on every transport, and kept over restarts."""
+"""Traffic counters: equal to closed forms, the same on every transport and preserved across restarts."""
 
 import json
 

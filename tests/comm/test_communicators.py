@@ -1,4 +1,4 @@
-"""One list of behaviours, on every communicator."""
+"""Every communicator passes the same list of conformance tests."""
 
 import functools
 import subprocess

@@ -1,4 +1,4 @@
-"""The command as a user types it."""
+"""The command line: output, errors and exit statuses of the commands."""
 
 import os
 import statistics
@@ -16,7 +16,7 @@ HEAVY = {"torch", "pydantic", "numpy", "yaml", "h5py", "mpi4py", "sklearn", "pan
 @pytest.mark.processes
 def test_help_is_there_at_once():
     def seconds() -> float:
-        """Return the processor's time, which other tests beside this one do not lengthen much."""
+        """Return the processor time of the command, on which parallel tests have little influence."""
         start = os.times()
         assert nnlo_process("--help").returncode == 0
         end = os.times()
@@ -102,7 +102,7 @@ def test_run_that_is_not_there():
 @pytest.mark.processes
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_nobody_reads_on(tmp_path, unbuffered):
-    """As behind `| head`."""
+    """`nnlo plan` exits with status 141 and no error text if the reader closes the pipe, as in `| head`."""
     (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
     reader, writer = os.pipe()
     os.close(reader)

@@ -1,4 +1,4 @@
-"""The stores are made by hand where the workflow would put them."""
+"""`nnlo data` on handmade stores at the paths of the workflow."""
 
 import numpy as np
 import pytest

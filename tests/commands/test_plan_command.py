@@ -1,4 +1,4 @@
-"""What `nnlo plan` says, beside counts made by hand."""
+"""The numbers that `nnlo plan` prints equal counts made by hand."""
 
 import re
 
@@ -25,7 +25,7 @@ def experiment(search=None, **settings):
 
 
 def told(text, name):
-    """Return what is said behind a name at the start of a line."""
+    """Return the text after a label at the start of a line."""
     return next(
         re.sub(" +", " ", line).partition(" ")[2] for line in text.splitlines() if line.startswith(name)
     )
@@ -56,7 +56,7 @@ def test_what_is_searched_may_ask_for_more_ranks():
 
 
 def test_halving_by_hand():
-    """32 trials at 1 epoch, 10 to 3, 3 to 9, 1 to 27: 32 + 10*2 + 3*6 + 1*18 epochs."""
+    """ASHA trains 32 trials to 1 epoch, 10 to 3, 3 to 9, 1 to 27: 32 + 10*2 + 3*6 + 1*18 epochs."""
     made = experiment({"trials": 32, "fidelity": {"name": "asha"}}, train={"epochs": 27})
     found = expected(made, made.search)
     assert (found.trials, found.jobs, found.epochs) == ({1: 32, 3: 10, 9: 3, 27: 1}, 46, 88)
@@ -80,7 +80,7 @@ def test_no_more_is_expected_than_all(fidelity, trials):
 def test_earlier_trials_tell_the_pace(tmp_path):
     made = MadeUp(tmp_path, epochs=9, folds={"k": 2})
     for _ in range(5):
-        made.trial(rungs=[3, 9])  # some 12 s for 9 epochs
+        made.trial(rungs=[3, 9])  # about 12 s for 9 epochs
     line = told(cost_table(made.experiment), "measured")
     assert "from the 5 trials so far" in line
     pace = float(re.search(r"([\d.]+) s per epoch", line)[1])
@@ -93,7 +93,10 @@ def test_a_budget_is_told():
 
 
 def test_a_finite_space_has_no_more_trials_than_points():
-    """Two batch sizes, of which one has momentum: 1 + 3 points; ranges in a grid have levels."""
+    """A search has at most as many trials as points: two batch sizes, one with three momenta, are 1 + 3 points.
+
+    In a grid, the levels of a range make the number of points finite.
+    """
     momentum = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
     finite = {"train.batch_size": [8, 16], "train.optimizer.momentum": momentum}
     text = cost_table(experiment({"space": finite, "trials": 20}))

@@ -1,4 +1,4 @@
-"""The matrix of what goes with what: every algorithm has a row, and every row is true of the classes."""
+"""The matrix of capabilities has a row for every algorithm and agrees with the classes."""
 
 import re
 
@@ -202,7 +202,7 @@ def test_of_a_run_of_few_rounds_all_are_drawn(tmp_path):
         return topology_error(run, 0)
 
     first = int(re.search(r"for round (\d+)", faults(100))[1])
-    assert faults(first) is None  # rounds 0 to first - 1
+    assert faults(first) is None  # checks rounds 0 to first - 1
     assert faults(first + 1) is not None
 
 

@@ -90,7 +90,7 @@ LEAF = st.none() | st.integers() | st.lists(st.integers(), max_size=2)
 
 
 def block(*choices: str) -> st.SearchStrategy[dict[str, object]]:
-    """Draw blocks of one shape with any key left out; with `choices`, a name among them."""
+    """Draw sections of one structure in which each key may be absent; `choices` are the possible names."""
     inner = st.fixed_dictionaries({}, optional={"c": LEAF, "d": LEAF})
     name = {"name": st.sampled_from(choices)} if choices else {}
     return st.fixed_dictionaries({}, optional={"a": LEAF, "b": inner} | name)

@@ -1,4 +1,4 @@
-"""The names of a run's files: what they are on disk, and that no other module spells them."""
+"""File names of a run: their values on disk, and their absence from all other modules."""
 
 import ast
 from pathlib import Path
@@ -25,7 +25,10 @@ PATH_CALLS = {"Path", "glob", "rglob", "joinpath", "with_name"}
 
 
 def literals(tree):
-    """Yield (line, text, whether it is an operand of `/` or an argument of a path's method) of string literals."""
+    """Yield (line, text, True if it is part of a path) of string literals.
+
+    A literal is part of a path if it is an operand of `/` or an argument of a path's method.
+    """
     documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     helps = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "help"
@@ -48,7 +51,7 @@ def literals(tree):
 
 
 def spelled_names(text, is_path):
-    """Return the names of a run's files in a literal; messages for people, which have spaces, may use them."""
+    """Return the names of a run's files in a literal; a literal with a space or `<` is a message and has none."""
     if " " in text or "<" in text:
         return set()
     parts = set(text.split("/")) - {""}

@@ -1,4 +1,4 @@
-"""Settings name the class that implements them; a new one needs its settings class and its class, nothing else."""
+"""Settings name their implementation; a new algorithm, compressor, sampler or pruner needs only two classes."""
 
 import subprocess
 import sys
@@ -88,7 +88,7 @@ class ServedAloneConfig(BaseAlgorithmConfig):
 
 
 class ServedAlone(Individual):
-    """Keep its settings and what is derived from the run."""
+    """Algorithm that stores its settings and the values derived from the run."""
 
     @classmethod
     def from_config(cls, config, context):
@@ -123,7 +123,7 @@ class HalvesConfig(BaseCompressionConfig):
 
 
 class Halves(RandomK):
-    """Send a half."""
+    """Random-k compressor that keeps half of the values, by the default of its settings."""
 
 
 def test_a_compressor_is_added_by_its_settings_and_its_class():
@@ -170,7 +170,7 @@ class AtOnceConfig(ImplementedConfig):
 
 @dataclass(frozen=True)
 class AtOnce(Pruner):
-    """Stop every trial after so many epochs."""
+    """Stop every trial after `epochs` epochs."""
 
     epochs: int
 

@@ -1,4 +1,4 @@
-"""What a run asks of a machine or a scheduler, from its configuration alone."""
+"""Resources that a run requests from a machine or a scheduler, computed from its configuration."""
 
 import pytest
 

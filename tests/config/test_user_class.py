@@ -1,4 +1,4 @@
-"""Classes of the user, named by `path.py:Class`: what is refused, and where the message points."""
+"""User classes named by `path.py:Class`: reasons for refusal, and the line that the message names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where modules of nnlo_lib may be, and what they may be called."""
+"""Check the locations and names of the modules of nnlo_lib."""
 
 import ast
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ LARGE_FOLDERS = {
     "train": "the trainer's parts; sub-folders hold those that are a family",
 }
 MAX_FILES_IN_FOLDER = 12
-# old module names of which nobody could guess the content
+# earlier module names that did not indicate the content of the module
 OPAQUE = set(Path(__file__).with_name("opaque_names.txt").read_text().split())
 
 

@@ -1,4 +1,4 @@
-"""What public classes and numeric constants of nnlo_lib may be called; docstrings use their names."""
+"""Check the names of public classes and numeric constants of nnlo_lib, and the error names in docstrings."""
 
 import ast
 import builtins
@@ -51,7 +51,8 @@ def _docstrings(module: ast.Module) -> Iterator[str]:
 def test_settings_classes_end_in_config():
     nodes = [node for path in (PACKAGE / "config").rglob("*.py") for node in classes(path)]
     settings = {"BaseModel", "ConfigModel"}
-    for _ in nodes:  # as long as a round finds a class derived from those found before
+    # Each pass adds the classes derived from the classes found so far; stop if a pass adds no class.
+    for _ in nodes:
         found = {each.name for each in nodes if settings & {_last_word(base) for base in each.bases}}
         if found <= settings:
             break
@@ -69,7 +70,7 @@ def test_constants_of_seconds_and_bytes_end_in_their_unit():
 
 
 def _without_unit(code: str) -> Iterator[str]:
-    """Yield the numeric constants whose comment or role is one of a time or size, and whose name has no unit."""
+    """Yield numeric constants without a unit in their name if their name or comment denotes a time or size."""
     lines = code.splitlines()
     for node in ast.parse(code).body:
         name = _constant(node)
@@ -81,7 +82,7 @@ def _without_unit(code: str) -> Iterator[str]:
 
 
 def _constant(node: ast.stmt) -> str | None:
-    """Return the name of a module-level constant whose value is arithmetic of numbers."""
+    """Return the name of a module-level constant with a value computed from numbers, None for other statements."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return None
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target

@@ -1,4 +1,4 @@
-"""The words of docstrings, comments, messages and pages: no banned words, American spelling, arguments documented.
+"""Check docstrings, comments, messages and pages for banned words, British spelling and undocumented arguments.
 
 The style guide is docs/develop/style.md.
 """
@@ -20,7 +20,7 @@ STYLE_GUIDE = REPOSITORY / "docs/develop/style.md"  # quotes what it forbids
 PAGES = sorted({*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")} - {STYLE_GUIDE})
 TEMPLATES = sorted(PACKAGE.rglob("*.html"))
 
-# Processes do not talk, and a sentence names its subject.
+# Processes do not talk, and each sentence names its subject.
 BANNED = re.compile(
     r"\b(told|wish|wishes|hear|hears|heard|nobody|somebody|whoever|whomsoever|lest|mend|mended|bury|buries|confess"
     r"|takes? leave|goes on|go on|going on|went on|without a word|in vain|no hope|comes? up|came up|for want of|afresh|anew)\b",
@@ -32,7 +32,7 @@ BRITISH = re.compile(
     r"|\w*(?:labell|modell|cancell(?!ation)|travell|signall|channell)(?:ed|ing)|grey\w*|licence|whilst|amongst|towards|learnt|spelt|defence|artefact\w*)\b",
     re.IGNORECASE,
 )
-# Names in files of version 0.1, of other programs, and of the experiment file.
+# Names in files of version 0.1, in other programs and in the experiment file, which keep their spelling.
 FOREIGN = re.compile(
     r"utilisation|consensus_error_normalised|`?colour`?|\bgrey\b|CANCELLED|was_cancelled|neighbour\.|centred\.ledger|licence"
 )
@@ -44,7 +44,7 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _docstring_nodes(module: ast.Module) -> dict[int, str]:
-    """Return the docstrings, by line of the constant."""
+    """Return the docstrings of a module, by line number."""
     found = {}
     for node in ast.walk(module):
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
@@ -54,7 +54,7 @@ def _docstring_nodes(module: ast.Module) -> dict[int, str]:
 
 @cache
 def _prose(path: Path) -> tuple[tuple[int, str], ...]:
-    """Return docstrings, comments, and strings of three words or more, with their lines."""
+    """Return comments and strings of three or more words, with their line numbers."""
     source = path.read_text()
     texts = [
         (node.lineno, node.value)
@@ -70,7 +70,7 @@ def _prose(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def _page_prose(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a page outside of code blocks."""
+    """Yield the lines of a page outside of code blocks, with their numbers."""
     inside = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         inside ^= line.lstrip().startswith("```")

@@ -1,3 +1,5 @@
+"""Atomic writes of files: complete content or no file, errors and permissions."""
+
 import os
 import stat
 

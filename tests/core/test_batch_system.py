@@ -1,4 +1,4 @@
-"""What a batch system is asked; its commands are scripts here, which say what Slurm and LSF would."""
+"""Queries and requeues of batch jobs, with scripts in place of the commands of Slurm and LSF."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def answers(tmp_path, monkeypatch):
-    """Let a command of a scheduler answer."""
+    """Return a function that replaces a scheduler command by a script with given output and exit status."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def answer(name, *lines, status=0):

@@ -1,4 +1,4 @@
-"""Messages on the terminal and in a run's log: their text by level, and nobody who reads them."""
+"""Messages on the terminal and in the log of a run: prefixes by level, and a closed stderr."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from nnlo_lib.state.run_log import RunLog
 
 
 class UnreadTerminal:
-    """A stderr whose other end is closed."""
+    """Replacement of stderr with a closed reading end."""
 
     def write(self, text: str) -> None:
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Small stores, and a web server that misbehaves as told."""
+"""Fixtures of the data tests: small stores, and a web server that sends prepared faulty answers."""
 
 import hashlib
 import threading
@@ -24,15 +24,20 @@ def digits_raw(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session", params=["hdf5", "npz"])
 def digits(request, digits_raw) -> DataManifest:
-    """The digits in four shards of training images and one of test images, in either format."""
+    """Return the digits as four shards of training images and one of test images, in one of the formats."""
     return convert(Conversion(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400))
 
 
 class Server:
-    """Serve `answers`: bytes, a status, or ("truncated", bytes); count the requests for each path.
+    """Serve the prepared answers by HTTP and count the requests for each path.
 
-    With an `etag` it gives parts to those who know it, `shift` bytes off; `ranges` lists what was asked for.
-    While `hold` is unset it stops in the middle of a body, so that a client can be caught there.
+    Attributes:
+        answers: response by path: a body, an HTTP status, or ("truncated", body) to send only half of the body.
+        etag: ETag header; a range request with the same If-Range gets the requested part. Empty: no parts.
+        shift: offset in bytes that is added to the start of each part.
+        length: Content-Length header in place of the true length.
+        hold: while cleared, the server pauses after half of each body, so that a test can kill the client there.
+        ranges: Range header of each request that was answered with a body.
     """
 
     def __init__(self) -> None:
@@ -84,7 +89,7 @@ class Server:
                 return None
 
             def log_message(self, *args: object) -> None:
-                """Keep the test's output clean."""
+                """Print no line per request, to keep the test's output clean."""
 
         return Handler
 
@@ -99,6 +104,6 @@ def server(monkeypatch):
 
 @pytest.fixture
 def one_file() -> DatasetSpec:
-    """A data set of the single file `one.gz`, whose content is 400 times the bytes 0..255."""
+    """Return a data set of the single file `one.gz`, which holds 400 times the bytes 0..255."""
     file = SourceFile("one.gz", hashlib.sha256(bytes(range(256)) * 400).hexdigest())
     return DatasetSpec("one", "idx", files=(file,))

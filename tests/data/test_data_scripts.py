@@ -1,4 +1,4 @@
-"""The two commands that the workflow's rules run."""
+"""The scripts that the workflow's rules run to fetch and convert a data set."""
 
 import json
 import subprocess

@@ -38,9 +38,8 @@ def test_picture_shows_the_layers_in_their_order():
     contracts.read(REPOSITORY / ".importlinter")
     layers = contracts["importlinter:contract:layers"]["layers"].replace("nnlo_lib.", "").split()
     (picture,) = re.findall(r"```text\n( entry.*?)```", PAGE, re.DOTALL)
-    lines = "\n".join(
-        line[18:].partition("  ")[0] for line in picture.splitlines()
-    )  # without comments and headings
+    # Remove the headings on the left and the comments on the right.
+    lines = "\n".join(line[18:].partition("  ")[0] for line in picture.splitlines())
     assert re.findall(r"\w+", lines.replace(",", " ")) == [name for name in layers if name != "|"]
 
 

@@ -1,4 +1,4 @@
-"""Experiments in the documentation pass `nnlo check`; its commands run, and print what the pages show.
+"""Experiments in the documentation pass `nnlo check`; its commands run and print the output in the pages.
 
 NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_blocks.py writes the real output into console blocks.
 """
@@ -21,7 +21,7 @@ EXPERIMENTS = [
 RUN = [
     page
     for page in PAGES
-    if page.parent != EXTENSION_PAGES  # test_extension_pages.py runs these, and looks at the results
+    if page.parent != EXTENSION_PAGES  # test_extension_pages.py runs these and checks the results
     if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
 ]
 QUICK = ("docs/guides/import.md", "docs/start/cluster.md")
@@ -31,7 +31,7 @@ NNLO_MODULE = (
 
 
 def _parts(text: str) -> list[str]:
-    """Return the experiments of a block: each line is one if all lines set the same key, else the block is."""
+    """Return the experiments of a block: one per line if all lines set the same key, else the whole block."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     keys = [line.partition(":")[0] for line in lines]
     return lines if len(lines) > 1 and len(set(keys)) == 1 else [text]
@@ -65,7 +65,7 @@ def _marked(page: Path) -> object:
 @pytest.mark.mpi
 @pytest.mark.parametrize("page", [_marked(page) for page in RUN])
 def test_commands_run(page, tmp_path):
-    """Run the blocks of a page one after the other in one folder, in which config/ is the repository's."""
+    """The blocks of a page run one after the other in one folder with the repository's config/."""
     (tmp_path / "config").symlink_to(REPOSITORY / "config")
     write_files(page, tmp_path)
     real = [
@@ -82,7 +82,7 @@ def test_commands_run(page, tmp_path):
 
 
 def _run(block, folder: Path) -> str:
-    """Run the commands of a block; return them with their output, as a console block shows both."""
+    """Run the commands of a block; return commands and output in the form of a console block."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     output = []
     for command in block.commands:

@@ -1,4 +1,4 @@
-"""docs/reference/cli.md has a section for each command, with each of its arguments described."""
+"""docs/reference/cli.md has a section for each command and describes all its arguments."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
 
 
 def test_page_is_in_step():
-    """If this fails: nnlo docs."""
+    """The page is up to date; if this test fails, run `nnlo docs`."""
     done = nnlo("docs", "--check")
     assert done.returncode == 0, done.stdout
 

@@ -1,4 +1,4 @@
-"""The pages "write your own" do what they say: their files are written and their commands run."""
+"""The pages "write your own" work: their commands run on their files with the described results."""
 
 import csv
 import json

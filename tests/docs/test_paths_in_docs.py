@@ -1,4 +1,4 @@
-"""Paths of files and dotted names of modules that documents, workflow files and docstrings mention exist."""
+"""File paths and dotted module names in documents, workflow files and docstrings exist."""
 
 import ast
 import functools
@@ -34,7 +34,7 @@ PAGES = [path for path in FILES if path.suffix == ".md"]
 
 
 def _prose(path: Path) -> str:
-    """Return all text of a document; of Python code its docstrings and comments."""
+    """Return the text of a document, or the docstrings and comments of Python code."""
     text = path.read_text()
     return "\n".join(_docstrings_and_comments(text)) if path.suffix == ".py" else text
 
@@ -62,7 +62,7 @@ def _is_defined(dotted: str) -> bool:
 
 
 def _missing(path: Path) -> list[str]:
-    """Return what a file mentions and is not there; parse it only if its whole text, code included, has some."""
+    """Return the paths and names in a file that do not exist; parse Python only if its whole text has some."""
     where = path.relative_to(REPOSITORY)
     return [f"{where}: {name}" for name in _absent(path.read_text()) and _absent(_prose(path))]
 
@@ -90,7 +90,7 @@ def test_a_dotted_name_is_a_module_or_a_name_in_one(name, defined):
 
 
 def _anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings as the forge makes them."""
+    """Return the anchors that the forge makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 

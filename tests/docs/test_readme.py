@@ -1,4 +1,4 @@
-"""What the README says is true: its example loads, its commands are there."""
+"""The README is correct: its example runs, and its make targets and Snakemake commands exist."""
 
 import re
 import subprocess

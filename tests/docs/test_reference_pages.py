@@ -1,4 +1,4 @@
-"""The tables of files, exit statuses and time-outs say what the code says."""
+"""The reference tables of files, exit statuses and time-outs agree with the code."""
 
 import ast
 import re
@@ -46,7 +46,7 @@ def test_statuses_of_commands():
 
 
 def _constants() -> dict[tuple[str, str], object]:
-    """Return the value of every constant of the code whose name says that it is a time."""
+    """Return the value of every constant of the code with a name that denotes a time."""
     found = {}
     for path in MODULES:
         for node in tree(path).body:
@@ -60,13 +60,13 @@ def _constants() -> dict[tuple[str, str], object]:
 
 
 def test_every_time_has_a_row_with_its_value():
-    """If this fails: change the row of the constant in docs/reference/timeouts.md, or add one."""
+    """Every time constant has a row in docs/reference/timeouts.md; if this test fails, edit or add the row."""
     rows = re.findall(r"^\| `([A-Z_]+)` \| `([\w/.]+)` \| (.*?) \|", _page("timeouts.md"), re.MULTILINE)
     assert {(name, file): ast.literal_eval(value) for name, file, value in rows} == _constants()
 
 
 def test_keys_with_a_time_have_a_row():
-    """Keys whose description says seconds, minutes or hours, apart from the simulated machine's."""
+    """Every configuration key with a time in its description is on the page, except for the simulated machine."""
     page, named = _page("timeouts.md"), set()
     for block, name in _blocks():
         for key, field in fields(block).items():

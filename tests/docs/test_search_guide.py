@@ -1,4 +1,4 @@
-"""What docs/guides/search.md says, held to what is there."""
+"""Statements of docs/guides/search.md agree with the code."""
 
 import re
 from pathlib import Path

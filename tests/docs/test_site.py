@@ -1,4 +1,4 @@
-"""The documentation builds as a site without warnings; its pages need no other host, and their links lead somewhere."""
+"""The documentation builds as a site without warnings, without resources of other hosts, and with valid links."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ CSS_LOADS = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 
 @dataclass
 class Page(HTMLParser):
-    """What one page of the site loads, links to and defines as anchors."""
+    """Resources, links and anchors of one page of the site."""
 
     loads: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Build the site as `make site` does."""
+    """Build the site as `make site` does, and return its folder."""
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_MKDOCS_2_WARNING", "1")
@@ -52,7 +52,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    """Read all pages of the site, by their path in it."""
+    """Return all pages of the site by path."""
     found = {}
     for path in sorted(site.rglob("*.html")):
         found[path] = Page()
@@ -77,7 +77,7 @@ def test_links_lead_to_files_and_anchors(pages):
     for path, page in pages.items():
         for link in {*page.links, *page.loads}:
             if path.name == "404.html" or re.match(r"[a-z]+:", link):
-                continue  # the page of errors has absolute links
+                continue  # the error page has absolute links
             name, _, anchor = unquote(link).partition("#")
             target = (path.parent / name).resolve() if name else path
             target = target / "index.html" if target.is_dir() else target
@@ -89,7 +89,7 @@ def test_links_lead_to_files_and_anchors(pages):
 
 
 def test_lists_and_blocks_are_such(site):
-    """On the site, unlike on a forge, a list needs an empty line above it, and a block at most a title."""
+    """All lists and code blocks are rendered: the site, unlike a forge, needs an empty line above a list."""
     for path in site.rglob("*.html"):
         for paragraph in re.findall(r"<p>(.*?)</p>", path.read_text(), re.DOTALL):
             assert not re.search(r"\n(\*|-|\d+\.) |```", paragraph), f"{path.name}: {paragraph[:80]}"

@@ -1,6 +1,6 @@
-"""Trainings at the same time on a machine with several GPUs: none takes another's.
+"""Simultaneous trainings on a machine with several GPUs use different GPUs.
 
-There is no GPU here. torch.cuda is a stand-in that counts GPUs; the locks, and all that decides, are the real ones.
+The tests need no GPU: a stand-in of torch.cuda returns the number of GPUs. Locks and assignment are the real code.
 """
 
 import json
@@ -36,11 +36,11 @@ NAMES = (
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Return a stand-in for a machine: `machine(4)` has GPUs, and locks of its own."""
+    """Return a function that simulates a machine with its own locks: `machine(4)` has four GPUs."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(gpu_slots, "time", None)  # nobody waits unless a test says so
+    monkeypatch.setattr(gpu_slots, "time", None)  # waiting fails unless a test replaces `time`
     for name in NAMES:
-        monkeypatch.setenv(name, "")  # so that what a test sets is undone
+        monkeypatch.setenv(name, "")  # makes monkeypatch restore the variable after the test
         monkeypatch.delenv(name)
     return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
@@ -58,24 +58,26 @@ def experiment(**changes):
 
 
 def devices(run):
-    """Return where the ranks of a training would compute now."""
+    """Return the device that each rank of a training selects in the current environment."""
     parallel = run.parallel
     masters = 0 if parallel.master_gpu else run.algorithm.masters
     ranks = 1 if parallel.transport == "simulated" else parallel.ranks
 
     def device_of(comm):
-        comm.is_virtual = parallel.transport == "simulated"  # ranks under MPI, played by simulated ones
+        # The test simulates MPI ranks, too, so the flag must follow the configuration.
+        comm.is_virtual = parallel.transport == "simulated"
         return select_device(comm, parallel, comm.rank >= masters)
 
     return Ranks(ranks).run(device_of)
 
 
 def side_by_side(run, count):
-    """Return the devices of so many trainings at the same time."""
+    """Return the devices of `count` simultaneous trainings."""
     with ExitStack() as stack:
         found = []
         for _ in range(count):
-            with ExitStack() as process:  # which has its own environment, and its locks until the end
+            # Each training has its own environment, and keeps its locks until all have selected devices.
+            with ExitStack() as process:
                 process.enter_context(pytest.MonkeyPatch.context()).delenv(GPU_SUBSET, raising=False)
                 assert stack.enter_context(reserve_gpus(run))
                 found.append(devices(run))
@@ -160,7 +162,7 @@ def test_who_waits_hears_a_signal_and_leaves_the_handlers_as_they_were(machine, 
 
 
 def test_a_large_training_is_not_overtaken_for_ever(machine, monkeypatch):
-    """One GPU of two is free, a training of two waits first: one of one that comes later waits behind it."""
+    """If a training of two GPUs waits first, a later training of one GPU waits, too, although one GPU is free."""
     machine(2)
     small, large = experiment(), experiment(parallel={"ranks": 2})
     with reserve_gpus(small):
@@ -209,7 +211,7 @@ def test_a_person_is_told_who_waits(machine, capsys):
 
 @pytest.fixture
 def search(tmp_path):
-    """A search that has decided on one fold task."""
+    """Return the folder of a search that has decided on one fold task."""
     folder = tmp_path / "search"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(experiment().model_dump(mode="json")))
@@ -220,7 +222,7 @@ def search(tmp_path):
 
 
 def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, monkeypatch):
-    """A fold task as a process, of the local executor or of Snakemake, and while it trains one as a job of submitit."""
+    """Fold tasks reserve GPUs as a process of the local executor or Snakemake, and as a simultaneous submitit job."""
     machine(2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     found = []
@@ -229,7 +231,7 @@ def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, mon
     def outer(*_):
         found.append(devices(experiment()))
         monkeypatch.delenv(GPU_SUBSET)
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # as submitit does
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the value that submitit sets
         return home()
 
     def inner(*_):
@@ -275,7 +277,7 @@ def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, 
     LocalProcessQueue(search, "mpiexec").submit(
         TrialJob(search, FoldTask(0, 0, 3), "mpiexec", 1), experiment(), 1
     )
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # as submitit does
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the value that submitit sets
     seen = []
     monkeypatch.setattr(
         job_module, "train_fold_task", lambda *_: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")) or 0
@@ -286,7 +288,13 @@ def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, 
 
 
 def world(rank, size, hosts):
-    """Return a stand-in for an allocation; hosts: of its ranks, the coordinator's first."""
+    """Return a stand-in for an allocation.
+
+    Args:
+        rank: rank of this process.
+        size: ranks per rank group.
+        hosts: host of each rank, of the coordinator first.
+    """
     return SimpleNamespace(
         rank=rank, group=(rank - 1) // size, groups=range((len(hosts) - 1) // size),
         processes=[SimpleNamespace(host=host) for host in hosts],
@@ -295,7 +303,14 @@ def world(rank, size, hosts):
 
 
 def shares(settings, size, gpus, hosts):
-    """Return the GPUs of each rank's group, on its host."""
+    """Return the GPUs of each rank's group on the rank's host.
+
+    Args:
+        settings: the experiment.
+        size: ranks per rank group.
+        gpus: number of GPUs per host.
+        hosts: host of each rank, of the coordinator first.
+    """
     return [
         gpus_of_group(world(rank, size, hosts), settings, list(range(gpus))) for rank in range(1, len(hosts))
     ]

@@ -1,4 +1,4 @@
-"""A search whose driver is killed at random ends as the undisturbed one, and trains nothing twice."""
+"""A search with a randomly killed driver ends as the undisturbed search, and trains nothing twice."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Search:
-    """The search that nobody kills."""
+    """Run and return the search without kills."""
     search = Search(tmp_path_factory.mktemp("kills"), "undisturbed", "local").prepare()
     search.run()
     assert len(search.trials) == len(search.results) == 5

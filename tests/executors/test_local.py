@@ -1,4 +1,4 @@
-"""Fold tasks as processes of this machine: what ends them, and what is done then."""
+"""Fold tasks as local processes: restarts after a kill, failures to start, and orderly stops."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ Result({LEAF!r}, "finished").write(Path("."))
 
 
 class Scripted(LocalExecutor):
-    """Runs scripts in place of trainings, the last one for ever."""
+    """Local executor that runs scripts in place of trainings; it repeats the last script."""
 
     def __init__(self, folder: Path, *scripts: str) -> None:
         super().__init__(folder, "mpiexec", _Silence())
@@ -71,7 +71,7 @@ def test_a_fold_task_that_never_begins_ends_the_search_and_says_why(tmp_path: Pa
 
 @pytest.mark.processes
 def test_a_fold_task_that_trains_is_started_again_without_end(tmp_path: Path) -> None:
-    """Whether there is hope it finds out itself, from its attempts."""
+    """The executor restarts a fold task without limit while its attempts record further steps."""
     local, state = Scripted(tmp_path, "raise SystemExit(1)"), LEAF.run_folder(tmp_path) / "state"
     state.mkdir(parents=True)
     (state / "attempts.jsonl").touch()
@@ -104,7 +104,7 @@ def test_one_that_stops_stops_all(tmp_path: Path, script: str, error: str | None
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "submitit"])
 def test_ctrl_c_saves_everything_and_the_same_command_goes_on(executor: str, tmp_path: Path) -> None:
-    """A terminal sends the signal to all that the driver has started, too."""
+    """Ctrl-C saves all trainings; a terminal sends SIGINT to the driver and to all its child processes."""
     search = Search(
         tmp_path, "s", executor, SETTINGS | {"search": SETTINGS["search"] | {"trials": 2}}
     ).prepare()

@@ -1,4 +1,4 @@
-"""What a person reads while a search goes on, and when it has ended."""
+"""Progress lines that the terminal shows during a search, and its summary at the end."""
 
 import re
 
@@ -14,7 +14,7 @@ from nnlo_lib.search.study.trial import FoldTask
 
 
 class Script:
-    """An executor whose waits do what is written."""
+    """Executor that runs the next prepared function at each wait."""
 
     def __init__(self, *acts):
         self.acts, self.started = list(acts), []

@@ -1,4 +1,4 @@
-"""What comes of a fold task whose model cannot be built, or only here, before anybody trains it."""
+"""Result of a fold task before training: the model cannot be built, is too large, or its data are missing."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ BUILDERS = {
 
 @pytest.fixture
 def fold_task(tmp_path, monkeypatch):
-    """Train a fold task of a model, without a training, and return its result."""
+    """Return a function that runs a fold task with a stand-in for the training and returns its status and result."""
     monkeypatch.chdir(tmp_path)
 
     def done(line, store=True):

@@ -390,7 +390,7 @@ def _load_anything(path, text):
 @given(path=st.sampled_from([*_paths(yaml.safe_load(VALID))]), word=WORDS, value=VALUES | st.none())
 @example(path=("runs", "a"), word="name", value="x")
 def test_no_misspelling_and_no_value_escapes(tmp_path_factory, path, word, value):
-    """Rename one key of a valid file, and give it another value: each loads or is refused, and nothing else."""
+    """A valid file with one renamed key or one changed value either loads or raises UserError."""
     *above, last = path
     for change in ("key", "value"):
         tree = yaml.safe_load(VALID)
@@ -415,7 +415,7 @@ def test_no_text_escapes(tmp_path_factory, text):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_misspelt_key_is_told_with_its_line_and_the_right_word(tmp_path_factory, data):
-    """Drop one letter of a key of a file with one key a line."""
+    """A key without one of its letters is refused with its line and the right key; each key has its own line."""
     tree = yaml.safe_load(VALID)
     del tree["runs"], tree["model"]
     path = data.draw(st.sampled_from([path for path in _paths(tree) if len(path[-1]) > 5]))

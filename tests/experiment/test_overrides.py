@@ -1,4 +1,4 @@
-"""A `--set` that does nothing for the runs it is meant for is refused, with what to write instead."""
+"""A `--set` without effect, because the runs override it, is refused with the option to use instead."""
 
 import pytest
 import yaml

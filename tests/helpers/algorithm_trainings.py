@@ -1,4 +1,4 @@
-"""A small training of every algorithm, simulated, in each of the ways that have a state of their own."""
+"""Small simulated trainings of every algorithm, one for each variant that saves a different state."""
 
 import json
 
@@ -23,20 +23,18 @@ def normalised(shape, classes):
         nn.Flatten(), nn.Linear(height * width, classes),
     )
 """
-DATA = {"validation": 0.5}  # leaves 721 samples, in 6 steps an epoch, the last one smaller
-BATCH = {2: 61, 3: 41, 4: 31}  # by the number of workers
+DATA = {"validation": 0.5}  # leaves 721 samples: 6 steps per epoch, the last one with fewer samples
+BATCH = {2: 61, 3: 41, 4: 31}  # batch size, by number of workers
 STEPS, EPOCHS = 6, 2
-ROUND, MEETING = (
-    3,
-    5,
-)  # steps of a round, which runs on over epochs, and from meeting to meeting, which does not
+# Steps per round, which may span epochs; steps between two averages, which may not.
+ROUND, MEETING = 3, 5
 CYCLE, LAZY = {"name": "cycle"}, {"name": "cycle", "weights": "lazy_metropolis"}
 PAIRS = {"parallel": {"processes_per_worker": 2}}
 FIVE = {"parallel": {"ranks": 5}}
 
 
 def served(name, **settings):
-    """Return a synchronous server algorithm."""
+    """Return the settings of a synchronous server algorithm."""
     return {"algorithm": {"name": name, "synchronous": True, **settings}}
 
 
@@ -75,7 +73,8 @@ SYNCHRONOUS = {
     "choco_sgd": {"compression": {"name": "random_k", "fraction": 0.1}},
     "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
 }
-ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}  # stopped in the middle, too
+# These cases are also stopped within a round.
+ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}
 ASYNCHRONOUS = {
     "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
     "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},
@@ -84,20 +83,28 @@ ASYNCHRONOUS = {
     "gosgd": {"algorithm": {"name": "gosgd", "probability": 0.4}},
     "adpsgd": {},
 }
-CALLS = 10  # of the flag, by all ranks together, before it asks to stop
-UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # of ranks that need not wait for each other
+CALLS = 10  # calls of the stop flag, summed over ranks, before the flag requests a stop
+UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # speeds of the ranks, for asynchronous algorithms
 
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
-    """Return the embedded digits, converted."""
+    """Return the manifest of the embedded digits, converted to HDF5."""
     path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
     prepare_dataset(Experiment().data, path.parent)
     return path
 
 
 def task(folder, manifest, case, settings, **simulation):
-    """Return a training of a case in `folder`."""
+    """Return the task that trains a case in `folder`.
+
+    Args:
+        folder: job folder; the network's module is written to its parent.
+        manifest: manifest of the store.
+        case: key of SYNCHRONOUS or ASYNCHRONOUS; the algorithm's name is the part before a comma.
+        settings: settings of the case.
+        **simulation: keys of `parallel.simulation`.
+    """
     (folder.parent / "network.py").write_text(NETWORK)
     name = case.partition(",")[0]
     parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})
@@ -113,13 +120,13 @@ def task(folder, manifest, case, settings, **simulation):
 
 
 def rows(job):
-    """Return what was measured after each epoch."""
+    """Return the metrics of each epoch."""
     lines = (job.state / "history.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def interrupt(job):
-    """Train in as many parts as it takes; return how far each worker was after the first one."""
+    """Train with repeated stops to the end; return each worker's steps at the first stop."""
     assert not train_simulated(job, StopAfter(CALLS))
     steps = first_steps(job)
     parts = 1
@@ -130,7 +137,7 @@ def interrupt(job):
 
 
 def first_steps(job):
-    """Return the workers' steps, in the first epoch, of the only checkpoint."""
+    """Return the workers' steps that the only checkpoint, one of the first epoch, records."""
     (folder,) = (job.state / "checkpoints").iterdir()
     steps = []
     for path in sorted(folder.glob("*.safetensors")):
@@ -143,7 +150,7 @@ def first_steps(job):
 
 
 def measured(job):
-    """Return all that must not depend on interruptions."""
+    """Return the history without timings, nodes, histograms and weights: interruptions must not change them."""
     nodes = job.folder / "nodes.csv"
     history = [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
     counts = json.loads((job.folder / "summary.json").read_text())["histograms"]

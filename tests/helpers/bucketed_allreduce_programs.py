@@ -1,4 +1,4 @@
-"""A network trained by all-reduce in buckets, with ranks that have no samples and layers that are not used."""
+"""Training by all-reduce in buckets, with ranks without samples and layers that a step does not use."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ PARAMETERS = 4 * (WIDTH * WIDTH + WIDTH)
 
 
 class Network(nn.Module):
-    """Four layers; a step may leave out the third, and use the second twice."""
+    """Four linear layers; some steps skip the third layer and apply the second one twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class Network(nn.Module):
 
 
 def count(rank: int, step: int, ranks: int) -> int:
-    """Return how many samples a rank has: none on the last rank in step 1, on all but the first in the last."""
+    """Return a rank's number of samples: 0 on the last rank in step 1, and on all ranks except 0 in the last step."""
     if step == STEPS - 1:
         return 1 if rank == 0 else 0
     return 0 if step == 1 and rank == ranks - 1 else BATCH + rank
 
 
 def trained(comm: Communicator, sizes: list[int]) -> dict[str, dict[int, list[list[str]]]]:
-    """Train in both precisions with each bucket size; return the parameters after each step, every bit of them."""
+    """Train in both precisions with each bucket size; return every 97th parameter after each step in hexadecimal."""
     return {
         dtype: {size: _train(comm, size, getattr(torch, dtype)) for size in sizes}
         for dtype in ("float32", "float64")
@@ -61,7 +61,7 @@ def _train(comm: Communicator, size: int, dtype: torch.dtype) -> list[list[str]]
 
 
 def _replica(dtype: torch.dtype) -> Replica:
-    torch.set_num_threads(1)  # the bits of a matrix product depend on it
+    torch.set_num_threads(1)  # the last bits of a matrix product depend on the number of threads
     torch.manual_seed(1)
     replica = Replica(Network().to(dtype))
     replica.set_optimizer(torch.optim.SGD, lr=0.5, momentum=0.9)
@@ -78,7 +78,7 @@ def _gradient(replica: Replica, share: SampleShare, step: int, rank: int) -> Non
 
 
 def sent_early(comm: Communicator, size: int) -> list[list[int]]:
-    """Return, for each step, how many values were on their way when the backward pass ended, and how many in all."""
+    """Return for each step: values sent before the backward pass ended, values sent in total, values per bucket."""
     replica, algorithm, sent = _replica(torch.float32), AllReduce(comm, size), []
     original = comm.iallreduce
     comm.iallreduce = lambda vector, purpose: (sent.append(vector.numel()), original(vector, purpose))[1]

@@ -1,4 +1,7 @@
-"""What a checkpoint's version stands for: `PYTHONPATH=tests python -m helpers.checkpoint_layout` writes it down anew, in checkpoint_layout.json."""
+"""The layout of checkpoints that CHECKPOINT_VERSION identifies, pinned in checkpoint_layout.json.
+
+`PYTHONPATH=tests python -m helpers.checkpoint_layout` writes the current layout to that file.
+"""
 
 import json
 import sys
@@ -26,7 +29,7 @@ Layout = dict[str, Any]
 
 
 def layout(folder: Path, manifest: Path) -> Layout:
-    """Return what checkpoints hold and what is trained where nothing is said."""
+    """Return the keys that checkpoints contain and the defaults of the configuration."""
     return {
         "version": CHECKPOINT_VERSION,
         "manifest": sorted(field.name for field in fields(CheckpointManifest)),
@@ -46,7 +49,7 @@ def defaults(block: type[ConfigModel], seen: set[type[ConfigModel]]) -> Iterator
 
 
 def state(folder: Path, manifest: Path, case: str) -> list[str]:
-    """Return the names of what the ranks of a case save."""
+    """Return the names of the tensors and progress fields that the ranks of a case save."""
     train_simulated(task(folder, manifest, case, CASES[case]), StopAfter(1))
     names: set[str] = set()
     for path in sorted((folder / "state/checkpoints").glob("*/*.safetensors")):
@@ -56,14 +59,14 @@ def state(folder: Path, manifest: Path, case: str) -> list[str]:
 
 
 def broken(old: Layout, new: Layout) -> list[str]:
-    """Name what of one layout is not so in another; what is new breaks nothing."""
+    """Return the entries of the old layout that the new layout changes or lacks; additions are compatible."""
     changed = [f"state of {case}" for case in old["state"] if new["state"].get(case) != old["state"][case]]
     changed += [key for key in old["defaults"] if new["defaults"].get(key, GONE) != old["defaults"][key]]
     return changed + ["manifest"] * (old["manifest"] != new["manifest"])
 
 
 def main() -> None:
-    """Write the layout, unless checkpoints of one version would have two."""
+    """Write the layout; exit with an error if it changed without a new CHECKPOINT_VERSION."""
     with tempfile.TemporaryDirectory() as name:
         store = Path(name, "digits/hdf5")
         prepare_dataset(Run().data, store)

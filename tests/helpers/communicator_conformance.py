@@ -1,10 +1,11 @@
-"""What every communicator must do, whatever moves its vectors. Each function runs on every rank."""
+"""Conformance checks of communicators, independent of the transport. Each function runs on every rank."""
 
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
 
-SMALL, LARGE = 5, 100_003  # values: below and above what is gathered, shared by no number of ranks
+# Values: below and above the limit of the all-gather. LARGE is prime, so ranks get unequal parts.
+SMALL, LARGE = 5, 100_003
 
 
 def ranks_and_size(comm: Communicator) -> None:
@@ -33,7 +34,7 @@ def allreduce_adds(comm: Communicator) -> None:
 
 
 def allreduce_adds_in_rank_order(comm: Communicator) -> None:
-    """1e8, 1, -1e8, 1 in float32: every order but ranks 0, 1, 2, 3 gives another sum."""
+    """Check the order with 1e8, 1, -1e8, 1 in float32: the sum depends on the order of the ranks."""
     values = [1e8, 1.0, -1e8, 1.0]
     for size in (SMALL, LARGE):
         vector = torch.full((size,), values[comm.rank])
@@ -60,7 +61,7 @@ def neighbours_exchange(comm: Communicator) -> None:
 
 
 def messages_keep_their_order(comm: Communicator) -> None:
-    """Small and large ones, several tags, and the sender's vector is free at once."""
+    """Check small and large messages with several tags; the sender overwrites its vector after each send."""
     if comm.rank == 0:
         vector = torch.empty(LARGE)
         for number in range(6):
@@ -77,7 +78,7 @@ def messages_keep_their_order(comm: Communicator) -> None:
 
 
 def sending_never_waits(comm: Communicator) -> None:
-    """All send to all before anyone receives; the messages come in their order, whatever their sizes."""
+    """Check that all ranks can send before any rank receives, and that messages of different sizes keep their order."""
     peers = [rank for rank in range(comm.size) if rank != comm.rank]
     for number in range(3):
         for peer in peers:
@@ -90,7 +91,7 @@ def sending_never_waits(comm: Communicator) -> None:
 
 
 def sending_never_waits_between_hosts(comm: Communicator) -> None:
-    """Ranks that see no memory of each other, three times over."""
+    """Check three rounds of `sending_never_waits` between ranks without shared memory."""
     near, comm._shares_domain = getattr(comm, "_shares_domain", []), [False] * comm.size
     try:
         for _ in range(3):
@@ -103,7 +104,7 @@ def sending_never_waits_between_hosts(comm: Communicator) -> None:
 
 
 def mailboxes_are_used_again(comm: Communicator) -> None:
-    """Large messages of the same size, received in any order of tags, do not take more and more memory."""
+    """Check that large messages of one size, received in any order of tags, use a bounded number of mailboxes."""
     peer = comm.rank ^ 1
     for number in range(10):
         for tag in (1, 2):
@@ -184,7 +185,7 @@ ALL = [
 
 
 def run_all(comm: Communicator) -> dict[str, str]:
-    """Run every behaviour; return what failed, by name."""
+    """Run every check; return the errors of the failed checks, by name."""
     failed = {}
     for behaviour in ALL:
         try:
@@ -196,7 +197,7 @@ def run_all(comm: Communicator) -> dict[str, str]:
 
 
 def vanish(comm: Communicator) -> str:
-    """Rank 1 ends without a word; the others wait for it."""
+    """Let rank 1 exit without notice while the other ranks wait for it in a barrier."""
     import os
 
     if comm.rank == 1:

@@ -1,4 +1,4 @@
-"""What every rank does in the tests of compressed sums."""
+"""Programs that each rank runs in the tests of the compressed all-reduce."""
 
 import torch
 from pydantic import TypeAdapter
@@ -36,7 +36,7 @@ def vector(rank: int, step: int, dtype: str, values: int) -> torch.Tensor:
 
 
 def sums(comm: Communicator) -> list[dict[str, object]]:
-    """Add vectors over ranks, step by step, in every case; return the sums and the bytes sent."""
+    """Return, for each case, the compressed sums over ranks at each step and the bytes sent."""
     torch.set_num_threads(1)
     return [_sums(comm, *case) for case in CASES]
 
@@ -52,7 +52,7 @@ def _sums(comm: Communicator, kind: str, dtype: str, values: int) -> dict[str, o
 
 
 def plain_sums(comm: Communicator, dtype: str, values: int) -> list[list[float]]:
-    """Add the same vectors by the communicator's own all-reduce."""
+    """Return the sums of the same vectors by the uncompressed all-reduce of the communicator."""
     path = []
     for step in range(STEPS):
         total = vector(comm.rank, step, dtype, values)

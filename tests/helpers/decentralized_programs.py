@@ -1,4 +1,4 @@
-"""What nodes on a graph make of the convex problem, one program for every algorithm of neighbours."""
+"""Programs that train least squares on every node of a graph with any neighbor-averaging algorithm."""
 
 import torch
 
@@ -17,7 +17,16 @@ def algorithm_of(comm: Communicator, algorithm: dict, topology: dict, compressio
 def neighbours(
     comm: Communicator, algorithm: dict, topology: dict, optimizer: str, steps: int, compression: dict
 ) -> dict[str, object]:
-    """Take `steps` steps with full batches."""
+    """Take `steps` steps with full batches; return the parameters after each step, bytes sent and telemetry.
+
+    Args:
+        comm: communicator of this node.
+        algorithm: `algorithm` section.
+        topology: `topology` section.
+        optimizer: key of least_squares.OPTIMIZERS.
+        steps: number of steps.
+        compression: `compression` section.
+    """
     replica, method = make_replica(optimizer), algorithm_of(comm, algorithm, topology, compression)
     method.start(replica)
     before = comm.bytes_sent["parameters"]
@@ -28,14 +37,25 @@ def neighbours(
 
 
 def each_case(comm: Communicator, cases: list[list]) -> list[dict[str, object]]:
-    """Run `neighbours` on each list of arguments."""
+    """Return the results of `neighbours` for each list of arguments."""
     return [neighbours(comm, *case) for case in cases]
 
 
 def interrupted(
     comm: Communicator, algorithm: dict, topology: dict, steps: int, compression: dict
 ) -> list[list[float]]:
-    """Do the same, but save, forget everything and go on from what was saved after every step."""
+    """Train like `neighbours`, but before each step save the state and load it into new objects.
+
+    Args:
+        comm: communicator of this node.
+        algorithm: `algorithm` section.
+        topology: `topology` section.
+        steps: number of steps.
+        compression: `compression` section.
+
+    Returns:
+        The parameters after each step.
+    """
     path, replica = [], make_replica("sgd")
     method = algorithm_of(comm, algorithm, topology, compression)
     method.start(replica)

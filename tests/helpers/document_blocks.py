@@ -1,7 +1,7 @@
-"""The fenced code blocks of the documentation, and whether they are to be checked or run.
+"""The fenced code blocks of the documentation, with the marks that exclude blocks from checks.
 
-A block whose info string has title="NAME" is the file NAME, beside the commands of its page. A comment on the line
-above a block, <!-- not checked: REASON --> or <!-- not run: REASON -->, excludes it.
+A block with title="NAME" in its info string is the file NAME in the working folder of its page's commands.
+The comment <!-- not checked: REASON --> or <!-- not run: REASON --> on the line above a block excludes it.
 """
 
 import re
@@ -20,7 +20,7 @@ NUMBER = re.compile(r"[-+]?\d[\d.,e+:/x]*")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page; `start` and `end` are the places of its text in the page."""
+    """A fenced block of a page; `start` and `end` are the offsets of its text in the page, in characters."""
 
     page: Path
     line: int
@@ -36,14 +36,14 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The commands of a shell block; in a console block, lines after `$ ` and what they continue."""
+        """The commands of a shell block; in a console block, the lines after `$ ` with their continuation lines."""
         if self.language != "console":
             return [self.text]
         return re.findall(r"^\$ (.*(?:\\\n.*)*)$", self.text, re.MULTILINE)
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yield the blocks of a page that have a language, in their order."""
+    """Yield the blocks of a page that have a language, in order."""
     text = page.read_text()
     for found in FENCE.finditer(text):
         if found["language"]:
@@ -56,19 +56,19 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """Write the blocks of a page that have a title into a folder."""
+    """Write the titled blocks of a page as files into a folder."""
     for block in blocks(page):
         if block.title:
             (folder / block.title).write_text(block.text)
 
 
 def shape(output: str) -> list[str]:
-    """Return the lines of an output with equal numbers, without trailing or repeated spaces."""
+    """Return the nonempty lines of an output with every number replaced by 0 and spaces collapsed."""
     lines = (re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip() for line in output.splitlines())
     return [line for line in lines if line]
 
 
 def matches(shown: str, output: str) -> bool:
-    """Return True if the shown output has the real one's shape; a line `...` stands for any number of lines."""
+    """Return True if the shown output has the shape of the real output; a line `...` matches any number of lines."""
     pattern = "".join(r"(?:.*\n)*" if line == "..." else f"{re.escape(line)}\n" for line in shape(shown))
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in shape(output))) is not None

@@ -1,4 +1,4 @@
-"""What ranks do with communicators of their own, which MPI has only some thousands of."""
+"""Programs of ranks that duplicate, free and abandon communicators; MPI supports only a few thousand."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch
 
 
 def many(comm, times):
-    """Use and free communicators, more than MPI has; return the files that are open at the end, less at the begin."""
+    """Use and free `times` communicators; return the increase of open files from the first to the last one."""
     opened = []
     for number in range(times):
         mine = type(comm)(comm.duplicate())
@@ -27,7 +27,7 @@ def many(comm, times):
 
 
 def abandoned(comm):
-    """Leave an all-reduce in the middle of it, and check that what comes afterwards does not harm new memory."""
+    """Abandon pending all-reduces; return True if data that arrives later does not overwrite new arrays."""
     mine = type(comm)(comm.duplicate())
     if comm.rank:
         comm.barrier()

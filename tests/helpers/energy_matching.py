@@ -1,4 +1,4 @@
-"""Independent oracle of GEM."""
+"""Reference implementation of GEM in numpy, as an oracle for the tests."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from helpers.least_squares import DIMENSION, START, gradient_of
 
 
 class EnergyMatching:
-    """A worker of Hermans and Louppe 2018, with SGD of rate eta."""
+    """A worker of Hermans and Louppe 2018 with plain SGD and learning rate eta."""
 
     def __init__(self, worker, tau=1, mu=0.9, kappa=1.0, largest=5.0, eta=0.05):
         self.worker, self.tau, self.mu, self.kappa, self.largest, self.eta = (
@@ -21,7 +21,7 @@ class EnergyMatching:
         self.m, self.step, self.path = np.zeros(DIMENSION), 0, []
 
     def compute(self, counts):
-        """Take up to tau local steps; return their sum u."""
+        """Take up to tau local steps; return the sum u of their updates."""
         u = np.zeros(DIMENSION)
         for count in counts[self.step : self.step + self.tau]:
             u = u - self.eta * gradient_of(self.theta + u, self.worker, self.step, count)

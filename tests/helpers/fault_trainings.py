@@ -1,4 +1,4 @@
-"""Trainings on simulated ranks that die where a test wants them to, in processes that need not start."""
+"""Trainings on simulated ranks with injected faults, each attempt in a process forked from a preloaded one."""
 
 import gc
 import multiprocessing
@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-import torch._dynamo  # what the first optimizer of a process imports, in a second
+import torch._dynamo  # imported here because the first optimizer of each process would import it, in a second
 
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.fault_injection import FAULTS_ENV_VAR, FaultPlan, InjectedFault, reached_failpoints
@@ -24,32 +24,32 @@ PATIENCE = 60  # seconds for one attempt
 
 
 class Forge:
-    """Forks, from a process that has torch but never used it, one process for each attempt."""
+    """Client of the process that forks each attempt; that process has imported torch and never used it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def attempt(self, task: Task, *faults: InjectedFault) -> int:
-        """Train under faults; return the exit status, negative for a signal."""
+        """Train with the given faults; return the exit status, negative for a signal."""
         task.folder.mkdir(parents=True, exist_ok=True)
         self._connection.send((task, FaultPlan(task.folder, os.getpid(), list(faults))))
         assert self._connection.poll(PATIENCE), f"{task.folder} hangs under {faults}"
         return self._connection.recv()
 
     def record(self, task: Task) -> Counter[str]:
-        """Train undisturbed; return how often each place was reached."""
+        """Train without faults; return how often each failpoint was reached."""
         assert self.attempt(task) == 0, said(task)
         return reached_failpoints(task.folder, 0)
 
 
 def said(task: Task) -> str:
-    """Return what the attempts printed last."""
+    """Return the last 2000 characters of the attempts' output."""
     return (task.folder / "said").read_text()[-2000:]
 
 
 @contextmanager
 def forge() -> Iterator[Forge]:
-    """Start the process that forks."""
+    """Start the process that forks attempts; end it on exit."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -61,8 +61,8 @@ def forge() -> Iterator[Forge]:
 
 
 def _serve(connection: Connection) -> None:
-    torch.set_num_threads(1)  # as a rank does: with more, small layers wait for busy cores
-    gc.freeze()  # a collection would copy all memory that the processes share
+    torch.set_num_threads(1)  # as ranks do: with more threads, small layers wait for busy cores
+    gc.freeze()  # a collection would write to, and so copy, all memory that the processes share
     while True:
         try:
             task, orders = connection.recv()

@@ -1,7 +1,7 @@
-"""Programs `python` and `nnlo` that do not start: a process that has imported everything forks in their place.
+"""Replacements of `python` and `nnlo` that fork from a process that has imported all modules.
 
-Importing costs each process more than a second, and most small trainings little else. Tests whose subject is what
-trainings compute use forks; tests of processes (that die, are killed, leave things behind) start real ones.
+Imports take more than a second per process, which is most of the time of a small training. Tests of the results of
+trainings use forks; tests of process behavior (crashes, kills, files left behind) start real processes.
 """
 
 import atexit
@@ -17,12 +17,12 @@ from pathlib import Path
 from helpers import fork_server_main, fork_server_stub
 from helpers.repository_copy import environment
 
-SHARED = ("mpiexec", "hydra_pmi_proxy")  # are looked for beside python
+SHARED = ("mpiexec", "hydra_pmi_proxy")  # programs that the launcher looks for in python's folder
 
 
 @functools.cache
 def programs() -> Path:
-    """Return the folder of the programs, of which those of this process's forge; they end with this process."""
+    """Start the fork server; return the folder with its `python` and `nnlo`. The folder is removed at exit."""
     folder = Path(tempfile.mkdtemp(prefix="nnlo-forge-"))
     address = f"nnlo-forge-{uuid.uuid4()}"
     _write(folder / "python", address, "")

@@ -1,6 +1,6 @@
-"""A process that has imported all that trainings import, and forks where a start would import it again.
+"""The fork server: a process that has imported the modules of trainings and forks one process per request.
 
-`python fork_server_main.py ADDRESS PYTHON`; see fork_server.py.
+Usage: `python fork_server_main.py ADDRESS PYTHON`; see fork_server.py.
 """
 
 import fcntl
@@ -25,12 +25,18 @@ IMPORTED = [
 ]  # fmt: skip
 COMMAND = "nnlo_lib.cli"
 READY = b"!"
-HIGH = 500  # numbers of files from which on a fork has none open
+HIGH = 500  # a fork has no open file descriptors from this number on
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a stub asks for; files: its standard ones, and the one through which a rank talks to mpiexec."""
+    """Request of a stub: run a module in a fork.
+
+    Attributes:
+        words: command-line arguments.
+        folder: working directory.
+        files: descriptors of stdin, stdout and stderr, then of a rank's PMI connection to mpiexec.
+    """
 
     module: str
     words: list[str]
@@ -41,29 +47,29 @@ class Request:
 
 @dataclass(frozen=True)
 class Fork:
-    """A process, a handle that tells when it has ended, and who stands for it elsewhere."""
+    """A forked process, its pidfd `handle`, readable after the process ends, and the connection to its stub."""
 
     pid: int
     handle: int
     stub: socket.socket
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal; its number is its own until it is buried."""
+        """Send a signal to the fork; the system does not reuse its pid before `waitpid`."""
         os.kill(self.pid, number)
 
 
 class Forge:
-    """Forks on request; passes on signals to the forks and, to those that asked, how they ended."""
+    """Fork server: forks on request, forwards signals to forks and sends their exit statuses to the stubs."""
 
     def __init__(self, door: socket.socket, master: int) -> None:
         self._door, self._master = door, master
-        self._forks: dict[int, Fork] = {}  # by handle, and by the stub's connection
+        self._forks: dict[int, Fork] = {}  # by handle and by descriptor of the stub's connection
         self._poll = select.poll()
         self._poll.register(door, select.POLLIN)
         self._poll.register(master, select.POLLIN)
 
     def serve(self) -> Request | None:
-        """Return what to do, in a fork; None, in the forge, when its master has ended."""
+        """Return the request in a fork; return None in the server after its parent process has ended."""
         while True:
             for file, _ in self._poll.poll():
                 if file == self._master:
@@ -82,7 +88,7 @@ class Forge:
         stub = self._door.accept()[0]
         try:
             request = _received(stub)
-        except (OSError, EOFError):  # killed while it asked
+        except (OSError, EOFError):  # the stub was killed before it sent the whole request
             return stub.close()
         if not (pid := os.fork()):
             return request
@@ -95,7 +101,7 @@ class Forge:
         return None
 
     def _pass_on(self, fork: Fork) -> None:
-        """Give a fork the signals that its stub got; one whose stub is gone is killed."""
+        """Forward the signals that the stub received; kill the fork if its stub has ended."""
         with suppress(ConnectionError):
             if numbers := fork.stub.recv(64):
                 for number in numbers:
@@ -128,7 +134,7 @@ def _received(stub: socket.socket) -> Request:
 
 
 def become(request: Request, python: str) -> None:
-    """Turn a fork into the process that its stub stands for, up to the main program."""
+    """Give a fork the files, folder, environment and arguments of its stub, before the main program runs."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _take_files(request)
     os.chdir(request.folder)
@@ -143,7 +149,7 @@ def become(request: Request, python: str) -> None:
 
 
 def _take_files(request: Request) -> None:
-    """Open the stub's files under the numbers that they have there, and no others."""
+    """Duplicate the stub's descriptors to the numbers they have in the stub, and close all others."""
     high = [fcntl.fcntl(file, fcntl.F_DUPFD, HIGH) for file in request.files]
     os.closerange(3, HIGH)
     mpiexec = [int(request.environment["PMI_FD"])] if "PMI_FD" in request.environment else []
@@ -160,14 +166,14 @@ def _writer(number: int) -> object:
 
 
 def main() -> Request | None:
-    """Be the forge; return, in a fork, what it shall do."""
+    """Run the fork server; return the request in a fork, None in the server."""
     address, python = sys.argv[1:]
     sys.path[:] = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
     for module in IMPORTED:
         importlib.import_module(module)
     assert "mpi4py.MPI" not in sys.modules, "MPI would not connect what was forked"
     assert len(os.listdir("/proc/self/task")) == 1, "threads do not survive a fork"
-    gc.freeze()  # a collection would copy all memory that the processes share
+    gc.freeze()  # a collection would write to, and so copy, all memory that the processes share
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(f"\0{address}")
         door.listen(100)
@@ -179,11 +185,11 @@ def main() -> Request | None:
 
 
 def run(module: str) -> None:
-    """Do what `nnlo` does, or `python -m`."""
+    """Run the main program of `nnlo`, or a module as `python -m` does."""
     if module == COMMAND:
         return importlib.import_module(module).main()
     sys.path.insert(0, "")
-    sys.modules.pop(module, None)  # which the forge has imported under that name
+    sys.modules.pop(module, None)  # the fork server has already imported the module under this name
     return runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

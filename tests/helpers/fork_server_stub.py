@@ -1,8 +1,8 @@
-"""What a test starts in the place of python or `nnlo`: it has a fork of the forge do the work, and stands for it.
+"""Stub that tests start instead of `python` or `nnlo`: a fork of the fork server runs the program.
 
-The fork has this process's words, environment, folder and open files; signals are passed on to it, and as it ends, so
-does this. It dies when this is killed. A copy of this file is a program, with the first line and the last ones that
-fork_server.py adds.
+The fork gets the arguments, environment, working directory and open files of the stub. The stub forwards signals to the
+fork and exits with the status of the fork. The fork is killed if the stub is killed. fork_server.py makes a program of a
+copy of this file by adding a first line and last lines.
 """
 
 import _signal as signal
@@ -11,13 +11,19 @@ import marshal
 import os
 import sys
 
-FORGED = "nnlo_lib."  # the modules that the forge knows
+FORGED = "nnlo_lib."  # prefix of the modules that run in forks
 PASSED = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT]
 CHUNK = 65536
 
 
 def stand(address: str, python: str, module: str = "") -> None:
-    """Have `module`, or that which `-m` names, run in a fork; any other program in a python of its own."""
+    """Run `module` in a fork and exit with its status.
+
+    Args:
+        address: abstract socket address of the fork server.
+        python: interpreter that replaces this process if the arguments do not name a module of FORGED.
+        module: module to run; empty: the module after `-m` in the arguments.
+    """
     words = sys.argv[1:]
     if not module and (words[:1] != ["-m"] or not words[1].startswith(FORGED)):
         os.execv(python, [python, *words])
@@ -42,12 +48,12 @@ def _ask(address: str, wanted: object) -> _socket.socket:
 
 
 def _receive(forge: _socket.socket) -> bytes:
-    """Wait for how it ended; a forge that is gone has killed it."""
+    """Wait for the exit status of the fork; return the status of SIGKILL if the fork server has ended."""
     return forge.recv(4) or (-signal.SIGKILL).to_bytes(4, "little", signed=True)
 
 
 def _end(status: int) -> None:
-    """End as the fork did."""
+    """Exit with the status of the fork, or by the same signal."""
     if status < 0:
         if -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)

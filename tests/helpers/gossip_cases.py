@@ -1,4 +1,4 @@
-"""The gossip programs that run on every transport, all in one launch."""
+"""Cases of the gossip programs; all cases of a transport run in one launch."""
 
 import functools
 
@@ -8,7 +8,7 @@ from helpers.run_on_ranks import on_ranks
 
 STEPS = 50
 PUSHES = {"probability": 0.4, "synchronous": True}
-UNEQUAL = {  # strongly connected graphs; the one of four nodes has unequal out-degrees
+UNEQUAL = {  # strongly connected graphs; the graph of four nodes has unequal out-degrees
     2: [[0, 1], [1, 0]],
     4: [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]],
 }
@@ -29,11 +29,11 @@ MIXING = {
     "sgp": ("sgp", {"name": "directed_edges"}),
     "adpsgd": ("adpsgd", {"name": "hypercube"}),
 }
-LARGE = 3_000  # copies of the parameters: more than one packet of any transport
+LARGE = 3_000  # copies of the parameters: exceeds one packet of every transport
 
 
 def calls(ranks):
-    """Yield, by its key, every program that runs on every transport."""
+    """Yield the key, program and arguments of every case for a number of ranks."""
     graph = {"edges": UNEQUAL[ranks]}
     for key, (name, options) in SYNCHRONOUS.items():
         options = options | (graph if "directed" in options.get("name", "") else {})
@@ -50,17 +50,17 @@ def calls(ranks):
 
 @functools.cache
 def outcomes(transport, ranks):
-    """Return what each rank returned, by the key of the call."""
+    """Return the results of all ranks, by key of the case."""
     keys, programs = zip(*calls(ranks), strict=True)
     results = on_ranks(several, transport, ranks, programs)
     return dict(zip(keys, zip(*results, strict=True), strict=True))
 
 
 def uneven(ranks):
-    """Every rank has full batches, but for a last step in which only the first has samples."""
+    """Return batch sizes: full batches on every rank, except a last step with samples on rank 0 only."""
     return [[BATCH] * (STEPS - 1) + [2 if rank == 0 else 0] for rank in range(ranks)]
 
 
 def unequal(ranks):
-    """Return numbers of steps of which some ranks have many more than others."""
+    """Return each rank's number of steps; higher ranks take many more steps."""
     return [5 + 10 * rank for rank in range(ranks)]

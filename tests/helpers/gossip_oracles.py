@@ -1,4 +1,4 @@
-"""Independent oracles of gossip: targets of pushes and mixing matrices."""
+"""Reference implementations of gossip in numpy: targets of pushes and mixing matrices."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from nnlo_lib.core.rng import derive_seed
 
 
 def targets(ranks, step, probability):
-    """Return, by sender, whom the pushes of a step go to."""
+    """Return the target rank of each push in a step, by sender."""
     drawn = {}
     for rank in range(ranks):
         if derive_seed(SEED, "gosgd push", rank, step) / 2**63 < probability:
@@ -20,7 +20,7 @@ def targets(ranks, step, probability):
 
 
 def hops(ranks, names, step):
-    """Return the column-stochastic matrix of a step, p[i, j] what i receives of j."""
+    """Return the column-stochastic mixing matrix of a step; p[i, j] is the weight that rank i receives from rank j."""
     p = np.eye(ranks)
     exponents = range(int(np.log2(ranks)))
     for j in range(ranks):

@@ -1,4 +1,4 @@
-"""What gossip algorithms make of least squares on every rank, and what they did on the way."""
+"""Programs that train least squares with gossip algorithms on every rank and record their events."""
 
 import torch
 from pydantic import TypeAdapter
@@ -19,7 +19,7 @@ SEED = 5
 
 
 def several(comm: Communicator, calls: list[list]) -> list[dict]:
-    """Do one call after another: ranks are slow to start."""
+    """Run several programs in sequence on the same ranks, because ranks are slow to start."""
     results = []
     for program, *arguments in calls:
         comm.bytes_sent.clear()
@@ -28,7 +28,13 @@ def several(comm: Communicator, calls: list[list]) -> list[dict]:
 
 
 def make(comm: Communicator, name: str, settings: dict) -> Algorithm:
-    """Build an algorithm; `settings` of sgp and adpsgd are those of its topology, beside `compression`."""
+    """Build a gossip algorithm.
+
+    Args:
+        comm: communicator of this rank.
+        name: gosgd, sgp or adpsgd.
+        settings: keyword arguments of gosgd, or the `topology` section of sgp and adpsgd; optionally `compression`.
+    """
     kind = settings.get("compression", {"name": "none"})
     settings = {key: value for key, value in settings.items() if key != "compression"}
     cast = build_compressor(TypeAdapter(CompressionConfig).validate_python(kind), SEED)
@@ -49,7 +55,7 @@ def learn(algorithm: Algorithm, replica: Replica, worker: int, step: int, count:
 
 
 def report(comm: Communicator, algorithm: Algorithm, replica: Replica, path: list[list[float]]) -> dict:
-    """Pause, and say what has become of this rank; then finish."""
+    """Quiesce and return the state and counters of this rank; then finish the algorithm."""
     sent = comm.bytes_sent["parameters"]
     algorithm.quiesce(replica)
     told = {
@@ -64,7 +70,7 @@ def report(comm: Communicator, algorithm: Algorithm, replica: Replica, path: lis
 def synchronous(
     comm: Communicator, name: str, settings: dict, counts: list[list[int]], pauses: list[int]
 ) -> dict:
-    """Take one step for each count; after some, pause and go on in fresh objects."""
+    """Take one step for each count; after the steps in `pauses`, quiesce and resume in new objects."""
     replica, algorithm = make_replica("sgd"), make(comm, name, settings)
     algorithm.start(replica)
     path = []
@@ -80,7 +86,7 @@ def synchronous(
 def resumed(
     comm: Communicator, name: str, settings: dict, replica: Replica, algorithm: Algorithm
 ) -> tuple[Replica, Algorithm]:
-    """Pause, and return fresh objects in the same state."""
+    """Quiesce; return a new replica and a new algorithm with the same state."""
     algorithm.quiesce(replica)
     tensors = {key: tensor.clone() for key, tensor in {**replica.state(), **algorithm.state()}.items()}
     again, fresh = make_replica("sgd"), make(comm, name, settings)
@@ -91,7 +97,15 @@ def resumed(
 
 
 def asynchronous(comm: Communicator, name: str, settings: dict, steps: list[int], wisher: int = -1) -> dict:
-    """Take `steps` steps at unequal speeds, with a stop in between if `wisher` wishes one after its fifth step."""
+    """Take steps at unequal speeds; return the report with the step of the stop.
+
+    Args:
+        comm: communicator of this rank.
+        name: name of the algorithm.
+        settings: settings of the algorithm, see `make`.
+        steps: number of steps of each rank.
+        wisher: rank that requests a stop after its fifth step; training then resumes. -1: no stop.
+    """
     replica, algorithm = make_replica("sgd"), make(comm, name, settings)
     algorithm.start(replica)
     step, stopped = 0, 0
@@ -112,7 +126,7 @@ def asynchronous(comm: Communicator, name: str, settings: dict, steps: list[int]
 
 
 def recorded(comm: Communicator, name: str, settings: dict, steps: int) -> dict:
-    """Run asynchronously at unequal speeds and return, beside the report, all that happened on this rank."""
+    """Take steps asynchronously at unequal speeds; return the report and the sequence of this rank's events."""
     replica, algorithm = make_replica("sgd"), make(comm, name, settings)
     algorithm.start(replica)
     events: list[tuple] = []
@@ -146,7 +160,16 @@ def mixed(
     dtype: str = "float64",
     copies: int = 1,
 ) -> dict:
-    """Only mix, from parameters that differ: after steps of the given numbers of samples, without gradients."""
+    """Mix parameters that differ between ranks, without gradient steps.
+
+    Args:
+        comm: communicator of this rank.
+        name: name of the algorithm.
+        settings: settings of the algorithm, see `make`.
+        durations: for each rank, the samples by which the clock advances before each step.
+        dtype: name of the parameters' dtype.
+        copies: number of copies of START in the parameter vector.
+    """
     replica = Vector(getattr(torch, dtype), copies)
     algorithm = make(comm, name, settings)
     algorithm.start(replica)
@@ -161,7 +184,7 @@ def mixed(
 
 
 class Vector:
-    """A model that learns nothing."""
+    """A replica without an optimizer: only mixing changes its parameters."""
 
     def __init__(self, dtype: torch.dtype, copies: int) -> None:
         self.theta = torch.tensor(START, dtype=dtype).repeat(copies)

@@ -1,4 +1,4 @@
-"""Do what happened to gossiping ranks again, in numpy, event by event."""
+"""Replay the recorded events of gossip algorithms in numpy."""
 
 from helpers.least_squares import START, Momentum, gradient, rows
 from helpers.reference_compressors import RULES
@@ -7,7 +7,7 @@ PUSH, ASK, ANSWER = 3, 3, 4
 
 
 class Node:
-    """One rank of a replay: does what the papers say at each event."""
+    """One rank of a replay; each method applies the update that the paper defines for an event."""
 
     def __init__(self, rank, ranks):
         self.rank, self.ranks, self.x, self.rule = rank, ranks, START, Momentum()
@@ -21,7 +21,7 @@ class Node:
 
 
 class Gossiper(Node):
-    """Blot et al. 2016: half of the weight travels with the parameters."""
+    """GoSGD (Blot et al. 2016): a push sends the parameters and half of the sender's weight."""
 
     a = 1.0
 
@@ -35,7 +35,7 @@ class Gossiper(Node):
 
 
 class Pairer(Node):
-    """Lian et al. 2018: a passive node answers and averages at once, an active one when it has the answer."""
+    """AD-PSGD (Lian et al. 2018): a passive node averages when it answers, an active node when the answer arrives."""
 
     sent = asked = None
 
@@ -54,7 +54,7 @@ class Pairer(Node):
 
 
 class RoundingPairer(Pairer):
-    """The same, but that both go by what is sent: rounded parameters."""
+    """AD-PSGD with rounding: both nodes average with the rounded parameters that are sent."""
 
     rounded = staticmethod(lambda x: x)
 
@@ -71,7 +71,7 @@ class RoundingPairer(Pairer):
 
 
 def replay(node, events):
-    """Do the events of all ranks again, each message received only after it was sent."""
+    """Replay the events of all ranks; each message is received only after it was sent."""
     nodes = [node(rank, len(events)) for rank in range(len(events))]
     left, letters = [list(mine) for mine in events], {}
     while any(left):
@@ -85,7 +85,7 @@ def replay(node, events):
 
 
 def proceed(me, event, letters):
-    """Do one event, unless it receives what was not sent yet."""
+    """Replay one event; return False if it receives a message that was not sent yet."""
     match event:
         case ["gradient", step]:
             me.gradient(step)

@@ -1,4 +1,4 @@
-"""Sums that avoid the host's memory, on vectors in it: no GPU is here. To be run on ranks."""
+"""Programs that run the GPU all-reduces of each rank on vectors in host memory, because no GPU is available."""
 
 import torch
 
@@ -7,7 +7,7 @@ from nnlo_lib.comm.gpu.nccl import NcclAllreduce
 
 
 def vector(rank, dtype="float32", size=1003):
-    """Return a rank's vector; the order of adding shows in the sums' last bits."""
+    """Return a rank's vector; the scale grows with the rank, so the last bits of a sum depend on the order."""
     draw = torch.Generator().manual_seed(rank)
     return torch.randn(size, generator=draw, dtype=getattr(torch, dtype)) * 10.0**rank
 
@@ -17,7 +17,7 @@ def finish(begun, comm):
 
 
 def sums(comm, way):
-    """Return whether sums are, to the bit, those through host memory, several of them under way at once."""
+    """Return, for each vector, whether the overlapping GPU all-reduces equal those through host memory bit for bit."""
     how = NcclAllreduce(comm, 20, backend="gloo") if way == "nccl" else CudaAwareAllreduce(comm.duplicate())
     same = []
     for dtype in ("float32", "float64"):
@@ -32,14 +32,14 @@ def sums(comm, way):
 
 
 class OnGpu(torch.Tensor):
-    """A vector in the host's memory that says it is on a GPU."""
+    """A vector in host memory with `is_cuda` set."""
 
     is_cuda = True
     __torch_function__ = torch._C._disabled_torch_function_impl
 
 
 def allreduced(comm, way):
-    """Return whether the communicator's own all-reduce of such a vector goes another way to the same bits, and bytes."""
+    """Return whether `comm.allreduce` of an OnGpu vector gives the same bits and counts the expected bytes."""
     comm._gpu_allreduce = (
         NcclAllreduce(comm, 20, backend="gloo") if way == "nccl" else CudaAwareAllreduce(comm.duplicate())
     )
@@ -54,7 +54,7 @@ def allreduced(comm, way):
 
 
 def again(comm):
-    """Return what a second process group, of a later trial, and NCCL's own all-reduce add up to."""
+    """Return the sum of NCCL's own all-reduce in a second process group, as in a later trial, and `is_cuda_aware()`."""
     NcclAllreduce(comm, 20, backend="gloo")
     fastest = NcclAllreduce(comm, 20, fastest=True, backend="gloo")
     ours = torch.full((7,), float(comm.rank + 1))

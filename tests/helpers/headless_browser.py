@@ -1,4 +1,4 @@
-"""A headless chromium, driven through its own pipe: no port, no extra package."""
+"""A headless chromium, controlled through its debugging pipe without a port or an extra package."""
 
 import base64
 import json
@@ -17,13 +17,13 @@ FLAGS = (
 
 
 def find_chromium():
-    """Return the path of a chromium, or None."""
+    """Return the path of chromium; return None if it is missing."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
 
 
 class Browser:
-    """One page in a chromium of its own; `events` holds everything the page reported."""
+    """One page in a separate chromium process; `events` contains all events of the page since it was opened."""
 
     def __init__(self, profile: Path, deadline: float = 60):
         self._to_read, self._write = os.pipe()
@@ -51,13 +51,14 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        os.killpg(self._process.pid, signal.SIGKILL)  # its own group: it was started in a new session
+        # The process leads its own group because it was started in a new session.
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._read)
         os.close(self._write)
 
     def open(self, path: Path, width: int = 1280, height: int = 900, dark: bool = False):
-        """Load a file and wait until it has loaded."""
+        """Load a file and wait for its load event; `width` and `height` are in pixels."""
         self.events.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -88,7 +89,7 @@ class Browser:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def requests(self):
-        """Return the addresses that the page asked for."""
+        """Return the addresses that the page requested."""
         asked = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in asked]
 

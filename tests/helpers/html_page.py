@@ -10,7 +10,7 @@ HOSTILE = "<script>alert(1)</script>\"'&"
 
 
 class Checker(HTMLParser):
-    """Insists that every tag is closed in order; collects ids, links and text."""
+    """Asserts that every tag is closed in order; collects ids, links, tags and text."""
 
     def __init__(self, page):
         super().__init__()

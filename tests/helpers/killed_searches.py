@@ -1,4 +1,4 @@
-"""Searches whose drivers are killed at random, with or without all that they have started, until they end."""
+"""Searches with drivers killed at random times, with or without their child processes, run to the end."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from helpers.repository_copy import REPOSITORY, environment
 from helpers.training_process import TIMINGS, processes_of, wait
 
 NNLO, SNAKEMAKE = (str(Path(sys.executable).with_name(name)) for name in ("nnlo", "snakemake"))
-PATIENCE = 600  # seconds for a driver that nobody kills
+PATIENCE = 600  # seconds for a driver that is not killed
 SETTINGS = {
     "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}},
     "parallel": {"ranks": 1},
@@ -50,7 +50,13 @@ EPOCHS = SETTINGS["train"]["epochs"] * SETTINGS["search"]["trials"]
 
 @dataclass(frozen=True)
 class Kill:
-    """So many seconds after a driver was started, and so many epochs were trained. whole: with all that it started."""
+    """Time at which a driver is killed.
+
+    Attributes:
+        epochs: epochs trained by all trials before the delay starts.
+        seconds: delay before the kill.
+        whole: also kill all other processes in the search's folder.
+    """
 
     epochs: int
     seconds: float
@@ -58,7 +64,7 @@ class Kill:
 
 
 def kills(count: int, seed: int) -> list[Kill]:
-    """Draw when drivers are killed: while they or their trainings start, or anywhere up to the end."""
+    """Draw kills: about 30% during the start of a driver or its trainings, the others uniformly over the epochs."""
     draw = random.Random(seed)
     points = sorted(draw.randrange(EPOCHS) for _ in range(count))
     starting = [draw.random() < 0.3 for _ in points]
@@ -70,7 +76,7 @@ def kills(count: int, seed: int) -> list[Kill]:
 
 @dataclass(frozen=True)
 class Search:
-    """One search in a folder that others may share."""
+    """One search in a folder; several searches may share the folder."""
 
     folder: Path
     name: str
@@ -79,7 +85,7 @@ class Search:
     surroundings: dict[str, str] = field(default_factory=environment)
 
     def prepare(self) -> "Search":
-        """Write its experiment, beside what Snakemake needs of the repository."""
+        """Write the experiment file and link the folders of the repository that Snakemake needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("workflow", "profiles", "scripts"):
             if not (self.folder / name).exists():
@@ -88,7 +94,7 @@ class Search:
         return self
 
     def run(self, *disturbances: Kill) -> int:
-        """Search to the end, killed as told; return how many kills came before it."""
+        """Run the search to its end with the given kills; return the number of kills before it ended."""
         for done, kill in enumerate(disturbances):
             if self._survives(kill):
                 return done
@@ -100,14 +106,14 @@ class Search:
         return len(disturbances)
 
     def replayed(self) -> int:
-        """Make its decisions again; return the command's status."""
+        """Run `nnlo search --replay`; return its exit status."""
         command = [NNLO, "search", f"{self.name}.yaml", "--replay"]
         return subprocess.run(
             command, cwd=self.folder, env=self.surroundings, timeout=PATIENCE, check=False
         ).returncode
 
     def _survives(self, kill: Kill) -> bool:
-        """Start the driver and kill it, unless it ends before; what it left alive is left alone."""
+        """Start the driver and kill it unless it ends first; return True if it ended."""
         process = self.start()
         wait("epochs", lambda: self.epochs_done >= kill.epochs or process.poll() is not None, PATIENCE)
         try:
@@ -121,7 +127,7 @@ class Search:
             return False
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """Start a driver as a shell does, in a group of its own; its words are added to those before."""
+        """Start a driver in its own process group, as a shell does; its output is appended to the log."""
         command = [word.format(name=self.name) for word in COMMANDS[self.executor]]
         with (self.folder / f"{self.name}.said").open("ab") as said:
             return subprocess.Popen(
@@ -136,22 +142,22 @@ class Search:
 
     @property
     def epochs_done(self) -> int:
-        """By all trials together."""
+        """Number of epochs trained by all trials."""
         return sum(path.read_text().count("\n") for path in self._trials.glob("*/fold-*/state/history.jsonl"))
 
     @property
     def said(self) -> str:
-        """What the drivers have said last."""
+        """The last 3000 characters of the drivers' output."""
         return (self.folder / f"{self.name}.said").read_text()[-3000:]
 
     @property
     def trials(self) -> list[str]:
-        """The trial files: points, decisions, and what was not known then."""
+        """Text of the trial files: points, decisions, and the tasks pending at each decision."""
         return [path.read_text() for path in sorted(self._trials.glob("*.json"))]
 
     @property
     def results(self) -> dict[str, object]:
-        """What came of each fold task, less what an interruption may change."""
+        """Status and metrics of each fold task, without the timings that an interruption may change."""
         found = {}
         for path in sorted(self._trials.glob("*/fold-*/epochs-*.json")):
             result = json.loads(path.read_text())
@@ -161,21 +167,21 @@ class Search:
 
     @property
     def trained_twice(self) -> list[str]:
-        """Folds of which some epoch was trained twice, or after a result, or was lost."""
+        """Folds with an epoch that was trained twice, trained after a result, or lost."""
         return [str(fold) for fold in sorted(self._trials.glob("*/fold-*")) if not self._trained_once(fold)]
 
     @property
     def interrupted(self) -> int:
-        """How many attempts to train were ended before they had finished."""
+        """Number of attempts that ended before they finished."""
         return sum(each["reason"] != "finished" for each in self.attempts)
 
     @property
     def attempts(self) -> list[dict]:
-        """What is on record of all attempts to train."""
+        """Records of all attempts of all folds."""
         return [each for fold in sorted(self._trials.glob("*/fold-*")) for each in _rows(fold, "attempts")]
 
     def _trained_once(self, fold: Path) -> bool:
-        """Read the ledger and how attempts follow each other: each goes on where the one before had saved."""
+        """Return True if each attempt resumed from the last save and the ledger lists every epoch exactly once."""
         attempts = _rows(fold, "attempts")
         goes_on = all(after["from"] == before["saved"] for before, after in pairwise(attempts))
         reasons = [each["reason"] for each in attempts if each["reached"] > each["from"]]
@@ -191,7 +197,7 @@ class Search:
 
 
 def end(folder: Path) -> None:
-    """Kill every process that works in a folder, and those that they have just started."""
+    """Kill all processes with `folder` as working directory, repeatedly until no process remains."""
 
     def nobody() -> bool:
         left = processes_of(folder)

@@ -1,6 +1,6 @@
-"""Which tests belong to which lane of the Makefile; in `make test-fast`, one that starts a process fails.
+"""Assignment of tests to the lanes of the Makefile; in `make test-fast`, an unmarked test that starts a process fails.
 
-Lanes run on workers side by side. mpi, snakemake, slurm, browser and processes are the marks of tests that start those.
+Lanes run on parallel workers. The marks mpi, snakemake, slurm, browser and processes denote tests that start these.
 """
 
 import sys
@@ -13,15 +13,15 @@ from xdist.scheduler import LoadFileScheduling
 from nnlo_lib.core.version import code_version
 
 STARTS = {"mpi", "processes", "snakemake", "slurm", "browser"}  # marks of tests that start processes
-UNHURRIED = STARTS | {"slow"}  # marks of tests that have STARTS_TIMEOUT_S
+UNHURRIED = STARTS | {"slow"}  # marks of tests with the timeout STARTS_TIMEOUT_S
 FIXTURES = {"slurm": "slurm", "browser": "browser", "checkout": "snakemake"}
-SLURM = "tests/slurm/"  # its tests wait, and come first: others run beside them
-STARTS_TIMEOUT_S = 900  # what starts processes may start more than once, and slowly on a busy machine
+SLURM = "tests/slurm/"  # scheduled first: its tests mostly wait, and other tests run in parallel
+STARTS_TIMEOUT_S = 900  # a test may retry the start of its processes, which is slow on a busy machine
 EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
 
 class _Guard:
-    """Refuses starts while a test runs that has none of the marks, if asked to."""
+    """Audit hook that fails a test without a mark of STARTS if the test starts a process; off by default."""
 
     def __init__(self) -> None:
         self.on, self.test = False, ""
@@ -36,7 +36,7 @@ sys.addaudithook(GUARD)
 
 
 class _FileScheduling(LoadFileScheduling):
-    """Gives workers whole files, in their order; all that use the Slurm cluster go to the one that starts it."""
+    """Assigns whole files to workers in order; all tests of the Slurm cluster go to the same worker."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         config.option.loadscopereorder = False
@@ -49,7 +49,7 @@ class _FileScheduling(LoadFileScheduling):
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _FileScheduling | None:
-    """Schedule by files, if asked to."""
+    """Schedule by files if `--dist loadfile` is given."""
     return _FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
@@ -59,14 +59,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turn the guard on, once git has told which nnlo this is: every training writes that."""
+    """Turn the guard on after `code_version` has run git: every training writes the cached version."""
     if config.getoption("--no-starts"):
         code_version()
         GUARD.on = True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the fixtures that they use and the transport that they run on; put Slurm's first."""
+    """Mark tests by their fixtures and transport, set timeouts, and move the Slurm tests to the front."""
     for item in items:
         for fixture in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(FIXTURES[fixture])
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Guard the test with its fixtures."""
+    """Guard a test and its fixtures."""
     GUARD.test = "" if STARTS & {mark.name for mark in item.iter_markers()} else item.nodeid
     try:
         return (yield)

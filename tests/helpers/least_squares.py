@@ -1,4 +1,4 @@
-"""Least squares in float64, f(theta) = |A theta - b|^2 / 2m, and what algorithms make of it on every rank."""
+"""Least squares in float64, f(theta) = |A theta - b|^2 / 2m, and programs that train it on every rank."""
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ OPTIMIZERS = {
 
 
 class Momentum:
-    """v <- mu v + g; theta <- theta - lr v."""
+    """SGD with momentum in numpy: v <- mu v + g; theta <- theta - lr v."""
 
     def __init__(self, lr=0.05, mu=0.9):
         self.lr, self.mu, self.v = lr, mu, np.zeros(DIMENSION)
@@ -34,7 +34,7 @@ class Momentum:
 
 
 def rows(worker: int, step: int, count: int = BATCH) -> np.ndarray:
-    """Return the samples that `worker` learns from in `step`: a fixed walk through all rows."""
+    """Return the indices of the `count` samples of a worker's step: a fixed walk through all rows."""
     return (np.arange(count) + 11 * step + 29 * worker) % ROWS
 
 
@@ -59,7 +59,15 @@ def make_replica(optimizer: str) -> Replica:
 def work(
     algorithm: Algorithm, replica: Replica, worker: int, counts: list[int], total: list[int]
 ) -> list[list[float]]:
-    """Take one step for each count; return the parameters after each."""
+    """Take one step for each count; return the parameters after each step.
+
+    Args:
+        algorithm: algorithm that has started.
+        replica: replica of this worker.
+        worker: number of the worker; selects the samples.
+        counts: number of samples of this worker at each step.
+        total: number of samples of all workers at each step.
+    """
     path = []
     for step, (count, together) in enumerate(zip(counts, total, strict=True)):
         if count:
@@ -76,7 +84,7 @@ def work(
 
 
 def allreduce(comm: Communicator, optimizer: str, counts: list[list[int]]) -> dict[str, object]:
-    """Run all-reduce; `counts` holds each rank's samples at each step."""
+    """Train with all-reduce; `counts` contains each rank's number of samples at each step."""
     replica, algorithm = make_replica(optimizer), AllReduce(comm)
     algorithm.start(replica)
     path = work(
@@ -86,7 +94,14 @@ def allreduce(comm: Communicator, optimizer: str, counts: list[list[int]]) -> di
 
 
 def periodic(comm: Communicator, name: str, counts: list[list[int]], *settings: float) -> dict[str, object]:
-    """Run an algorithm that meets every few steps; `counts` holds each rank's samples at each step."""
+    """Train with an algorithm that averages every few steps.
+
+    Args:
+        comm: communicator of this rank.
+        name: average or diloco.
+        counts: each rank's number of samples at each step.
+        *settings: arguments of the algorithm's class after the communicator.
+    """
     replica, algorithm = make_replica("sgd"), {"average": Average, "diloco": DiLoCo}[name](comm, *settings)
     algorithm.start(replica)
     total = [sum(step) for step in zip(*counts, strict=True)]
@@ -101,7 +116,15 @@ def periodic(comm: Communicator, name: str, counts: list[list[int]], *settings: 
 def downpour(
     comm: Communicator, optimizer: str, counts: list[list[int]], synchronous: bool, sync_every: int
 ) -> dict[str, object]:
-    """Run Downpour; `counts` holds each worker's samples at each step."""
+    """Train with Downpour; rank 0 is the server.
+
+    Args:
+        comm: communicator of this rank.
+        optimizer: key of OPTIMIZERS.
+        counts: each worker's number of samples at each step.
+        synchronous: whether the server waits for all workers before each update.
+        sync_every: steps between pushes.
+    """
     replica, algorithm = make_replica(optimizer), Downpour(comm, synchronous, sync_every)
     algorithm.start(replica)
     path: list[list[float]] = []
@@ -119,7 +142,7 @@ def downpour(
 
 
 def served(comm: Communicator, steps: int) -> list[tuple[int, list[float]]]:
-    """Run asynchronous Downpour with unequal speeds; the server returns who pushed, in order, and what came of it."""
+    """Train with asynchronous Downpour at unequal speeds; the server returns (worker, parameters) of its answers."""
     replica, algorithm = make_replica("sgd"), Downpour(comm)
     algorithm.start(replica)
     if comm.rank:
@@ -148,5 +171,5 @@ def work_one(algorithm: Algorithm, replica: Replica, worker: int, step: int) -> 
 
 
 def gradient_of(theta, rank, step, count=BATCH):
-    """Return the gradient of a rank's step on `count` samples, zero on none."""
+    """Return the gradient of a rank's step on `count` samples, zero if `count` is 0."""
     return gradient(theta, rows(rank, step, count)) if count else np.zeros(DIMENSION)

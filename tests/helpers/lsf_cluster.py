@@ -1,4 +1,4 @@
-"""A stand-in for LSF: commands that run jobs here and keep their state in a folder."""
+"""A stand-in for LSF: commands that run jobs on this machine and store their state in a folder."""
 
 import os
 import subprocess
@@ -14,18 +14,18 @@ STANDIN = Path(__file__).parents[1] / "lsf" / "stand_in"
 
 @dataclass(frozen=True)
 class Lsf:
-    """Commands that run jobs here and keep their state in a folder."""
+    """Client of the stand-in; `folder` contains the state of the jobs."""
 
     folder: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a user of this LSF has in the environment."""
+        """Environment variables of a user of this LSF."""
         search = os.pathsep.join([str(STANDIN), os.environ["PATH"]])
         return environment() | {"LSF_STANDIN": str(self.folder), "PATH": search, "LSB_DEFAULTPROJECT": "mine"}
 
     def run(self, *command: str) -> str:
-        """Run one of LSF's commands; return what it said."""
+        """Run an LSF command, assert success and return its standard output."""
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
         )
@@ -33,7 +33,7 @@ class Lsf:
         return done.stdout
 
     def submit(self, command: str, *options: str) -> Job:
-        """Submit a command as a job whose words go to out.txt."""
+        """Submit a command as a job that writes its output to out.txt."""
         place = ["-cwd", str(self.folder), "-o", str(self.folder / "out.txt")]
         said = self.run("bsub", "-J", "job", *place, *options, command)
         return Job(self.folder / said.partition("<")[2].partition(">")[0])

@@ -1,4 +1,4 @@
-"""Run `nnlo`: in this process where what it prints is the subject, else in a process of its own."""
+"""Run `nnlo` in this process for tests of its output, or in a separate process."""
 
 import io
 import subprocess
@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def nnlo(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
-    """Run the command in this process, which stands in `folder` meanwhile."""
+    """Run the command in this process with `folder` as working directory; return status and output."""
     out, err, status = io.StringIO(), io.StringIO(), None
     with (
         chdir(folder),
@@ -29,20 +29,20 @@ def nnlo(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedPro
 
 
 def nnlo_process(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
-    """Run the command in a process of its own."""
+    """Run the command in a separate process; return status and output."""
     code = f"import sys; sys.argv[0] = 'nnlo'; sys.path.insert(0, {str(REPOSITORY)!r}); from nnlo_lib.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=250,  # the start, on a busy machine
+        timeout=250,  # seconds; includes the start of the process on a busy machine
         check=False,
     )
 
 
 def refused(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return what a user's mistake is told with, and nothing else."""
+    """Return the error message; assert that the command failed with status 2 and printed only this message."""
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Trainings of simulated ranks in this very process, with observers, on a store made by hand."""
+"""Trainings of simulated ranks in this process, with observers, on a synthetic store."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SAMPLES = 200
 
 
 def store(folder: Path) -> Path:
-    """Return the manifest of two easy classes of 8 x 8 images."""
+    """Write a store of 8 x 8 images in two easily separable classes; return the path of its manifest."""
     draw = np.random.default_rng(0)
     labels = np.arange(SAMPLES) % 2
     images = draw.integers(0, 128, (SAMPLES, 1, 8, 8)) + 100 * labels[:, None, None, None]
@@ -21,7 +21,15 @@ def store(folder: Path) -> Path:
 
 
 def watched(folder: Path, manifest: Path, observe: dict, ranks: int = 1, **settings: object) -> Task:
-    """Return a task of 3 epochs with 9 steps each on one rank."""
+    """Return a task of 3 epochs, by default with 9 steps per epoch on one rank.
+
+    Args:
+        folder: job folder.
+        manifest: manifest of the store.
+        observe: `observe` section.
+        ranks: number of simulated ranks.
+        **settings: further sections of the run; keys of `train` replace the defaults.
+    """
     train = {"epochs": 3, "batch_size": 20, **settings.pop("train", {})}
     run = {
         "observe": observe,

@@ -1,4 +1,4 @@
-"""What algorithms with a server make of least squares (see convex.py), on every rank."""
+"""Programs that train least squares (see least_squares.py) with parameter-server algorithms on every rank."""
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ def make(comm: Communicator, name: str, settings: dict, servers: int, group: int
 
 
 def alone(comm: Communicator, name: str, settings: dict) -> Algorithm:
-    """Make an algorithm without groups; `compression` among its settings is what an experiment's would be."""
+    """Build an algorithm without worker groups; `settings` may contain a `compression` section."""
     if "compression" not in settings:
         return CLASSES[name](comm, **settings)
     kind = TypeAdapter(CompressionConfig).validate_python(settings["compression"])
@@ -55,9 +55,16 @@ def trained(
     epochs: int = 1,
     joint: int = 1,
 ) -> dict[str, object]:
-    """Train; `counts` holds each working process's samples at each step of an epoch.
+    """Train and return parameters, bytes sent, telemetry and counters of this rank.
 
-    group: processes of a worker. joint: processes whose samples one rank takes all alone.
+    Args:
+        comm: communicator of this rank.
+        name: key of CLASSES.
+        settings: arguments of the algorithm's class; optionally `compression`.
+        counts: each worker process's number of samples at each step of an epoch.
+        group: number of processes per worker.
+        epochs: number of epochs.
+        joint: number of processes of `counts` whose samples one rank processes alone.
     """
     servers = comm.size - len(counts) // joint
     replica = make_replica(name)
@@ -88,14 +95,14 @@ def trained(
 
 
 def several(comm: Communicator, calls: list[list]) -> list[dict[str, object]]:
-    """Train several times, one after the other: real ranks take long to start."""
+    """Run several trainings in sequence on the same ranks, because MPI ranks are slow to start."""
     return [trained(comm, *call) for call in calls]
 
 
 def work(
     algorithm: Algorithm, replica: Replica, processes: range, counts: list[list[int]]
 ) -> list[list[float]]:
-    """Take the steps of an epoch with the samples of all `processes`; return the parameters after each."""
+    """Take the steps of an epoch with the samples of all `processes`; return the parameters after each step."""
     path = []
     for step in range(len(counts[processes[0]])):
         samples = np.concatenate([rows(process, step, counts[process][step]) for process in processes])
@@ -120,7 +127,15 @@ def step_once(
 def recorded(
     comm: Communicator, name: str, settings: dict, steps: int, unequal: int = 10
 ) -> dict[str, object]:
-    """Let workers of unequal speed train; the root returns whom it answered what, and with what, in order."""
+    """Train with workers of unequal speed; return the sent messages as (target, kind, values), in order.
+
+    Args:
+        comm: communicator of this rank; rank 0 is the server.
+        name: key of CLASSES.
+        settings: arguments of the algorithm's class.
+        steps: number of steps of each worker.
+        unequal: samples by which the clock advances per step and rank.
+    """
     replica, algorithm = make_replica(name), alone(comm, name, settings)
     algorithm.start(replica)
     events: list[tuple[int, int, list[float]]] = []
@@ -149,7 +164,17 @@ def recorded(
 def paused(
     comm: Communicator, name: str, settings: dict, workers: int, steps: int, wishes: list[int], group: int = 1
 ) -> dict[str, object]:
-    """Train synchronously; at the steps in `wishes` the last rank asks for a stop, and all resume from their state."""
+    """Train synchronously with stops; after each stop all ranks resume from their saved state.
+
+    Args:
+        comm: communicator of this rank.
+        name: key of CLASSES.
+        settings: arguments of the algorithm's class.
+        workers: number of worker processes.
+        steps: number of steps of each worker.
+        wishes: steps at which the last rank requests a stop.
+        group: number of processes per worker.
+    """
     servers, done, parts, path = comm.size - workers, 0, 0, []
     saved: dict[str, torch.Tensor] | None = None
     wanted = list(wishes)

@@ -1,4 +1,4 @@
-"""MPI ranks that stay: programs of many tests run on them, one after the other, without a start for each."""
+"""A pool of MPI ranks: programs of many tests run on the same ranks in sequence, without restarting MPI."""
 
 import atexit
 import socket
@@ -15,19 +15,19 @@ from typing import Any
 from helpers import rank_pool_main
 from helpers.repository_copy import environment
 
-STARTS = 3  # tries to bring ranks up: MPI may fail to connect them on a busy machine
-SMALLEST = 4  # ranks, of which a program may use fewer
-# seconds for a start, and for a program; with all STARTS less than lanes.MPI_TIMEOUT
+STARTS = 3  # attempts to start the ranks: MPI may fail to connect them on a busy machine
+SMALLEST = 4  # ranks of a pool; a program may use fewer
+# Seconds for one start and for one program; STARTS starts and a program take less than lanes.STARTS_TIMEOUT_S.
 COMING_UP, PATIENCE = 180, 250
-running: list["Pool"] = []  # none or one
+running: list["Pool"] = []  # at most one pool
 
 
 class Pool:
-    """An MPI world of `size` ranks. A program that fails ends them all, for whatever they are in the middle of."""
+    """An MPI world of `size` ranks. The failure of a program ends all ranks, because their state is then unknown."""
 
     def __init__(self, size: int) -> None:
         self.size, self._ranks = size, []
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is there as long as the ranks are
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - the file stays open as long as the ranks run
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(f"\0nnlo-ranks-{uuid.uuid4()}")
             door.listen(size)
@@ -61,7 +61,14 @@ class Pool:
         return [found[rank] for rank in range(self.size)]
 
     def run(self, module: str, name: str, ranks: int, arguments: Sequence[Any]) -> list[Any]:
-        """Return what the program returns on each of the first `ranks` ranks."""
+        """Return the results of a program on each of the first `ranks` ranks.
+
+        Args:
+            module: importable module of the program.
+            name: name of the function in the module.
+            ranks: number of ranks that run the program.
+            arguments: arguments of the function after the communicator.
+        """
         used = self._ranks[:ranks]
         try:
             for connection in used:
@@ -97,7 +104,7 @@ class Pool:
         return f"the ranks said: {self._said.read()[-3000:]}"
 
     def close(self) -> None:
-        """End the ranks: each ends when its connection does."""
+        """End the ranks: each rank exits when its connection is closed."""
         running[:] = []
         for connection in self._ranks:
             connection.close()
@@ -111,13 +118,13 @@ class Pool:
 
 @atexit.register
 def close() -> None:
-    """End the ranks that are there."""
+    """End the ranks of the pool, if any."""
     for pool in list(running):
         pool.close()
 
 
 def run(module: str, name: str, ranks: int, *arguments: Any) -> list[Any]:
-    """Run a program on ranks of the pool, which is made if there is none, or none so large."""
+    """Run a program on the ranks of the pool; start a pool if there is no pool or a smaller one."""
     if running and running[0].size < ranks:
         running[0].close()
     if not running:

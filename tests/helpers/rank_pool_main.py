@@ -1,4 +1,4 @@
-"""One MPI rank of a pool: it runs programs until nobody sends any."""
+"""One MPI rank of a pool: runs programs until the pool closes the connection."""
 
 import importlib
 import os
@@ -9,12 +9,12 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-SILENCE = 200  # seconds that a rank waits for another one
-SEED = 67280421310721  # of torch, in a new process
+SILENCE = 200  # seconds; timeout of the communicators
+SEED = 67280421310721  # torch's default seed in a new process
 
 
 def serve(address: str) -> None:
-    """Run what comes; each program has a communicator and random streams that nobody has used."""
+    """Run the received programs; each program gets a new communicator and newly seeded random generators."""
     from mpi4py import MPI
 
     with socket.socket(socket.AF_UNIX) as door:
@@ -42,12 +42,12 @@ def _run(master: Connection, world: Any, module: str, name: str, arguments: tupl
         master.send((traceback.format_exc(), None))
     else:
         master.send(("", result))
-        master.recv()  # when all have ended
+        master.recv()  # after all ranks have ended the program
         comm.free()
 
 
 def main() -> None:
-    """Serve; end without MPI's farewell, for which a rank may wait in vain."""
+    """Serve programs; exit without MPI's finalization, which may wait forever for another rank."""
     try:
         serve(sys.argv[1])
     except (EOFError, ConnectionError):

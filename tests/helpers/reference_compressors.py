@@ -1,4 +1,4 @@
-"""Compression with error feedback in numpy, as its papers have it."""
+"""Reference implementation in numpy of compression with error feedback, following the papers."""
 
 import numpy as np
 import torch
@@ -12,14 +12,14 @@ KEPT = 3
 
 
 def top_k(v):
-    """Aji and Heafield 2017."""
+    """Keep the KEPT largest values (Aji and Heafield 2017)."""
     sent = v.copy()
     sent[np.argsort(-np.abs(v), kind="stable")[KEPT:]] = 0
     return sent
 
 
 def sign(v):
-    """Karimireddy et al. 2019, algorithm 1."""
+    """Return the scaled signs (Karimireddy et al. 2019, algorithm 1)."""
     return np.abs(v).mean() * np.where(v < 0, -1, 1)
 
 
@@ -41,14 +41,17 @@ SETTINGS = {
     "powersgd": {"name": "powersgd", "rank": 2},
 }
 RULES = {"top_k": top_k, "sign": sign, "fp16": half, "bf16": brain}
-BYTES = {  # of a payload of DIMENSION values of 8 bytes
+BYTES = {  # size of a payload of DIMENSION values with 8 bytes each
     "fp16": 2 * DIMENSION, "bf16": 2 * DIMENSION, "top_k": KEPT * (8 + 4), "random_k": 16 + KEPT * 8,
     "qsgd": 2 * 8 + 5, "sign": 8 + 1, "powersgd": 2 * (3 + 3) * 8,
 }  # fmt: skip
 
 
 class Sender:
-    """Seide et al. 2014: what a payload leaves out goes with the next. Kinds without a rule here are the library's."""
+    """Adds the compression error of a payload to the next one (Seide et al. 2014).
+
+    Kinds without a reference rule in RULES use the compressor of the library.
+    """
 
     def __init__(self, kind, rank):
         self.kind, self.rank, self.e, self.step = kind, rank, np.zeros(DIMENSION), 0

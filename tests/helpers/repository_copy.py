@@ -1,4 +1,4 @@
-"""A copy of the checkout in which Snakemake runs as a user would run it."""
+"""A copy of the repository in which tests run Snakemake as a user does."""
 
 import os
 import shutil
@@ -27,12 +27,12 @@ TINY = {
 
 @dataclass(frozen=True)
 class Checkout:
-    """A folder with the repository's files, and Snakemake in it."""
+    """A folder with a copy of the repository, in which Snakemake runs."""
 
     folder: Path
 
     def experiment(self, **changes: object) -> Path:
-        """Write the tiny experiment with top-level keys changed."""
+        """Write the tiny experiment with changed top-level keys; return its path."""
         path = self.folder / "tiny.yaml"
         path.write_text(yaml.safe_dump(TINY | changes, sort_keys=False))
         return path
@@ -50,7 +50,7 @@ class Checkout:
 
 
 def environment() -> dict[str, str]:
-    """Let nothing of the outer run leak into Snakemake."""
+    """Return the environment without the variables of pytest, Slurm and NNLO, which would affect Snakemake."""
     return {
         key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "SLURM", "NNLO"))
     }

@@ -1,4 +1,4 @@
-"""What a test does where a part of the machine is missing."""
+"""Skip or fail tests if a program, package or data set is missing."""
 
 import importlib
 import os
@@ -9,14 +9,14 @@ import pytest
 
 
 def absent(what: str) -> NoReturn:
-    """Skip with the reason; with NNLO_REQUIRE_ALL=1, as in CI, fail."""
+    """Skip the test with the reason `what`; fail it if NNLO_REQUIRE_ALL=1, as in CI."""
     if os.environ.get("NNLO_REQUIRE_ALL") == "1":
         pytest.fail(what)
     pytest.skip(what)
 
 
 def optional(module: str) -> ModuleType:
-    """Import a package that users may do without."""
+    """Import an optional dependency; skip or fail the test if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

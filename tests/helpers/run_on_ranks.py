@@ -1,6 +1,6 @@
-"""Run a function on every rank of a communicator: simulated here, or on real MPI ranks.
+"""Run a function on every rank of a communicator: on simulated ranks in this process, or on MPI ranks.
 
-As a script this is one rank of a world of its own, for tests in which ranks die.
+As a script this module is one rank of a separate MPI world, for tests in which ranks exit.
 """
 
 import importlib
@@ -21,7 +21,14 @@ EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS
 
 
 def on_ranks(program: Callable[..., Any], transport: str, ranks: int, *arguments: Any) -> list[Any]:
-    """Return what `program(comm, *arguments)` returns on each rank, as JSON carries it."""
+    """Return the result of `program(comm, *arguments)` on each rank, converted to JSON and back.
+
+    Args:
+        program: module-level function.
+        transport: simulated or mpi.
+        ranks: number of ranks.
+        *arguments: arguments that JSON can represent.
+    """
     if transport == "simulated":
         return json.loads(json.dumps(SimulatedWorld(ranks).run(lambda comm: program(comm, *arguments))))
     arguments = json.loads(json.dumps(arguments))
@@ -30,7 +37,7 @@ def on_ranks(program: Callable[..., Any], transport: str, ranks: int, *arguments
 
 
 def main() -> None:
-    """Be one MPI rank; rank 0 prints what all returned."""
+    """Run the program on this MPI rank; rank 0 prints the results of all ranks as JSON."""
     from mpi4py import MPI
 
     from nnlo_lib.comm.mpi.communicator import MPICommunicator

@@ -1,4 +1,4 @@
-"""Searches without trainings: learning curves, workers under a virtual clock, and drivers that are killed."""
+"""Searches without trainings: formulas of learning curves, workers with a virtual clock, and killed drivers."""
 
 import heapq
 import math
@@ -32,16 +32,16 @@ SPACE = {"train.optimizer.lr": {"log_uniform": [1e-4, 1.0]}, "train.batch_size":
 
 
 class Killed(BaseException):
-    """The driver is no more."""
+    """Simulates that the driver is killed."""
 
 
 def search(**settings: Any) -> SearchConfig:
-    """Return a search over the space of these curves."""
+    """Return a search over SPACE with the given settings."""
     return SearchConfig.model_validate({"space": SPACE, "trials": 12, "parallel": 3} | settings)
 
 
 def draw(number: int, known: StudySnapshot) -> SearchPoint:
-    """Propose at random, by the trial's number alone."""
+    """Propose a random point that depends only on the search's seed and the trial's number."""
     source = random.Random(f"{known.search.seed}/{number}")
     return {
         "train.optimizer.lr": 10 ** source.uniform(-4, 0),
@@ -50,7 +50,7 @@ def draw(number: int, known: StudySnapshot) -> SearchPoint:
 
 
 def near_the_best(number: int, known: StudySnapshot) -> SearchPoint:
-    """Propose what depends on everything a proposer may look at: values, and what is pending."""
+    """Propose a point near the best one; it depends on all final values and on the number of pending trials."""
     finals = [known.final_value(trial.number) for trial in known.trials]
     seen = [(each, i) for i, each in enumerate(finals) if each is not None and math.isfinite(each)]
     if not seen:
@@ -63,7 +63,7 @@ def near_the_best(number: int, known: StudySnapshot) -> SearchPoint:
 
 
 def limit(point: SearchPoint) -> float:
-    """Return the loss of a training that lasts for ever: best at lr = 0.01 and batches of 32."""
+    """Return the loss in the limit of infinitely many epochs: lowest at lr = 0.01 and batch size 32."""
     return (
         0.1
         + 0.2 * (math.log10(point["train.optimizer.lr"]) + 2) ** 2
@@ -72,20 +72,32 @@ def limit(point: SearchPoint) -> float:
 
 
 def loss(point: SearchPoint, epoch: int, fold: int) -> float:
-    """Return the loss after an epoch: slow learners cross fast ones, folds differ, and each point has its luck."""
+    """Return the loss after an epoch, with crossing learning curves, a fold-dependent offset and noise per point."""
     luck = random.Random(f"{sorted(point.items())}/{fold}").gauss(0, 0.01)
     slowness = 2 + 0.5 * abs(math.log10(point["train.optimizer.lr"]) + 1)
     return limit(point) + 2 * math.exp(-epoch / slowness) + luck + 0.02 * fold
 
 
 def seconds(point: SearchPoint, epochs: int) -> float:
-    """Return how long so many epochs take: small batches four times as long as large ones."""
+    """Return the duration of `epochs` epochs in seconds: batches of 16 take four times as long as batches of 64."""
     return epochs * 60 * 64 / point["train.batch_size"]
 
 
 @dataclass
 class Cluster:
-    """Workers under a virtual clock. jitter: spread of durations, by its seed; fails: whether a fold task comes to nothing."""
+    """Workers with a virtual clock.
+
+    Attributes:
+        folder: folder of the search.
+        workers: number of fold tasks that train in parallel.
+        jitter: standard deviation of the logarithm of durations.
+        seed: seed of the jitter.
+        fails: returns True for fold tasks that fail.
+        tick: called at the start and at the end of each fold task.
+        now: virtual time in seconds.
+        started: number of starts of each fold task.
+        ended: fold tasks in the order of their ends.
+    """
 
     folder: Path
     workers: int
@@ -103,7 +115,7 @@ class Cluster:
         assert len(self._running) < self.workers, "more trainings than workers"
         assert read_result(self.folder, fold_task) is None, f"{fold_task} is trained though it has a result"
         point = read_trial(self.folder, fold_task.trial).point
-        key = f"Leaf(trial={fold_task.trial}, fold={fold_task.fold}, epochs={fold_task.epochs})"  # fixed: bounds were set for this luck
+        key = f"Leaf(trial={fold_task.trial}, fold={fold_task.fold}, epochs={fold_task.epochs})"  # Fixed, because the tests' bounds hold for the noise of this key.
         source = random.Random(f"{self.seed}/{key}")
         below = max(
             (e for e in read_trial(self.folder, fold_task.trial).rungs if e < fold_task.epochs), default=0
@@ -139,7 +151,15 @@ def run(
     propose: TrialSampler = draw,
     epochs: int = 9,
 ) -> Cluster:
-    """Search to the end; return the workers."""
+    """Run the search to its end; return the workers.
+
+    Args:
+        folder: folder of the search.
+        wanted: `search` section.
+        cluster: workers; None: `wanted.parallel` workers without jitter.
+        propose: sampler of the points.
+        epochs: epochs of a full training.
+    """
     cluster = cluster or Cluster(folder, wanted.parallel)
     study = Study(folder, wanted, epochs, propose, wanted.parallel)
     with _watched(study, cluster.tick):
@@ -156,7 +176,17 @@ def run_killed(
     epochs: int = 9,
     **cluster: Any,
 ) -> int:
-    """Search to the end, the driver and all its trainings killed so often at random places; return how often they were."""
+    """Run the search to its end; kill the driver and its trainings at random points. Return the number of kills.
+
+    Args:
+        folder: folder of the search.
+        wanted: `search` section.
+        kills: maximum number of kills.
+        seed: seed of the kills.
+        propose: sampler of the points.
+        epochs: epochs of a full training.
+        **cluster: further arguments of Cluster.
+    """
     source, killed = random.Random(seed), 0
     while True:
         fuse = _Fuse(source.randint(1, 10) if killed < kills else 0)
@@ -172,7 +202,7 @@ def run_killed(
 
 
 class _Fuse:
-    """Kill when so many places have been reached; never for 0."""
+    """Raises Killed at the call with the number `places`; never for 0."""
 
     def __init__(self, places: int) -> None:
         self._left = places
@@ -185,7 +215,7 @@ class _Fuse:
 
 @contextmanager
 def _watched(study: Study, tick: Callable[[str], None]) -> Iterator[None]:
-    """Tell of each decision and of each file, before and after it is there."""
+    """Call `tick` at each decision, and before and after each file is written."""
     decide, replacing = study.decide, files.atomic_write
 
     def deciding() -> Any:
@@ -209,19 +239,19 @@ def _watched(study: Study, tick: Callable[[str], None]) -> Iterator[None]:
 
 
 def trial_files(folder: Path) -> dict[str, str]:
-    """Return the texts of all trials."""
+    """Return the text of each trial file, by name."""
     return {path.name: path.read_text() for path in sorted((folder / "trials").glob("*.json"))}
 
 
 def epochs_trained(folder: Path) -> int:
-    """Return the epochs of all fold tasks, what a fold task resumes from not counted."""
+    """Return the epochs trained over all folds; the epochs from which a fold task resumes count once."""
     trials = read_trials(folder)
     return sum(max(d.task.epochs for d in trial.decisions if d.task.fold == fold)
                for trial in trials for fold in {d.task.fold for d in trial.decisions})  # fmt: skip
 
 
 def utilisation(folder: Path, workers: int) -> float:
-    """Return the part of the workers' time in which something was trained."""
+    """Return the fraction of the workers' time that was spent on training."""
     results = [
         result for d in decisions_in_order(read_trials(folder)) if (result := read_result(folder, d.task))
     ]
@@ -231,7 +261,13 @@ def utilisation(folder: Path, workers: int) -> float:
 def made_up(
     wanted: SearchConfig, values: dict[tuple[int, int], list[float | None]], epochs: int = 9
 ) -> StudySnapshot:
-    """Return what is known after folds of (trial, epochs) ended with these losses; None: pending, inf: failed."""
+    """Return the snapshot of a study with given losses.
+
+    Args:
+        wanted: `search` section.
+        values: loss of each fold, by (trial, epochs); None: pending, inf: failed.
+        epochs: epochs of a full training.
+    """
     trials, results, number = [], {}, 0
     for trial in range(1 + max(trial for trial, _ in values)):
         decisions = []

@@ -1,4 +1,4 @@
-"""A throw-away Slurm: three nodes, accounting, preemption, on this machine and in one folder.
+"""A temporary Slurm cluster on this machine, in one folder: three nodes, accounting, preemption.
 
 with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environment)
 python tests/helpers/slurm_cluster.py start|stop|status FOLDER
@@ -35,7 +35,7 @@ PROGRAMS = (
 CLIENTS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sshare")
 NODES = ("n1", "n2", "n3")
 ACCOUNT = "nnlo"
-MARK = "NNLO_SLURM_CLUSTER"  # in the environment of every daemon: how stop() knows its own
+MARK = "NNLO_SLURM_CLUSTER"  # environment variable by which stop() finds the cluster's daemons
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 TEMPLATES = Path(__file__).parents[1] / "slurm" / "templates"
@@ -43,26 +43,26 @@ TEMPLATES = Path(__file__).parents[1] / "slurm" / "templates"
 
 @dataclass(frozen=True)
 class Slurm:
-    """Name a running cluster and run its commands."""
+    """Client of a running cluster; `folder` contains its configuration, logs and state."""
 
     folder: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """Give the variables with which a process talks to this cluster and to no other."""
+        """Environment variables with which Slurm commands use this cluster and no other."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
         path = f"{self.folder / 'bin'}{os.pathsep}{SEARCH}"
         return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
 
     def run(self, *command: str, timeout: float = 60) -> str:
-        """Return what a command prints; its failure raises with what it wrote to stderr."""
+        """Return the standard output of a command. Raises RuntimeError with the command's output if it fails."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} exited {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
 
     def succeeds(self, *command: str) -> bool:
-        """Say whether a command exits with zero; what it says goes to a log of its name."""
+        """Return True if a command exits with status 0; its output is written to the log with its name."""
         with (self.folder / "log" / command[0]).open("wb") as log:
             done = subprocess.run(
                 command, env=self.environment, stdout=log, stderr=log, timeout=60, check=False
@@ -70,11 +70,20 @@ class Slurm:
         return done.returncode == 0
 
     def idle(self) -> bool:
-        """Say whether all nodes wait for work."""
+        """Return True if all nodes are idle."""
         return self.run("sinfo", "-h", "-N", "-p", "low", "-o", "%T").split() == ["idle"] * len(NODES)
 
     def wait(self, what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Poll until the condition holds; too late raises with what it was and the daemons' last words."""
+        """Poll until the condition holds.
+
+        Args:
+            what: description of the condition, for the error message.
+            condition: called every 0.1 s.
+            seconds: timeout.
+
+        Raises:
+            TimeoutError: the condition did not hold in time; contains the tails of the daemons' logs.
+        """
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -90,7 +99,7 @@ class Slurm:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Slurm]:
-    """Start a cluster in an empty folder and stop it whatever happens."""
+    """Start a cluster in an empty folder; stop it on exit, also after an exception."""
     slurm = start(folder)
     try:
         yield slurm
@@ -99,12 +108,12 @@ def cluster(folder: Path) -> Iterator[Slurm]:
 
 
 def missing() -> list[str]:
-    """List the programs that a cluster needs and this machine lacks."""
+    """Return the required programs that are not installed on this machine."""
     return [program for program in PROGRAMS if not shutil.which(program, path=SEARCH)]
 
 
 def start(folder: Path) -> Slurm:
-    """Start the daemons in the order in which they need each other; a failure leaves none behind."""
+    """Start the daemons in the order of their dependencies; stop all daemons if one fails to start."""
     slurm = Slurm(folder.resolve())
     _prepare(slurm.folder)
     try:
@@ -117,7 +126,7 @@ def start(folder: Path) -> Slurm:
 
 
 def stop(folder: Path) -> None:
-    """End daemons and jobs at once: nothing in a throw-away cluster is worth an orderly farewell."""
+    """Kill all daemons and jobs; a temporary cluster needs no orderly shutdown."""
     slurm = Slurm(folder.resolve())
 
     def nothing_runs() -> bool:
@@ -128,7 +137,7 @@ def stop(folder: Path) -> None:
 
 
 def _prepare(folder: Path) -> None:
-    """Lay out the folder: configuration with free ports, key, stand-in GPUs, an empty database."""
+    """Create the folder: configuration with free ports, key, stand-in GPUs, folders of the daemons."""
     if folder.is_dir() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: a cluster wants a folder of its own")
     for name in ("bin", "log", "state", *(f"spool.{node}" for node in NODES)):
@@ -145,7 +154,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _write_clients(folder: Path) -> None:
-    """Put commands on the path that know this cluster: Snakemake strips SLURM_CONF from the jobs it starts."""
+    """Write wrappers of the commands that set SLURM_CONF, because Snakemake removes SLURM_CONF from its jobs."""
     for name in CLIENTS:
         client = folder / "bin" / name
         real = shutil.which(name, path=SEARCH) or name
@@ -154,7 +163,7 @@ def _write_clients(folder: Path) -> None:
 
 
 def _start_accounting(slurm: Slurm) -> None:
-    """Start munged, MariaDB and slurmdbd, and make the account that jobs are charged to."""
+    """Start munged, MariaDB and slurmdbd; create the account to which jobs are charged."""
     folder, user = slurm.folder, getpass.getuser()
     data, door = f"--datadir={folder}/mysql", f"--socket={folder}/mysql.socket"
     _spawn(slurm, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
@@ -182,7 +191,7 @@ def _start_nodes(slurm: Slurm) -> None:
 
 
 def start_controller(slurm: Slurm) -> None:
-    """Start slurmctld, which goes on from the state that an earlier one has saved."""
+    """Start slurmctld, which resumes from the state that an earlier slurmctld saved."""
     _spawn(slurm, "slurmctld", "-D")
     slurm.wait("slurmctld answers", lambda: slurm.succeeds("scontrol", "ping"))
 
@@ -193,17 +202,17 @@ def start_node(slurm: Slurm, node: str) -> None:
 
 
 def kill_controller(slurm: Slurm) -> None:
-    """End slurmctld without a warning."""
+    """Kill slurmctld."""
     _kill([process for process in _processes(slurm) if _facts(process)["name"] == "slurmctld"])
 
 
 def kill_slurmd(slurm: Slurm, node: str) -> None:
-    """End the slurmd of a node without a warning; what it started lives on."""
+    """Kill the slurmd of a node; the processes that it started keep running."""
     _kill([process for process in _processes(slurm) if _facts(process)["cmdline"][-2:] == ["-N", node]])
 
 
 def kill_node(slurm: Slurm, node: str) -> None:
-    """End all processes of a node at once, as if its power failed."""
+    """Kill all processes of a node, as in a power failure."""
     kill_slurmd(slurm, node)
     tasks = [process for process in _processes(slurm) if _environ(process).get("SLURMD_NODENAME") == node]
     steps = {parent for task in tasks for parent in _relatives(task.parents) if _is_step(parent)}
@@ -211,7 +220,7 @@ def kill_node(slurm: Slurm, node: str) -> None:
 
 
 def _facts(process: psutil.Process) -> dict[str, Any]:
-    """Return name and command line, empty if the process has ended since it was listed."""
+    """Return name and command line of a process; return empty values if it has ended since it was listed."""
     try:
         return {"name": process.name(), "cmdline": process.cmdline()}
     except psutil.NoSuchProcess:
@@ -223,7 +232,7 @@ def _is_step(process: psutil.Process) -> bool:
 
 
 def _relatives(find: Callable[..., list[psutil.Process]], **options: bool) -> list[psutil.Process]:
-    """Return the parents or children of a process, none if the process has ended since it was listed."""
+    """Return the parents or children of a process; return an empty list if it has ended since it was listed."""
     try:
         return find(**options)
     except psutil.NoSuchProcess:
@@ -231,7 +240,14 @@ def _relatives(find: Callable[..., list[psutil.Process]], **options: bool) -> li
 
 
 def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
-    """Start a daemon, marked as ours, in a session of its own: Ctrl-C reaches us and not it."""
+    """Start a daemon with MARK in its environment, in a separate session so that Ctrl-C does not reach it.
+
+    Args:
+        slurm: cluster of the daemon.
+        program: name of the program.
+        *arguments: arguments of the program.
+        log: name of the log file; default: the program's name.
+    """
     command = [shutil.which(program, path=SEARCH) or program, *arguments]
     marks = {MARK: str(slurm.folder), "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket")}
     with (slurm.folder / "log" / (log or program)).open("ab") as out:
@@ -246,7 +262,7 @@ def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subpro
 
 
 def _kill(processes: list[psutil.Process]) -> None:
-    """End processes at once, the first one first."""
+    """Kill processes in order; wait up to 5 s for their ends."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
@@ -254,7 +270,7 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 def _processes(slurm: Slurm) -> list[psutil.Process]:
-    """Find this cluster's daemons by their mark (job steps inherit it) and its jobs by their path."""
+    """Return the cluster's daemons and job steps, found by MARK, and its jobs, found by their PATH."""
     return [process for process in psutil.process_iter() if _belongs(_environ(process), slurm.folder)]
 
 
@@ -264,7 +280,10 @@ def _belongs(environ: dict[str, str], folder: Path) -> bool:
 
 
 def _environ(process: psutil.Process) -> dict[str, str]:
-    """Read the raw block: psutil stops at the hole that slurmstepd makes in it when it renames itself."""
+    """Return the environment of a process from its raw block.
+
+    slurmstepd leaves a gap in the block when it renames itself, and psutil stops at this gap.
+    """
     try:
         block = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
     except OSError:
@@ -273,9 +292,9 @@ def _environ(process: psutil.Process) -> dict[str, str]:
 
 
 def _free_ports(*names: str) -> dict[str, int]:
-    """Name ports that nobody listens on, drawn from below those that the kernel lends to outgoing connections.
+    """Return free ports below the range that the kernel assigns to outgoing connections.
 
-    One of those may be taken at any time, by an MPI rank say, between now and the start of a daemon.
+    Another process, for example an MPI rank, could take a port of that range before the daemon starts.
     """
     lent = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     draws = random.SystemRandom().sample(range(10_000, max(lent, 20_000)), 1000)
@@ -292,7 +311,7 @@ def _is_free(port: int) -> bool:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, as munged and slurmdbd insist."""
+    """Write a file that only its owner may read, as munged and slurmdbd require."""
     path.touch(mode=0o600)
     path.write_bytes(content)
 

@@ -1,4 +1,4 @@
-"""Trainings that Snakemake sends to a Slurm cluster from a clone, as a user does, and what they leave behind."""
+"""Trainings that Snakemake submits to a Slurm cluster from a copy of the repository, and their files and logs."""
 
 import json
 import math
@@ -23,7 +23,7 @@ NNLO = SNAKEMAKE.with_name("nnlo")
 
 
 def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[str]":
-    """Start Snakemake in the clone, its words going to snakemake.log."""
+    """Start Snakemake in the copied repository; append its output to snakemake.log."""
     with (checkout.folder / "snakemake.log").open("a") as log:
         return subprocess.Popen(
             [SNAKEMAKE, "--profile", "slurm", *options], cwd=checkout.folder, stdout=log, stderr=log, text=True,
@@ -32,12 +32,19 @@ def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[
 
 
 def _hear_ctrl_c() -> None:
-    """Do not inherit that SIGINT is ignored, as it is in what a shell starts in the background."""
+    """Reset the handler of SIGINT, because background processes of a shell ignore SIGINT and pass this on."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float) -> None:
-    """Wait for Snakemake to end, and demand success."""
+    """Wait for Snakemake to end and assert that it succeeded.
+
+    Args:
+        slurm: cluster of the jobs.
+        checkout: copy of the repository in which Snakemake runs.
+        process: process of Snakemake; killed in any case.
+        seconds: timeout.
+    """
     try:
         slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=seconds)
     except TimeoutError as error:
@@ -51,19 +58,19 @@ def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", s
 
 
 def last_words(checkout: Checkout) -> str:
-    """Return what Snakemake said last."""
+    """Return the last 3000 characters of Snakemake's output."""
     return (checkout.folder / "snakemake.log").read_text()[-3000:]
 
 
 def edit(checkout: Checkout, name: str, **changes: object) -> dict[str, object]:
-    """Edit the default experiment as a user would, into another file."""
+    """Write the default experiment with a new name and changed top-level keys to NAME.yaml; return its settings."""
     settings = yaml.safe_load((checkout.folder / "config/config.yaml").read_text()) | {"name": name} | changes
     (checkout.folder / f"{name}.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     return settings
 
 
 def undisturbed(checkout: Checkout, name: str) -> bytes:
-    """Train the same on this machine, without Slurm, and return the weights."""
+    """Train the same experiment on this machine without Slurm; return the bytes of the weights."""
     subprocess.run(
         [NNLO, "run", f"{name}.yaml", "--set", "name=undisturbed"], cwd=checkout.folder, env=environment(),
         check=True, capture_output=True, timeout=300,
@@ -73,7 +80,7 @@ def undisturbed(checkout: Checkout, name: str) -> bytes:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The training `allreduce` with seed 1 of the experiment `name`, done by a cluster."""
+    """The training `allreduce` with seed 1 of the experiment `name` as a job of a cluster; `epochs`: its epochs."""
 
     slurm: Slurm
     checkout: Checkout
@@ -86,7 +93,7 @@ class Submitted:
         return self.checkout.folder / f"results/{self.name}/allreduce/seed-1"
 
     def start(self) -> "subprocess.Popen[str]":
-        """Type the command, for the training without evaluation and report."""
+        """Start Snakemake with the training as target, without evaluation and report."""
         summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
         self._snakemakes.append(
             start(self.slurm, self.checkout, summary, "--configfile", f"{self.name}.yaml")
@@ -98,9 +105,14 @@ class Submitted:
 
     @contextmanager
     def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[list[int]]:
-        """Stop the ranks when they have done some epochs: what comes in between comes before the training ends.
+        """Suspend the ranks after some epochs, so that the training does not end inside the `with` block.
 
-        launcher: and the process that started them. Yield the processes that are stopped.
+        Args:
+            epochs: number of epochs after which the ranks are suspended.
+            launcher: suspend the launcher, too.
+
+        Yields:
+            The ids of the suspended processes.
         """
         self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
         ranks = (self.folder / "state/ranks").glob("[0-9]")
@@ -110,10 +122,10 @@ class Submitted:
         try:
             yield pids
         finally:
-            _signal(pids, signal.SIGCONT)  # as Slurm does itself before it terminates a job
+            _signal(pids, signal.SIGCONT)  # Slurm, too, continues processes before it terminates a job
 
     def wait_for_signal(self, pids: list[int]) -> None:
-        """Wait until Slurm has signalled stopped processes: on a busy machine its controller knows seconds before."""
+        """Wait until Slurm has signaled suspended processes, which may be seconds after the controller's decision."""
         self.slurm.wait("Slurm signals the job", lambda: _is_signalled(pids))
 
     @property
@@ -131,7 +143,10 @@ class Submitted:
 
     @property
     def reasons_of_training(self) -> list[object]:
-        """Leave out attempts that had nothing to do: Snakemake deletes what a job preempted as it ends has made."""
+        """Reasons without the attempts that had no step to train.
+
+        They occur because Snakemake deletes the output of a job that is preempted as it ends.
+        """
         return [each["reason"] for each in self.attempts if not finished_again(each)]
 
     @property
@@ -140,12 +155,12 @@ class Submitted:
 
     @property
     def job(self) -> str:
-        """Number of the job that trains, or last did."""
+        """Number of the job that trains, or of the last job that trained."""
         return str(self._lease.get("job") or self.jobs[-1])
 
     @property
     def launcher(self) -> int:
-        """Process that started the ranks."""
+        """Process id of the launcher."""
         return int(self._lease["pid"])
 
     @property
@@ -154,7 +169,7 @@ class Submitted:
 
     @property
     def gives_way(self) -> bool:
-        """Whether the job is being preempted; with grace time it runs on for a while."""
+        """Whether the job is being preempted; a job with grace time still runs for a while."""
         return not self.is_running or "PreemptTime=None" not in self.slurm.run(
             "scontrol", "show", "job", self.job
         )
@@ -166,18 +181,18 @@ class Submitted:
 
     @property
     def age(self) -> float:
-        """Seconds since the attempt that trains began; infinite if none does."""
+        """Seconds since the current attempt began; infinite if no attempt trains."""
         since = self._lease.get("since")
         return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else math.inf
 
     @property
     def retries(self) -> int:
-        """How often Snakemake has submitted it again."""
+        """Number of resubmissions by Snakemake."""
         return (self.checkout.folder / "snakemake.log").read_text().count("Trying to restart job")
 
     @property
     def said(self) -> str:
-        """All that its jobs have written."""
+        """The logs of all its jobs."""
         logs = (self.checkout.folder / ".snakemake/slurm_logs").rglob("*.log")
         return "\n".join(log.read_text(errors="replace") for log in logs)
 
@@ -186,7 +201,7 @@ class Submitted:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def abandon(self) -> None:
-        """Leave no Snakemake and no job of it behind."""
+        """Kill all Snakemake processes of the training and cancel their jobs."""
         for process in self._snakemakes:
             process.kill()
             process.wait()
@@ -202,7 +217,7 @@ class Submitted:
 
     @property
     def _lease(self) -> dict[str, Any]:
-        """What the one that trains says of itself; empty if nobody does."""
+        """The lease of the attempt that trains; empty if no attempt holds the lease."""
         try:
             return json.loads((self.folder / "state/lease.json").read_text())
         except FileNotFoundError:
@@ -216,7 +231,7 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 
 def _is_signalled(pids: list[int]) -> bool:
-    """Return True if a signal has reached one of some stopped processes: one waits for it, or it runs, or is gone."""
+    """Return True if one of some suspended processes has a pending signal, runs, or has ended."""
     return any(_has_moved(Path(f"/proc/{pid}/status")) for pid in pids)
 
 
@@ -229,5 +244,5 @@ def _has_moved(status: Path) -> bool:
 
 
 def finished_again(attempt: dict[str, object]) -> bool:
-    """Tell whether an attempt finished without a step."""
+    """Return True if an attempt finished without training a step."""
     return attempt["reason"] == "finished" and attempt["from"] == attempt["reached"]

@@ -1,4 +1,4 @@
-"""What may happen to a training on a real Slurm; each story ends when Snakemake has."""
+"""Scenarios of interrupted trainings on a real Slurm; each scenario ends when Snakemake ends."""
 
 import signal
 import subprocess
@@ -13,7 +13,10 @@ URGENT = ("sbatch", "--partition=high", "--nodes=3", "--exclusive", "--output=/d
 
 
 def time_limit(run: Submitted) -> None:
-    """Three minutes are too short; half of so short a limit is kept for saving, unless Slurm warns before."""
+    """A job with a time limit of three minutes saves and is requeued.
+
+    With such a short limit the training reserves half of it for saving, unless Slurm sends a warning earlier.
+    """
     process = run.start()
     with run.held():
         run.slurm.wait("it is time to save", lambda: run.age > 105, seconds=140)
@@ -24,7 +27,7 @@ def time_limit(run: Submitted) -> None:
 
 
 def snakemake_is_killed(run: Submitted) -> None:
-    """A new job, of a new Snakemake, waits for the one that still trains."""
+    """After Snakemake is killed, the job of a new Snakemake waits for the old job, which still trains."""
     first = run.start()
     with run.held():
         first.kill()
@@ -41,7 +44,7 @@ def snakemake_is_killed(run: Submitted) -> None:
 
 
 def scancel(run: Submitted) -> None:
-    """Snakemake tries in vain until a person ends it, for nobody is to undo what a person did."""
+    """After scancel the retries of Snakemake are refused until the user ends Snakemake and starts it again."""
     process = run.start()
     with run.held() as ranks:
         run.slurm.run("scancel", run.job)
@@ -56,7 +59,7 @@ def scancel(run: Submitted) -> None:
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Press Ctrl-C until Snakemake ends: it may not hear one that comes while it submits a job."""
+    """Send SIGINT until Snakemake ends: it may ignore a signal that arrives while it submits a job."""
     for _ in range(6):
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -66,7 +69,7 @@ def interrupt(process: "subprocess.Popen[str]") -> None:
 
 
 def give_way(run: Submitted) -> None:
-    """Let an urgent job take the nodes while the training goes on."""
+    """Submit an urgent job that preempts the training, and wait until the training has finished."""
     process = run.start()
     with run.held() as ranks:
         run.slurm.run(*URGENT)
@@ -96,18 +99,24 @@ def preemption(run: Submitted) -> None:
 
 
 def preemption_with_grace_time(run: Submitted) -> None:
-    """Slurm 22.05 may take a job that waits out its grace time for one whose time is up, and not requeue it."""
+    """Every job without a requeue is resubmitted by Snakemake.
+
+    Slurm 22.05 may treat a job in its grace time as one past its time limit and not requeue it.
+    """
     give_way(run)
     assert run.retries == len(set(run.jobs)) - 1
 
 
 def node_failure(run: Submitted) -> None:
-    """A slurmd dies while all that it started hangs, and wakes up later; then a node dies with all that runs on it."""
+    """The training survives two node failures.
+
+    First a slurmd dies while its processes are suspended, and they continue later. Then a node dies with all processes.
+    """
     process = run.start()
     with run.held(launcher=True):
         lost, earlier, before = run.batch_host, run.launcher, run.epochs_done
         kill_slurmd(run.slurm, lost)
-        # SlurmdTimeout says after how long at the earliest; three or four times that was seen.
+        # SlurmdTimeout is the minimum; delays of three to four times SlurmdTimeout were observed.
         run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
         run.slurm.wait("the next attempt trains", lambda: run.epochs_done > before, seconds=240)
     with run.held(epochs=before + 2):
@@ -129,7 +138,10 @@ def node_failure(run: Submitted) -> None:
 
 
 def slurmctld_restarts(run: Submitted) -> None:
-    """A controller saves what changed after five seconds; killed before, it starts a job that runs a second time."""
+    """The training runs once although slurmctld is killed and restarted.
+
+    slurmctld saves changes after five seconds. If it is killed earlier, it starts the running job a second time.
+    """
     process = run.start()
     with run.held():
         run.slurm.wait("the controller has saved that the job runs", lambda: run.age > 12)

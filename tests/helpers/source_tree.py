@@ -1,4 +1,4 @@
-"""The modules of nnlo_lib as files: their paths, syntax trees and top-level statements."""
+"""The modules of nnlo_lib as files: their paths, syntax trees and public classes."""
 
 import ast
 import functools
@@ -10,7 +10,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def short(path: Path) -> str:
-    """Return a path below nnlo_lib."""
+    """Return a path relative to nnlo_lib."""
     return str(path.relative_to(PACKAGE))
 
 
@@ -27,5 +27,5 @@ def classes(path: Path) -> list[ast.ClassDef]:
 
 
 def repeated(names: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return what is in several places."""
+    """Return the names with more than one place."""
     return {name: places for name, places in names.items() if len(places) > 1}

@@ -1,4 +1,4 @@
-"""Batch normalization over all ranks, to be run on each of them."""
+"""Programs of batch normalization over all ranks, run on each rank."""
 
 import torch
 from torch import nn
@@ -6,11 +6,11 @@ from torch import nn
 from nnlo_lib.train.replica.sync_batch_norm import convert_sync_batch_norm
 
 STEPS, CLASSES = 3, 3
-COUNTS = {1: (9,), 2: (5, 4), 4: (4, 0, 2, 3)}  # samples of each rank in a step
+COUNTS = {1: (9,), 2: (5, 4), 4: (4, 0, 2, 3)}  # samples of each rank in a step, by number of ranks
 
 
 def network(kind):
-    """Return a small network of two normalizations."""
+    """Return a small network with two batch normalizations."""
     torch.manual_seed(1)
     if kind == "vectors":
         layers = [
@@ -39,7 +39,14 @@ def samples(kind, step):
 
 
 def learn(module, inputs, labels, gathered):
-    """Take one step of gradient descent on what `gathered` makes of the gradients."""
+    """Take one step of gradient descent.
+
+    Args:
+        module: network.
+        inputs: samples of this rank.
+        labels: classes of the samples.
+        gathered: function that combines each gradient over ranks, in place.
+    """
     module.zero_grad()
     loss = nn.functional.cross_entropy(module(inputs), labels)
     loss.backward()
@@ -49,7 +56,7 @@ def learn(module, inputs, labels, gathered):
 
 
 def on_all(comm, kind):
-    """Learn with the samples spread over ranks; return weights and statistics after each step."""
+    """Train with the samples distributed over ranks; return weights and statistics after each step."""
     peers, counts = comm.pass_collectives(), COUNTS[comm.size]
     start, mine = sum(counts[: comm.rank]), counts[comm.rank]
     module, path = convert_sync_batch_norm(network(kind), peers), []
@@ -76,7 +83,7 @@ def _backward(module, inputs, labels):
 
 
 def drawn(comm):
-    """Return what dropout keeps after a normalization, in two steps, when all ranks start from the same seed."""
+    """Return the dropout masks after a batch normalization, in two steps with the seed set to the rank."""
     peers = comm.pass_collectives()
     module = nn.Sequential(convert_sync_batch_norm(nn.BatchNorm1d(4), peers), nn.Dropout(0.5))
 
@@ -88,7 +95,7 @@ def drawn(comm):
 
 
 def fails(comm):
-    """Return what comes out when a rank's computation fails."""
+    """Return the error message that reaches a rank if the computation on every rank fails."""
 
     def work():
         raise ValueError("no good")

@@ -1,4 +1,4 @@
-"""Job folders as a training leaves them, made up from a seed: for tests of what reads them."""
+"""Synthetic job folders of trainings, generated from a seed, for tests of their readers."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ LAYERS = [
 
 
 class Fake:
-    """An experiment being made up in a folder."""
+    """Builder of a synthetic experiment in a folder."""
 
     def __init__(self, root: Path):
         self.root, self.folders = root, []
@@ -34,7 +34,7 @@ class Fake:
         self, run="allreduce", seed=1, fold=None, *, epochs=20, roles=("worker", "worker"), level=0.96, speed=5000.0,
         classes=10, validation=True, accuracy=True, restarts=0, config=None,
     ):  # fmt: skip
-        """Write one job folder and return it."""
+        """Write one job folder; return its path. `level`: final accuracy; `speed`: samples per second."""
         fold_name = "" if fold is None else f"/fold-{fold}"
         folder = self.root / f"{run}/seed-{seed}{fold_name}"
         folder.mkdir(parents=True)
@@ -76,7 +76,16 @@ class Fake:
         return folder
 
     def gossip(self, run="dsgd", seed=1, *, transport="simulated", compression="none", worst=0.4, **given):
-        """Write one job whose nodes keep models of their own, linked by a cycle."""
+        """Write one job with a separate model on each of four nodes, connected by a cycle.
+
+        Args:
+            run: name of the run and of its algorithm.
+            seed: seed of the run.
+            transport: `parallel.transport`.
+            compression: `compression.name`.
+            worst: validation accuracy of the worst node.
+            **given: further arguments of `job`.
+        """
         config = {
             "algorithm": {"name": run},
             "topology": {"name": "cycle"},
@@ -98,12 +107,12 @@ class Fake:
         return folder
 
     def change(self, folder, **values):
-        """Change keys of a job's summary."""
+        """Change keys of a job's summary.json."""
         path = folder / "summary.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     def quickstart(self):
-        """Write what the default experiment gives: two runs, three seeds."""
+        """Write the jobs of the default experiment: two runs with three seeds."""
         for seed in (1, 2, 3):
             self.job("allreduce", seed, level=0.968, speed=5200 + 60 * seed)
             self.job(

@@ -1,4 +1,4 @@
-"""Folders of searches as a driver leaves them, made up from a seed: for tests of what reads them."""
+"""Synthetic folders of searches, generated from a seed, for tests of their readers."""
 
 import json
 import math
@@ -18,7 +18,7 @@ SPACE = {
 
 
 class MadeUp:
-    """A search being made up. worth of a trial: near (log10 lr + 2)^2, whatever the rest is."""
+    """Builder of a synthetic search. The value of a trial is near 0.1 + (log10 lr + 2)^2 for all other settings."""
 
     def __init__(self, root: Path, *, space=None, epochs=9, parallel=4, base=None, **search):
         self.folder = root / "results/made/search"
@@ -32,7 +32,7 @@ class MadeUp:
         self.trials, self.decisions, self.clock = 0, 0, 1.7e9
 
     def point(self, rng):
-        """Draw a point of SPACE."""
+        """Draw a random point of SPACE."""
         name = str(rng.choice(["allreduce", "average"]))
         point = {
             "train.optimizer.lr": float(10 ** rng.uniform(-3, -1)),
@@ -42,7 +42,16 @@ class MadeUp:
         return point | ({"algorithm.sync_every": int(rng.choice([1, 2, 5]))} if name == "average" else {})
 
     def trial(self, point=None, *, rungs=None, status="finished", error="", worth=None, done=True):
-        """Add a trial with all its folds; worth: at the last epoch by fold, or computed."""
+        """Add a trial with all its folds.
+
+        Args:
+            point: point of the trial; None: drawn.
+            rungs: epochs of each rung; None: one rung with all epochs.
+            status: status of all fold tasks.
+            error: error of all fold tasks.
+            worth: asymptotic loss of each fold; None: computed from the point.
+            done: whether the fold tasks have results.
+        """
         rng = np.random.default_rng(self.trials)
         point = self.point(rng) if point is None else point
         rungs = rungs or [self.epochs]

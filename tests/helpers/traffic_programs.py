@@ -1,4 +1,4 @@
-"""What every rank does in the tests of what is counted."""
+"""Programs that each rank runs in the tests of traffic accounting."""
 
 import torch
 
@@ -8,7 +8,7 @@ SMALL, LARGE = 10, 100_003  # values
 
 
 def everything(comm: Communicator) -> dict:
-    """Make every call once; return what this rank's ledger says."""
+    """Make every communication call once; return the state of this rank's ledger."""
     rank, size = comm.rank, comm.size
     comm.allreduce(torch.zeros(SMALL), "small sum")
     comm.allreduce(torch.zeros(LARGE), "large sum")
@@ -25,7 +25,7 @@ def everything(comm: Communicator) -> dict:
 
 
 def in_halves(comm: Communicator) -> list:
-    """Split into odd and even ranks; the lowest of each half sends to the next, and both halves add."""
+    """Split into odd and even ranks; in each half rank 0 sends to rank 1, then all ranks of the half all-reduce."""
     half = comm.split(comm.rank % 2)
     quarter = half.split(0)
     if half.rank == 0:

@@ -1,4 +1,4 @@
-"""Train on real digits with real ranks, as a user does: `nnlo run` in a folder of its own."""
+"""Trainings on the embedded digits by `nnlo run` in a separate folder, as a user runs them."""
 
 import functools
 import json
@@ -24,12 +24,13 @@ BASE = {
     "checkpoint": {"every": "1 epoch"},
     "train": {"epochs": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}},
 }
-TIMINGS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the start's broadcast
+# `bytes` is included because a resume repeats the broadcast of the start.
+TIMINGS = ("seconds", "samples_per_second", "bytes")
 
 
 @dataclass(frozen=True)
 class Training:
-    """One `nnlo run` of an experiment in `folder`; forked: from a process that has imported everything."""
+    """One `nnlo run` of an experiment in `folder`; `forked`: run by the fork server instead of a new interpreter."""
 
     folder: Path
     run: str
@@ -66,12 +67,12 @@ class Training:
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """What was measured after each epoch, less what an interruption may change."""
+        """Metrics of each epoch, without the TIMINGS that an interruption may change."""
         return [{key: value for key, value in row.items() if key not in TIMINGS} for row in self.rows]
 
     @property
     def bytes_sent(self) -> list[float]:
-        """Up to the end of each epoch, by all ranks together."""
+        """Total bytes sent by all ranks up to the end of each epoch."""
         return [row["bytes"] for row in self.rows]
 
     @property
@@ -87,7 +88,7 @@ class Training:
 
 
 def merged(base: dict, changes: dict) -> dict:
-    """Merge settings; those of another name replace what was there."""
+    """Merge settings recursively; changes with another `name` replace the section."""
     if changes.get("name", base.get("name")) != base.get("name"):
         return changes
     both = {
@@ -105,7 +106,15 @@ def training(
     forked: bool = True,
     **changes: object,
 ) -> Training:
-    """Write the experiment of one training into `folder`."""
+    """Write the experiment of one training into `folder`.
+
+    Args:
+        folder: folder of the experiment.
+        algorithm: name or `algorithm` section.
+        ranks: number of ranks.
+        forked: run by the fork server.
+        **changes: settings merged into BASE.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     algorithm = {"name": algorithm} if isinstance(algorithm, str) else algorithm
     settings = merged(BASE | {"algorithm": algorithm, "parallel": {"ranks": ranks}}, changes)
@@ -113,11 +122,11 @@ def training(
     return Training(folder, str(algorithm["name"]), forked)
 
 
-started = functools.partial(training, forked=False)  # for tests of processes
+started = functools.partial(training, forked=False)  # for tests of process behavior
 
 
 def wait(what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Poll a real condition until it holds."""
+    """Poll `condition` until it holds; fail after `seconds` with the description `what`."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds} s for: {what}"
@@ -126,7 +135,7 @@ def wait(what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
 
 @contextmanager
 def under_way(run: Training, epochs: int) -> Iterator["subprocess.Popen[str]"]:
-    """Start a training and go on when it has done some epochs; it is ended in any case."""
+    """Start a training; yield its process after some epochs; kill it on exit."""
     process = run.start()
     try:
         wait(f"{epochs} epochs", lambda: run.epochs_done() >= epochs or process.poll() is not None)
@@ -138,7 +147,7 @@ def under_way(run: Training, epochs: int) -> Iterator["subprocess.Popen[str]"]:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Return every live process that works in `folder`."""
+    """Return the ids of all live processes with `folder` as working directory."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -151,7 +160,7 @@ def processes_of(folder: Path) -> list[int]:
 
 
 class StopAfter(StopFlag):
-    """Ask to stop from some call on, whoever calls."""
+    """Stop flag that requests a stop after `calls` calls, counted over all ranks."""
 
     def __init__(self, calls: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who waits for another nnlo in the folder, and who is told."""
+"""Behavior of an attempt if another launcher holds the lease: batch jobs wait, interactive commands fail."""
 
 import os
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from nnlo_lib.train.task import Task
 
 
 class Heart:
-    """A limit that is near at the second look, before which another launcher gives a sign of life."""
+    """Time limit that is near at the second check; each check renews the lease of the other launcher."""
 
     def __init__(self, lease):
         self._lease, self._looks = lease, 0
@@ -26,7 +26,7 @@ class Heart:
 
 
 def held(folder):
-    """Return a task and its place, in whose folder a process that lives, this one, is said to train."""
+    """Return a task and its job context; the lease of the run folder belongs to this live process."""
     task = Task("t", "t", Run(), 0, None, 1, folder / "manifest.json", folder)
     task.state.mkdir()
     LeaseOwner.for_this_process().write(task.state / "lease.json")

@@ -1,4 +1,4 @@
-"""The launcher: alone in its folder, gone with all its ranks, and every attempt on record with its reason."""
+"""Launcher: exclusive in its run folder, exits together with its ranks, records every attempt with its exit reason."""
 
 import json
 import mmap
@@ -47,7 +47,13 @@ def failing(folder, error, **changes):
 
 
 def as_snakemake(run, *options, **variables):
-    """Run the command of the rule `train`, after `nnlo run` has prepared all; return its status and words."""
+    """Run the command of the rule `train` for a prepared run; return its exit status and its stderr.
+
+    Args:
+        run: run that `nnlo run` has prepared.
+        *options: additional options of the command.
+        **variables: environment variables.
+    """
     command = [
         sys.executable, REPOSITORY / "scripts/train.py", "--config", run.job.parent / "config.json",
         "--manifest", "data/digits/hdf5/manifest.json", "--folder", run.job.relative_to(run.folder), "--seed", "0",
@@ -67,7 +73,7 @@ def as_snakemake(run, *options, **variables):
 
 @contextmanager
 def on_way(run):
-    """Start a long training and go on when its ranks train."""
+    """Start a long training and wait until its ranks train."""
     with under_way(run, 1) as process:
         assert process.poll() is None, process.communicate()[0]
         yield process
@@ -84,7 +90,7 @@ def test_a_second_launcher_is_refused_and_the_first_goes_on(tmp_path):
         said = run.finish(expect=2).splitlines()[-1]
         assert f"is being written by process {first.pid} on " in said
         assert f"kill {first.pid}" in said
-        first.send_signal(signal.SIGUSR2)  # it would end mpiexec
+        first.send_signal(signal.SIGUSR2)  # this signal would end mpiexec
         assert first.wait(30) == 75
     assert reasons(run) == ["preempted"]
     assert read_attempts(run.job / "state")[0].saved >= 41

@@ -1,4 +1,4 @@
-"""Ranks that have saved and stopped do not leave in the same instant, and MPI's launcher kills who is left behind."""
+"""Ranks that exit later than others after a preemption are not recorded as killed."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""Ranks that MPI fails to connect are started again, a few times; nobody waits for ever for one that is missing."""
+"""The launcher restarts ranks a few times if MPI fails to connect them, and gives up on starts that hang."""
 
 import pytest
 from helpers.training_process import processes_of
@@ -40,7 +40,7 @@ def test_ranks_that_do_not_come_up_are_started_again(tmp_path, times, reason):
 
 @pytest.mark.slow
 def test_a_start_that_hangs_is_given_up_and_tried_again(tmp_path):
-    """MPI waits for ever for a rank that ended before it was connected."""
+    """MPI waits forever for a rank that exits before it is connected."""
     run = training(tmp_path, parallel={"peer_timeout": 15})
     said = run.finish("--launcher", launcher(tmp_path, HANGS_ONCE))
     assert said.count("restarting all ranks") == 1

@@ -1,4 +1,4 @@
-"""The stand-in for LSF that tests of this folder share."""
+"""Fixture: the stand-in for LSF that all tests of this folder share."""
 
 import sys
 from pathlib import Path
@@ -11,5 +11,5 @@ from helpers.lsf_cluster import Lsf
 
 @pytest.fixture(scope="module")
 def lsf(tmp_path_factory: pytest.TempPathFactory) -> Lsf:
-    """An LSF without jobs."""
+    """Return a stand-in for LSF without jobs."""
     return Lsf(tmp_path_factory.mktemp("lsf"))

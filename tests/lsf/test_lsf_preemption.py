@@ -1,4 +1,4 @@
-"""Real trainings by `snakemake --profile lsf`: warned, suspended and bereft of their host, each ends as undisturbed."""
+"""Trainings by `snakemake --profile lsf` keep their weights after a warning, a suspension or the loss of a host."""
 
 import subprocess
 import sys
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
 DISTURBED = WARNED, BEREFT, SUSPENDED = "warned", "bereft", "suspended"
-LIMIT = 30  # minutes
-PEER_TIMEOUT_S = 20  # ranks on a busy machine were silent for 6 s
+LIMIT = 30  # time limit of the jobs in minutes
+PEER_TIMEOUT_S = 20  # on a busy machine ranks sent no message for 6 s
 SUSPENSION_S = PEER_TIMEOUT_S + 2
 EXPERIMENT = {
     "name": "lsf",
@@ -36,7 +36,7 @@ EXPERIMENT = {
 
 @dataclass(frozen=True)
 class Workflow:
-    """The trainings of a checkout, all of the same, one for each fate."""
+    """Equal trainings of one checkout, one for each disturbance."""
 
     lsf: Lsf
     checkout: Checkout
@@ -48,12 +48,12 @@ class Workflow:
         return (self.folder(run) / "model.safetensors").read_bytes()
 
     def jobs(self, run: str) -> list[Job]:
-        """Return the jobs of LSF that trained."""
+        """Return the LSF jobs of the training of a run."""
         return self.lsf.jobs(f"rule_train:run={run},")
 
     @property
     def log(self) -> str:
-        """Return what Snakemake said."""
+        """Output of Snakemake."""
         return (self.checkout.folder / "snakemake.log").read_text()
 
     def epochs_done(self, run: str) -> int:
@@ -74,9 +74,10 @@ class Workflow:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """Start Snakemake, its words going to snakemake.log."""
+        """Start Snakemake with its output in snakemake.log."""
         command = [BIN / "snakemake", "--profile", "lsf", "--configfile", "lsf.yaml"]
-        command += ["--seconds-between-status-checks", "1"]  # the first look is after 20 seconds, always
+        # The option does not change the first status check, which is after 20 seconds.
+        command += ["--seconds-between-status-checks", "1"]
         command += [f"results/lsf/{run}/seed-1/model.safetensors" for run in DISTURBED]
         with (self.checkout.folder / "snakemake.log").open("w") as log:
             return subprocess.Popen(
@@ -86,7 +87,7 @@ class Workflow:
 
 @pytest.fixture(scope="module")
 def workflow(lsf: Lsf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workflow]:
-    """A workflow whose trainings were disturbed, each in its way, and went on to their ends."""
+    """Run a workflow to its end in which each training is disturbed in a different way."""
     checkout = copy_checkout(tmp_path_factory.mktemp("clone") / "checkout")
     (checkout.folder / "lsf.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     workflow = Workflow(lsf, checkout)
@@ -104,7 +105,7 @@ def workflow(lsf: Lsf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wor
 
 
 def disturb(workflow: Workflow, snakemake: "subprocess.Popen[bytes]") -> None:
-    """Let the fate of each training come over it when it is under way."""
+    """Disturb each training after two epochs."""
     for run in DISTURBED:
         wait("two epochs", lambda run=run: snakemake.poll() is not None or workflow.epochs_done(run) >= 2)
         assert snakemake.poll() is None, workflow.log
@@ -114,7 +115,7 @@ def disturb(workflow: Workflow, snakemake: "subprocess.Popen[bytes]") -> None:
 
 
 def suspend(job: Job) -> None:
-    """Suspend a job for longer than its ranks wait for a silent peer."""
+    """Suspend a job for longer than the peer timeout of its ranks."""
     job.suspend()
     end = time.monotonic() + SUSPENSION_S
     wait("the suspension", lambda: time.monotonic() > end)

@@ -1,4 +1,4 @@
-"""`snakemake --profile lsf` against a stand-in for LSF: commands that run a job here and keep its state in a folder."""
+"""`snakemake --profile lsf` with a stand-in for LSF: its commands run jobs here and keep their state in a folder."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ SCRATCH = ROOT / "tests" / "slurm" / "stand_in_workflow" / "Snakefile"
 
 @pytest.fixture(scope="module")
 def folder(lsf: Lsf, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of both trainings, in a folder that has what a clone has at its root."""
+    """Run both trainings in a folder with the profiles of a clone, and return the folder."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("profiles", "lsf"):
         (folder / name).symlink_to(ROOT / name)

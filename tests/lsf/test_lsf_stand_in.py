@@ -1,4 +1,4 @@
-"""The stand-in for LSF does to a job what IBM's manual says of LSF; small scripts stand for the job."""
+"""The stand-in treats jobs as IBM's manual of LSF describes; the jobs are small scripts."""
 
 import signal
 import time
@@ -26,7 +26,7 @@ def said(lsf: Lsf) -> list[str]:
 
 @pytest.fixture
 def hearing(lsf: Lsf) -> Job:
-    """A running job that says which signals it hears, with a limit of an hour and a warning before it."""
+    """Run a job that prints each received signal, with a limit of one hour and a warning two minutes before it."""
     (lsf.folder / "hears.py").write_text(HEARS)
     (lsf.folder / "out.txt").unlink(missing_ok=True)
     job = lsf.submit("python3 hears.py", "-n", "1", "-r", "-W", "1:00", "-wa", "URG", "-wt", "2")

@@ -1,4 +1,4 @@
-"""PairPool is MaxPool2d(2): the same values, the same gradients, ties and odd sides included."""
+"""PairPool has the same values and gradients as MaxPool2d(2), also with ties and odd side lengths."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from nnlo_lib.models.pooling import PairPool
 
 
 @pytest.mark.parametrize("size", [(2, 3, 24, 24), (1, 1, 5, 7), (4, 2, 2, 2)])
-@pytest.mark.parametrize("values", [3, 1000])  # few values: many ties
+@pytest.mark.parametrize("values", [3, 1000])  # few values give many ties
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_equals_max_pooling(size, values, layout):
     torch.manual_seed(values)

@@ -1,4 +1,4 @@
-"""Networks that torch wrote whole: TorchScript and exported programs."""
+"""Networks saved by torch with their code: TorchScript and exported programs."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def network(classes=10):
 
 @pytest.fixture(params=["script", "export", "export in evaluation"])
 def file(request, tmp_path):
-    """Write the network whole, in each way that torch has."""
+    """Return a file with the saved network, as TorchScript, exported in training mode or exported in evaluation mode."""
     module, example = network(), (torch.randn(3, *SHAPE),)
     if "export" in request.param:
         module.train("evaluation" not in request.param)
@@ -40,7 +40,7 @@ def file(request, tmp_path):
 
 
 def test_it_is_the_network_that_was_saved(file):
-    """In evaluation bit for bit; in training with the same masks, statistics and gradients."""
+    """The loaded network has the gradients and statistics of the original, with the same dropout masks in training."""
     replica, original = Replica(build_model(str(file), {}, SHAPE, 10, 0)), Replica(network())
     images, labels = torch.rand(5, *SHAPE), torch.arange(5)
     for mode in (True, False, True):
@@ -78,7 +78,7 @@ def test_refused(tmp_path, write, name, told):
 
 @pytest.mark.slow
 def test_it_trains(tmp_path, file):
-    """On two ranks, from the weights in the file."""
+    """The network trains on two ranks, starting from the weights in the file."""
     parallel = {"ranks": 2, "transport": "simulated"}
     run = training(tmp_path / "run", model={"name": str(file)}, parallel=parallel, train={"epochs": 2})
     run.finish()

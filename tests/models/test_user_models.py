@@ -1,4 +1,4 @@
-"""Networks in the user's own files: functions, and modules as NNLO's users have them."""
+"""Networks in files of the user: functions, and modules with the functions of the original NNLO."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ DATA = {
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Write NNLO's kind of module, and the files that it names, into the folder where the test runs."""
+    """Write a module with a `get_model` function and its data files; return their folder, the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MODULE)
     draws = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def test_broken_modules(tmp_path, monkeypatch, text, told):
 
 
 def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
-    """And its weights are called alike however many there were before."""
+    """The names of the weights do not depend on the number of models built before."""
     optional("keras")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(

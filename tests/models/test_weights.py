@@ -1,4 +1,4 @@
-"""Initial weights from a file: `model.weights`."""
+"""Initial weights from the file `model.weights`."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def network():
 
 @pytest.fixture
 def file(tmp_path):
-    """Return a function that writes tensors in a format."""
+    """Return a function that writes tensors in the format of a suffix and returns the path."""
 
     def write(tensors, suffix=".safetensors"):
         path = tmp_path / f"weights{suffix}"
@@ -94,7 +94,7 @@ def test_bytes_that_are_something_else(tmp_path, content):
 
 
 def test_changed_weights_are_another_run(file, tmp_path):
-    """A checkpoint of the old ones is not continued."""
+    """Changed weights change the fingerprint, so that a training does not resume from a checkpoint of the old weights."""
     (tmp_path / "manifest.json").write_text("{}")
     keys = set()
     for add in (0.0, 1.0, 0.0):
@@ -106,7 +106,7 @@ def test_changed_weights_are_another_run(file, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_another_s_weights(tmp_path):
-    """At a learning rate of almost 0 it ends where it began: at the first run's accuracy."""
+    """With a learning rate of almost 0 the second run keeps the accuracy of the first run."""
     common = {"ranks": 2, "parallel": {"ranks": 2, "transport": "simulated"}}
     first = training(tmp_path / "first", **common, train={"epochs": 2})
     first.finish()

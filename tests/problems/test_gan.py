@@ -1,4 +1,4 @@
-"""The losses of generator and critic, and their gradients, each against one computed apart from the other."""
+"""Losses and gradients of generator and critic compared with separate computations."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_one_backward_pass_gives_each_network_the_gradient_of_its_own_loss(name,
     loss, sums = GanProblem(GAN_LOSSES[name], METRICS, 1, penalty).compute_loss(module, (real,), None, step=0)
     loss.backward()
 
-    torch.manual_seed(11)  # the same noise, then the same places between
+    torch.manual_seed(11)  # the same noise and the same interpolation points
     fake = module.generator(torch.randn(7, 3, dtype=torch.float64))
     critic_loss = GAN_LOSSES[name](module.critic(real), module.critic(fake.detach()))[0]
     if penalty:
@@ -63,7 +63,7 @@ def test_losses_of_the_papers():
 
 
 def test_penalty_against_finite_differences():
-    """Of slopes, in the samples; and of the penalty itself, in the critic's parameters."""
+    """Finite differences give the slopes in the samples and the gradient of the penalty in the critic's parameters."""
     module, real, fake = networks(), samples(), samples(7).flip(0) - 0.3
     critic, parameter = module.critic, module.critic[0].weight
 
@@ -101,7 +101,7 @@ def penalty_of(penalty) -> torch.Tensor:
 
 def test_the_penalty_of_a_straight_critic_is_known():
     critic = nn.Linear(4, 1, bias=False).double()
-    critic.weight.data = torch.tensor([[3.0, 0.0, 4.0, 0.0]], dtype=torch.float64)  # slope 5 everywhere
+    critic.weight.data = torch.tensor([[3.0, 0.0, 4.0, 0.0]], dtype=torch.float64)  # constant slope 5
     assert float(gradient_penalty(critic, samples(), samples().flip(0)).detach()) == pytest.approx(16)
 
 
@@ -144,7 +144,7 @@ def test_measuring_is_the_same_each_time_and_adds_up():
 
 @pytest.mark.long
 def test_showers_for_given_energies():
-    """NNLO's GAN: noise times energy; energy and sum of cells count by their relative errors, in both losses."""
+    """The calorimeter GAN multiplies noise by energy; both losses contain relative errors of energy and cell sum."""
     module = model("calorimeter_gan", {"dropout": 0.0}, (1, 25, 25, 25), 0, seed=1)
     showers = torch.rand(3, 1, 25, 25, 25, generator=torch.Generator().manual_seed(2))
     energies = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Each loss and metric by hand in numpy, and its float64 gradient against finite differences."""
+"""Each loss and metric compared with numpy, and its float64 gradient with finite differences."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def binary(p, wanted):
 
 
 def by_keras(scores, hot):
-    """Categorical hinge as keras.losses writes it."""
+    """Return the categorical hinge loss as defined by keras.losses."""
     right, wrong = (hot * scores).sum(1), ((1 - hot) * scores).max(1)
     return np.maximum(wrong - right + 1, 0)
 

@@ -1,4 +1,4 @@
-"""Learning numbers, as a user does: trained, evaluated, reported."""
+"""Regression experiments from training to evaluation and report."""
 
 import csv
 import json
@@ -57,7 +57,7 @@ def fourth(outputs, targets):
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory):
-    """Return a folder with files of a linear law of two numbers, and with models."""
+    """Return a folder with models and with samples of a linear function with two outputs."""
     folder, rng = tmp_path_factory.mktemp("linear"), np.random.default_rng(1)
     for name, samples in (("train", 320), ("test", 80)):
         inputs = rng.normal(size=(samples, 3)).astype(np.float32)
@@ -69,14 +69,23 @@ def linear(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Learned:
-    """What came of a training in this process."""
+    """Results of a training in this process."""
 
     evaluation: dict
     rows: list[dict[str, float]]
 
 
 def learned(folder: Path, files: Path, one_hot=False, ranks=2, compute="exact", **settings) -> Learned:
-    """Train on the arrays of a folder with simulated ranks, and evaluate."""
+    """Train on the arrays of a folder with simulated ranks; return the evaluation and the history.
+
+    Args:
+        folder: folder of the outputs.
+        files: folder of the arrays.
+        one_hot: True treats all labels as classes.
+        ranks: number of ranks.
+        compute: `parallel.simulation.compute`.
+        **settings: other settings of the experiment.
+    """
     reader = {"name": "arrays", "train": ["train.npz"], "one_hot": one_hot}
     reader |= {"test": ["test.npz"]} if (files / "test.npz").exists() else {}
     parallel = {"ranks": ranks, "transport": "simulated", "simulation": {"compute": compute}}
@@ -121,7 +130,7 @@ def test_simulated_and_real_ranks_learn_the_same_and_more_than_the_mean(tmp_path
     assert found["loss"] < 0.75 * np.mean((test - np.delete(targets, np.s_[4::5]).mean()) ** 2)
     page = report(tmp_path, [real])
     assert "test mae" in page
-    assert "the lowest" not in page  # a single run
+    assert "the lowest" not in page  # the page of a single run compares no runs
     assert 'id="confusion"' not in page
 
 
@@ -176,7 +185,7 @@ HALVES = {"epochs": 20, "optimizer": {"name": "sgd", "lr": 0.5}}
 
 @pytest.mark.parametrize("outputs", ["scores", "probabilities"])
 def test_labels_that_are_on_or_off(tmp_path, outputs):
-    """Two independent questions; what DiNNO asks of a map's density is one."""
+    """Two independent binary labels per sample."""
     inputs = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
     np.savez(tmp_path / "train.npz", features=inputs, labels=(inputs > 0).astype(np.float32))
     last = "nn.Sigmoid()" if outputs == "probabilities" else "nn.Identity()"
@@ -204,7 +213,7 @@ def test_two_classes_of_one_output(tmp_path):
 
 
 def test_the_density_of_a_map(tmp_path):
-    """DiNNO's: a network of positions, a density between 0 and 1."""
+    """A network maps positions to a density between 0 and 1, as in the DiNNO paper."""
     places = np.random.default_rng(2).uniform(-1, 1, (600, 2)).astype(np.float32)
     np.savez(tmp_path / "train.npz", features=places, labels=(np.hypot(*places.T) < 0.6).astype(np.float32))
     model = {"name": "fourier", "args": {"hidden": [32, 16], "scale": 4}}

@@ -1,4 +1,4 @@
-"""What a problem makes of a model: sums that add up, several outputs, and what is refused."""
+"""Supervised problems: sums over batches and nodes, several outputs, and refused settings."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,10 @@ INPUTS, LABELS = torch.randn(30, 6), torch.randint(3, (30,))
 
 
 class Twice(nn.Module):
-    """Two outputs: as a tuple, a mapping, or, like auxiliary classifiers, the first alone unless it trains."""
+    """Model with two outputs: a tuple, a mapping or, with `form=None`, the first output alone in evaluation.
+
+    The last form corresponds to auxiliary classifiers.
+    """
 
     def __init__(self, form=tuple):
         super().__init__()
@@ -64,7 +67,7 @@ def test_objective_is_the_mean_and_its_sums_are_the_measured_ones():
 
 
 def test_sums_of_nodes_are_those_of_each():
-    """Two nodes of 4 and 2 samples, the second filled up to 4."""
+    """Two nodes have 4 and 2 samples; the second is padded to 4 samples."""
     learned, scores, labels = problem(), torch.randn(8, 3), torch.randint(3, (8,))
     counts = torch.tensor([4, 2])
     found = learned.sums_by_node(scores, labels, learned.losses(scores, labels), counts)
@@ -105,7 +108,8 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("form", "settings", "told"), UNKNOWN.values(), ids=UNKNOWN)
 def test_a_model_learns_all_outputs_that_are_named(form, settings, told):
-    measured(Twice(form), **settings)  # some are there in training only
+    # Evaluation accepts unknown names, because some outputs exist in training only.
+    measured(Twice(form), **settings)
     with pytest.raises(UserError, match=told):
         problem(**settings).compute_loss(Twice(form), (INPUTS,), LABELS, 0)
 

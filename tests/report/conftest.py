@@ -1,4 +1,4 @@
-"""Made-up experiments, the two commands that read them, and a browser."""
+"""Fixtures of the report tests: synthetic experiments, the two scripts that read them, and a browser."""
 
 import subprocess
 import sys
@@ -14,13 +14,13 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 @pytest.fixture
 def fake(tmp_path) -> Fake:
-    """An empty experiment, to be filled with jobs."""
+    """Return a synthetic experiment without jobs; tests add jobs."""
     return Fake(tmp_path / "results")
 
 
 @pytest.fixture
 def report(tmp_path):
-    """Make summary.csv and report.html of a fake experiment in this process and return the page."""
+    """Return a function that writes summary.csv and report.html of a synthetic experiment and returns the page."""
     from nnlo_lib.report.finished_job import load_jobs
     from nnlo_lib.report.page import write_page
     from nnlo_lib.report.tables import summarize, write_summary
@@ -36,7 +36,7 @@ def report(tmp_path):
 
 @pytest.fixture
 def script():
-    """Run one of the scripts and return how it ended."""
+    """Return a function that runs one of the scripts and returns the completed process."""
 
     def run(name, *arguments):
         command = [sys.executable, SCRIPTS / name, *map(str, arguments)]
@@ -47,7 +47,7 @@ def script():
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """A headless chromium; NNLO_REQUIRE_ALL=1 turns its absence into a failure."""
+    """Start a headless chromium; skip the tests without chromium, or fail if NNLO_REQUIRE_ALL=1."""
     if find_chromium() is None:
         absent("no chromium on this machine")
     with Browser(tmp_path_factory.mktemp("chromium")) as started:

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Formatting of numbers for people, and scales of axes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing fetched, nothing complained about, everything there at every width."""
+"""In a real browser the page fetches nothing, causes no error messages, and is complete at every width."""
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_text_stands_out_from_its_ground(browser, page, dark):
 
 
 def test_the_page_prints(browser, page, tmp_path):
-    browser.open(page, width=720)  # about A4 less its margins
+    browser.open(page, width=720)  # about the width of A4 without margins, in pixels
     browser.call("Emulation.setEmulatedMedia", media="print")
     assert browser.evaluate("document.documentElement.scrollWidth") == 720
     browser.call("Emulation.setEmulatedMedia", media="")

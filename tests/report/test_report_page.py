@@ -1,4 +1,4 @@
-"""The page as HTML: whole, closed in itself, and the same each time."""
+"""The HTML of the page is well-formed, self-contained and reproducible."""
 
 import json
 import re

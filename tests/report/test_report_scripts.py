@@ -1,4 +1,4 @@
-"""The two commands that the workflow runs."""
+"""The two report scripts that the workflow runs."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Numbers of the tables against the same numbers worked out by hand."""
+"""The numbers in the tables equal numbers computed by hand."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def rewrite(folder, name, **changes):
 
 
 def scored(fake, run, *accuracies, speed=1000.0):
-    """Write one job per accuracy, all else alike."""
+    """Write one job per accuracy; the other values of the jobs are equal."""
     for seed, accuracy in enumerate(accuracies, 1):
         folder = fake.job(run, seed)
         rewrite(folder, "evaluation.json", accuracy=accuracy, samples=100)

@@ -1,4 +1,4 @@
-"""The Slurm that tests of this folder share."""
+"""Fixture: a Slurm cluster that all tests of this folder share."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ pytest.register_assert_rewrite("helpers.slurm_scenarios")
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """A running cluster; NNLO_REQUIRE_ALL=1 turns the absence of its programs into a failure."""
+    """Start a cluster; skip the tests without Slurm's programs, or fail if NNLO_REQUIRE_ALL=1."""
     if programs := missing():
         absent(f"no Slurm to be had here: {', '.join(programs)} not found")
     with cluster(tmp_path_factory.mktemp("slurm")) as running:

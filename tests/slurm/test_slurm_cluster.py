@@ -1,4 +1,4 @@
-"""The throw-away cluster does what the other tests of this folder rely on."""
+"""The temporary Slurm cluster has the properties that the other tests of this folder rely on."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ def submit(slurm: Slurm, *options: str) -> str:
 
 
 def state(slurm: Slurm, job: str) -> str:
-    """Return the state of a job as accounting knows it."""
+    """Return the state of a job in Slurm's accounting."""
     return slurm.run("sacct", "-X", "-n", "-P", "-j", job, "-o", "State")
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a training on a real Slurm, it ends as the same training that nothing disturbed."""
+"""A training on a real Slurm ends with the same weights after each fault as without a fault."""
 
 import shutil
 import subprocess
@@ -16,7 +16,8 @@ from helpers.slurm_runs import NNLO, Submitted, edit, undisturbed
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 
-EPOCHS = 40  # so many that none ends before a signal that is under way has arrived
+# Enough epochs that no training ends before a signal that was already sent arrives.
+EPOCHS = 40
 BASE = {
     "seeds": [1],
     "runs": {"allreduce": {"parallel": {"ranks": 2}}},
@@ -28,7 +29,8 @@ SPECIAL = {
     stories.time_limit: {"runtime": 3},
     stories.preemption_with_grace_time: {"partition": "graceful"},
 }
-CLUSTERS = {  # which stories disturb each other only as they should; how many at a time, the longest first
+# Faults that may share a cluster: (number of faults in parallel, the faults in order, the longest first).
+CLUSTERS = {
     "calm": (4, (stories.time_limit, stories.snakemake_is_killed, stories.scancel, stories.scontrol_requeue)),
     "crowded": (2, (stories.preemption_with_grace_time, stories.preemption)),
     "frail": (1, (stories.node_failure, stories.slurmctld_restarts)),
@@ -38,7 +40,7 @@ Story = Callable[[Submitted], None]
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, bytes]:
-    """A clone with data, and the weights that nothing disturbed."""
+    """Return a clone with converted data, and the weights of an undisturbed training."""
     checkout = copy_checkout(tmp_path_factory.mktemp("prepared") / "checkout")
     edit(checkout, "calm", **BASE)
     return checkout, undisturbed(checkout, "calm")
@@ -49,7 +51,7 @@ def told(
     request: pytest.FixtureRequest, slurm: Slurm, prepared: tuple[Checkout, bytes],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[Story, "Future[Submitted]"]]:  # fmt: skip
-    """The stories that tests were asked for, told at the same time: mostly they wait for Slurm."""
+    """Run all requested faults in parallel, because they mostly wait for Slurm; return a future for each."""
     wanted = {
         test.callspec.params["story"] for test in request.session.items if test.module is request.module
     }
@@ -66,7 +68,14 @@ def told(
 
 
 def _tell(story: Story, slurm: Slurm, prepared: Checkout, folder: Path) -> Submitted:
-    """Let a story happen in a clone of its own."""
+    """Run a training with one fault in its own clone and return the submitted training.
+
+    Args:
+        story: causes the fault.
+        slurm: the cluster.
+        prepared: the clone to copy.
+        folder: folder of the copy.
+    """
     shutil.copytree(prepared.folder, folder, ignore=shutil.ignore_patterns("results"), symlinks=True)
     run = Submitted(slurm, Checkout(folder), story.__name__, EPOCHS)
     edit(run.checkout, run.name, **BASE, resources=RESOURCES | SPECIAL.get(story, {}))

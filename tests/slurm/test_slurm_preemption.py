@@ -1,4 +1,4 @@
-"""`snakemake --profile slurm`, typed as a user does, survives preemption; the trainer is a stand-in."""
+"""`snakemake --profile slurm`, as a user runs it, survives preemption; the trainer is a stand-in."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ SCRATCH = Path(__file__).parent / "stand_in_workflow" / "Snakefile"
 
 @contextlib.contextmanager
 def snakemake(slurm: Slurm, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Snakemake in a folder that has what a clone has at its root; interrupt it if the test ends first."""
+    """Run Snakemake in a folder with the profiles of a clone; interrupt it if the test ends first."""
     for name in ("profiles", "slurm"):
         (folder / name).symlink_to(ROOT / name)
     command = [

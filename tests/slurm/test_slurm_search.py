@@ -1,4 +1,4 @@
-"""A search whose trials are jobs of a real Slurm: one is preempted, one fails, and the table is right."""
+"""A search with trials as jobs of a real Slurm: one is preempted, one fails, and trials.csv is right."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ EXPERIMENT = {
 
 @dataclass(frozen=True)
 class Searched(Submitted):
-    """The first fold of a trial of the search `name`, done by a cluster."""
+    """First fold of a trial of the search `name`, trained by a cluster."""
 
     trial: int = 0
 
@@ -59,7 +59,7 @@ class Searched(Submitted):
 
 @pytest.fixture(autouse=True)
 def _nodes_are_free(slurm: Slurm) -> None:
-    """Begin when what other tests left is gone."""
+    """Wait until the jobs of other tests have ended."""
     slurm.wait("all nodes are idle", slurm.idle, seconds=120)
 
 
@@ -71,13 +71,13 @@ def experiment(checkout: Checkout) -> Checkout:
 
 
 def widths(search: Path) -> list[int]:
-    """Return what each trial tries."""
+    """Return the width of each trial's model."""
     paths = sorted((search / "trials").glob("*.json"))
     return [json.loads(path.read_text())["point"]["model.args.width"] for path in paths]
 
 
 def best_losses(trial: Path) -> Iterator[float]:
-    """Yield the smallest validation loss of each fold, by its history."""
+    """Yield the smallest validation loss in the history of each fold."""
     for history in sorted(trial.glob("fold-*/state/history.jsonl")):
         yield min(json.loads(line)["val_loss"] for line in history.read_text().splitlines())
 

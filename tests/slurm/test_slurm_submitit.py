@@ -1,4 +1,4 @@
-"""`nnlo search --executor submitit` on a real Slurm: no Snakemake, each training a job."""
+"""`nnlo search --executor submitit` on a real Slurm: each training is a job, without Snakemake."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ TWO_NODES = SETTINGS | {
 
 @dataclass(frozen=True)
 class FirstTrial(Submitted):
-    """The training of trial 0."""
+    """Training of trial 0."""
 
     @property
     def folder(self) -> Path:
@@ -48,7 +48,7 @@ def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm
             slurm.wait("the job gives way", lambda: first.gives_way)
             first.wait_for_signal(ranks)
         with first.held(epochs=first.epochs_done + 2):
-            slurm.run("scancel", "--signal=USR2", first.job)  # what it is sent when its time runs out
+            slurm.run("scancel", "--signal=USR2", first.job)  # the signal that warns of the time limit
         slurm.wait("the search has ended", lambda: driver.poll() is not None, seconds=200)
     finally:
         driver.kill()

@@ -1,4 +1,4 @@
-"""The real workflow on a real Slurm: `snakemake --profile slurm`, typed at the root of a clone."""
+"""The real workflow on a real Slurm: `snakemake --profile slurm` at the root of a clone."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(autouse=True)
 def _nodes_are_free(slurm: Slurm) -> None:
-    """Begin when what other tests left is gone."""
+    """Wait until the jobs of other tests have ended."""
     slurm.wait("all nodes are idle", slurm.idle, seconds=120)
 
 

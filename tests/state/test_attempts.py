@@ -1,4 +1,4 @@
-"""The record of attempts, and what follows from it for the next one."""
+"""Record of attempts, and its effect on retries and memory of the next attempt."""
 
 import json
 import struct
@@ -68,7 +68,7 @@ def test_nothing_is_recorded_of_a_run_that_never_began(tmp_path):
 def test_how_far_an_attempt_has_come(tmp_path):
     checkpoint = tmp_path / "checkpoints/00000002"
     checkpoint.mkdir(parents=True)
-    (checkpoint.parent / "00000003").mkdir()  # without a manifest
+    (checkpoint.parent / "00000003").mkdir()  # incomplete checkpoint without a manifest
     CheckpointManifest("key", "nnlo", ranks=1, epoch=1, step=40, metrics={}, seconds=0.0).write(checkpoint)
     assert read_progress(tmp_path) == (40, 40, 40)
     (tmp_path / "step").write_bytes(struct.pack("<qq", 20, 47))
@@ -163,4 +163,4 @@ def test_the_plan_counts_a_job_that_was_killed_whole_for_want_of_memory(tmp_path
     state.mkdir(parents=True)
     replace(LeaseOwner.for_this_process(), scheduler="slurm", job="7").write(state / "lease.json")
     assert memory_of(plan, "seed-1", 2) == 150
-    assert memory_of(plan, "seed-1", 1) == 100  # the first attempt of a Snakemake knows of no end
+    assert memory_of(plan, "seed-1", 1) == 100  # at attempt 1, Snakemake has not seen this job end

@@ -1,4 +1,4 @@
-"""The one reader of a finished run: lazy, and with a sentence for each damaged file."""
+"""FinishedRun reads the files of a finished run lazily and names damaged files in its errors."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_a_file_is_read_only_when_it_is_asked_for(run):
 
 
 def test_the_pace_of_finished_runs(run, tmp_path):
-    (tmp_path / "four/seed-2").mkdir()  # which is not finished
+    (tmp_path / "four/seed-2").mkdir()  # an unfinished run
     assert [each.folder for each in finished_runs(tmp_path / "four")] == [run.folder]
     assert mean_seconds_per_epoch(finished_runs(tmp_path / "four")) == 2.0
     assert mean_seconds_per_epoch([]) is None

@@ -1,4 +1,4 @@
-"""One owner of a run folder at a time: live ones are respected, dead ones succeeded, late ones noticed."""
+"""Lease of a run folder: live owners keep it, dead owners lose it, and a lost lease is detected."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def never():
 
 
 def claim_of(folder, **changes):
-    """Leave the lease of somebody else behind, whom nobody sees from here."""
+    """Write a lease of an owner on another host, whose process cannot be checked; return the owner."""
     claim = replace(LeaseOwner.for_this_process(), **{"host": "elsewhere", **changes})
     claim.write(folder / "lease.json")
     return claim
@@ -130,7 +130,7 @@ def test_a_jobs_next_run_takes_over_from_the_one_on_a_lost_node(tmp_path, slurm_
     old.acquire(True, never)
     evicted = new.acquire(True, never)
     assert evicted is not None
-    assert old.lost.is_set()  # before the new one may start
+    assert old.lost.is_set()  # the old owner notices the loss before the new owner starts
     assert not new.lost.is_set()
     old.release()
     assert holder(tmp_path).owner != evicted.lease_owner.owner

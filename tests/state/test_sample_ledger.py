@@ -1,4 +1,4 @@
-"""The ledger of samples: whatever happens to the ranks, it tells what the surviving steps learned from."""
+"""Sample ledger: after any sequence of restarts it counts the samples of the surviving steps."""
 
 import numpy as np
 from hypothesis import given
@@ -6,18 +6,17 @@ from hypothesis import strategies as st
 
 from nnlo_lib.state.sample_ledger import MAX_COUNT, MAX_EXAMPLES, SampleLedger, counts_sha256, epoch_row
 
-EVENTS = st.lists(
-    st.one_of(st.just("save"), st.integers(1, 5)), max_size=12
-)  # an integer: die, go on with so many
+# an integer: crash and resume with this number of ranks
+EVENTS = st.lists(st.one_of(st.just("save"), st.integers(1, 5)), max_size=12)
 
 
 def total(ledgers):
-    """What rank 0 writes down: the sum over ranks."""
+    """Return the sum over ranks, which rank 0 writes."""
     return np.sum([ledger.counts for ledger in ledgers], axis=0, dtype=np.int64)
 
 
 def restored(saved, ranks, samples):
-    """Go on with any number of ranks: each stands in for the old ones of its residue."""
+    """Return the ledgers of resumed ranks; each restores the saved ledgers with its index modulo `ranks`."""
     ledgers = [SampleLedger(samples) for _ in range(ranks)]
     for rank, ledger in enumerate(ledgers):
         ledger.restore(*saved[rank::ranks])
@@ -25,7 +24,15 @@ def restored(saved, ranks, samples):
 
 
 def train(order, batch, ranks, events, draw):
-    """Deal an epoch's batches to ranks in any order; an event comes before each step until none is left."""
+    """Assign the batches of an epoch to ranks in any order; return the ledgers.
+
+    Args:
+        order: sample order of the epoch.
+        batch: largest batch size.
+        ranks: initial number of ranks.
+        events: saves and restarts, one before each step while events remain.
+        draw: function that draws from a strategy of hypothesis.
+    """
     batches = np.array_split(order, -(-len(order) // batch))
     ledgers, events, step = [SampleLedger(len(order)) for _ in range(ranks)], list(events), 0
     saved, saved_step = [ledger.counts.copy() for ledger in ledgers], 0

@@ -1,4 +1,4 @@
-"""Graphs and mixing matrices against closed forms, networkx-free recounts and the papers' definitions."""
+"""Graphs and mixing matrices compared with closed forms, counts without networkx and the definitions of the papers."""
 
 import itertools
 import math
@@ -52,7 +52,7 @@ def laplacian(mixing: np.ndarray) -> np.ndarray:
 
 
 def reached(mixing: np.ndarray) -> bool:
-    """Tell by a flood from node 0 whether an undirected graph is connected."""
+    """Return True if the undirected graph is connected, by propagation from node 0."""
     word = np.eye(len(mixing))[0]
     for _ in range(len(mixing)):
         word = mixing @ word
@@ -186,7 +186,7 @@ def test_spectral_gap_of_a_hypercube(bits):
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 5])
 def test_spectral_gap_of_the_static_exponential_graph(bits):
-    """Ying et al. 2021, proposition 1: 2 / (1 + ceil(log2 n)) for even n."""
+    """The gap is 2 / (1 + ceil(log2 n)) for even n (Ying et al. 2021, proposition 1)."""
     assert made(2**bits, name="exponential").spectral_gap == pytest.approx(2 / (1 + bits), abs=1e-12)
 
 
@@ -197,7 +197,7 @@ def test_lost_links_slow_the_expected_mixing(drop):
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 6])
 def test_one_peer_exponential_averages_exactly_in_log2_rounds(bits):
-    """Assran et al. 2019, appendix A."""
+    """The product of log2 n rounds is the exact average (Assran et al. 2019, appendix A)."""
     nodes = 2**bits
     topo = made(nodes, name="one_peer_exponential")
     for start in (0, 1, bits):

@@ -1,4 +1,4 @@
-"""Batches dealt as workers ask: each sample once an epoch, and nobody waits for a straggler."""
+"""Dynamic assignment of batches to workers: each sample is used once per epoch, and no worker waits for a straggler."""
 
 import json
 

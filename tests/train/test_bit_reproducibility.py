@@ -1,4 +1,4 @@
-"""The same experiment gives the same bits: simulated or MPI, at once or interrupted."""
+"""The same experiment gives bit-identical results with simulated and MPI ranks, interrupted or not."""
 
 import signal
 
@@ -76,7 +76,10 @@ def test_asynchronous_simulation_replays(tmp_path):
 @pytest.mark.processes
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, ranks):
-    """1,298 samples in global batches of 64 leave a last one of 18; no dropout, so that both see the same network."""
+    """The results agree although the last of the global batches of 64 has 18 of the 1,298 samples.
+
+    Without dropout both trainings use the same network.
+    """
     common = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}
     many = training(tmp_path / "many", ranks=ranks, train={"batch_size": 64 // ranks}, **common)
     one = training(tmp_path / "one", ranks=1, train={"batch_size": 64}, **common)
@@ -90,7 +93,7 @@ def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, ranks):
 @pytest.mark.processes
 def test_a_last_batch_of_one_sample_leaves_nobody_waiting(tmp_path):
     run = training(tmp_path, ranks=4, train={"epochs": 1, "batch_size": 324}, data={"validation": 0.1005})
-    run.finish()  # 1,297 samples in global batches of 1,296: the last step has work for one rank only
+    run.finish()  # 1,297 samples in global batches of 1,296: only one rank has a sample in the last step
     assert run.history[0]["samples"] == 1297
     assert run.history[0]["step"] == 2
 

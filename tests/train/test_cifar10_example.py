@@ -1,4 +1,4 @@
-"""The example of NNLO on real images: it learns, and an interrupted run with augmentation comes back bit for bit."""
+"""The CIFAR-10 example learns on real images."""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Every algorithm, killed or told to stop at every place that it reaches, ends as if nothing had been."""
+"""Every algorithm resumes correctly after a kill or a stop signal at each of its failpoints.
+
+The ranks are simulated. Synchronous trainings end bit-identical to an undisturbed run; asynchronous ones lose no sample.
+"""
 
 import json
 import random
@@ -16,9 +19,10 @@ from nnlo_lib.train.fault_injection import InjectedFault, injected_faults
 pytestmark = pytest.mark.processes
 
 __all__ = ["manifest"]
-ACTIONS = {"kill": -SIGKILL, "term": EXIT_PREEMPTED}  # and the exit status after it
-SAMPLES = 721  # of an epoch
-STRIDE = 3  # the next fault strikes within this part of a run, so that early, middle and late places are hit
+ACTIONS = {"kill": -SIGKILL, "term": EXIT_PREEMPTED}  # action of a fault: expected exit status
+SAMPLES = 721  # samples per epoch
+# a fault occurs within this part (1 / STRIDE) of a run, so that faults hit early, middle and late failpoints
+STRIDE = 3
 QUICK = {"allreduce", "downpour"}
 EVERYWHERE = {
     "checkpoint.begin", "checkpoint.written", "checkpoint.complete", "checkpoint.unnamed", "checkpoint.published",
@@ -28,26 +32,31 @@ EVERYWHERE = {
 
 
 def cases(settings):
-    """Return the cases' names, of which all but the quick ones are left to make test-slow."""
+    """Return the names of the cases; mark all except the quick ones as slow."""
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in settings]
 
 
 @pytest.fixture(scope="module")
 def ranks():
-    """Return what starts simulated ranks."""
+    """Return the process that forks trainings with simulated ranks."""
     with forge() as started:
         yield started
 
 
 def job(folder, manifest, case, settings, **simulation):
-    """Return a training of a case that is saved every other step."""
+    """Return the task of a case that saves a checkpoint every 2 steps."""
     made = task(folder, manifest, case, settings, **simulation)
     every = made.run.checkpoint.model_copy(update={"every": "2 steps"})
     return replace(made, run=made.run.model_copy(update={"checkpoint": every}))
 
 
 def matrix(found, seed):
-    """Return a fault for each place and action, in random order."""
+    """Return a fault for each failpoint and action, in random order.
+
+    Args:
+        found: how often a run reaches each failpoint.
+        seed: seed of the random order.
+    """
     cells = [(place, action) for place in found for action in ACTIONS]
     draw = random.Random(seed)
     draw.shuffle(cells)
@@ -58,7 +67,13 @@ def matrix(found, seed):
 
 
 def suffer(ranks, fresh, faults):
-    """Let one fault after another strike; yield each training that came to its end, whenever one does."""
+    """Inject the faults one after another; yield each training that finishes.
+
+    Args:
+        ranks: process that forks the attempts.
+        fresh: function that returns a new training.
+        faults: faults to inject, one per attempt.
+    """
     training = fresh()
     for fault in faults:
         status = ranks.attempt(training, fault)
@@ -75,7 +90,7 @@ def suffer(ranks, fresh, faults):
 
 
 def trainings(tmp_path, *given, **simulation):
-    """Return what makes the same training in one folder after the other."""
+    """Return a function that creates the same training in a new folder per call."""
     return lambda: job(tmp_path / f"disturbed-{len(list(tmp_path.iterdir()))}", *given, **simulation)
 
 

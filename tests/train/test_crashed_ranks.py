@@ -1,4 +1,4 @@
-"""Every algorithm on real ranks, of which one dies or is told to stop, again and again, ends as if nothing had been."""
+"""Every algorithm on MPI ranks resumes correctly after repeated kills, stop signals and damaged checkpoints."""
 
 import random
 import sys
@@ -15,22 +15,23 @@ from nnlo_lib.train.fault_injection import InjectedFault, injected_faults, reach
 
 __all__ = ["manifest"]
 pytestmark = pytest.mark.slow
-PATIENCE = 100  # seconds for one attempt
-EPOCHS = 20  # so many that none ends before a signal has reached all ranks
-SHARE = 10  # the part of a run in which a fault strikes
+PATIENCE = 100  # time limit of an attempt in seconds
+EPOCHS = 20  # enough that no training finishes before a signal has reached all ranks
+SHARE = 10  # a fault occurs within this part (1 / SHARE) of a run
 STATUS = {"kill": {1}, "truncate": {1}, "bitflip": {1}, "term": {75, 0}, "term_all": {75, 0}}
-RANKS = {"average": 4, "adpsgd": 4}  # groups of two; a cycle with two colours; three ranks else
-LAST = {case.partition(",")[0]: case for case in SYNCHRONOUS}  # case of each algorithm
+# number of ranks (default 3): average has groups of two, adpsgd needs a bipartite cycle
+RANKS = {"average": 4, "adpsgd": 4}
+LAST = {case.partition(",")[0]: case for case in SYNCHRONOUS}  # one case per algorithm
 
 
 @pytest.fixture(autouse=True)
 def forked_ranks(monkeypatch):
-    """Fork the ranks from a process that has imported everything: most of an attempt would be imports."""
+    """Fork the ranks from a process with all imports done, because imports take most of the time of an attempt."""
     monkeypatch.setattr(sys, "executable", str(fork_server.programs() / "python"))
 
 
 def real(folder, manifest, case, settings):
-    """Return a training of a case on real ranks."""
+    """Return the task of a case with MPI ranks."""
     parallel = {"ranks": RANKS.get(case.partition(",")[0], 3)} | settings.get("parallel", {})
     made = job(folder, manifest, case, settings | {"parallel": parallel | {"transport": "mpi"}})
     train = made.run.train.model_copy(update={"epochs": EPOCHS})
@@ -38,7 +39,12 @@ def real(folder, manifest, case, settings):
 
 
 def chain(found, seed):
-    """Return a fault of each kind; found: how often each rank reaches each place."""
+    """Return a fault of each kind.
+
+    Args:
+        found: for each rank, how often it reaches each failpoint.
+        seed: seed of the random choices.
+    """
     draw = random.Random(seed)
 
     def fault(action, where, rank):
@@ -55,7 +61,7 @@ def chain(found, seed):
 
 
 def endured(tmp_path, *given):
-    """Train undisturbed, and under one fault after the other; return both."""
+    """Train once without faults and once with one fault after another; return both tasks."""
     whole, parts = (real(tmp_path / folder, *given) for folder in ("whole", "parts"))
     assert run_faulty_attempt(whole, "mpiexec", [], PATIENCE) == 0, said(whole)
     found = [reached_failpoints(whole.folder, rank) for rank in range(whole.run.parallel.ranks)]
@@ -68,7 +74,7 @@ def endured(tmp_path, *given):
 
 
 def said(training):
-    """Return what the attempts printed last."""
+    """Return the last output of the attempts."""
     return (training.folder / "said.txt").read_text()[-2000:]
 
 

@@ -1,4 +1,4 @@
-"""What a rank learns from and is measured on, and what it is refused before anything is trained."""
+"""Training and validation samples of each rank, and data settings that are refused before the training."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or gone: the last good checkpoint stays, and a sentence says what happened."""
+"""Full, read-only and removed disks: the last good checkpoint stays, and an error message names the cause."""
 
 import json
 import shutil
@@ -14,13 +14,13 @@ from nnlo_lib.state.step_marker import read_step_marker
 
 pytestmark = pytest.mark.processes
 
-SPACE = 3  # MB of the small disk
+SPACE = 3  # size of the small disk in MB
 LONG = {"epochs": 400}
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """Return a folder with a disk of its own, of a few megabytes."""
+    """Return a folder on which a separate disk of SPACE megabytes is mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SPACE}m", "tmpfs", str(folder)]
@@ -31,14 +31,14 @@ def disk(tmp_path):
 
 
 def on_disk(tmp_path, disk, **changes):
-    """Return a training whose results lie on the small disk, the data elsewhere."""
+    """Return a training with the results on the small disk and the data on another disk."""
     (disk / "results").mkdir()
     (tmp_path / "results").symlink_to(disk / "results")
     return training(tmp_path, **changes)
 
 
 def fill(disk, mode="wb"):
-    """Leave no byte."""
+    """Write to the disk until it is full."""
     with (disk / "ballast").open(mode, buffering=0) as ballast:
         try:
             while True:
@@ -49,7 +49,7 @@ def fill(disk, mode="wb"):
 
 @contextmanager
 def kept_full(disk):
-    """Leave no byte, nor any of what a checkpoint that failed gives back."""
+    """Keep the disk full, also after a failed checkpoint frees space."""
     ended = Event()
 
     def keep():

@@ -1,4 +1,4 @@
-"""Go on with another number of ranks: the same samples in the same order, nothing lost and nothing twice."""
+"""Resuming with another number of ranks: the sample order stays, and each sample is used exactly once per epoch."""
 
 import itertools
 import json
@@ -89,7 +89,7 @@ def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_pat
     assert train_simulated(second, StopFlag())
     trained = load_file(tmp_path / "model.safetensors")
     taken = 2 * BATCH * steps_before(tmp_path)
-    assert taken % (5 * BATCH)  # the new ranks begin with a short step
+    assert taken % (5 * BATCH)  # the first step after the change of ranks is shorter
     grid = sorted({*range(0, taken, 2 * BATCH), taken, *range(taken - taken % 50 + 50, 721, 50), 721})
     cuts = [grid] + [[*range(0, 721, 50), 721]] * (EPOCHS - 1)
     for name, value in alone(first, cuts).items():
@@ -97,7 +97,7 @@ def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_pat
 
 
 def steps_before(folder):
-    """Return the steps that the first ranks did, as the log says."""
+    """Return the number of steps of the first ranks, read from the log."""
     line = next(
         line for line in (folder / "log.txt").read_text().splitlines() if "stopped at epoch 0" in line
     )
@@ -105,7 +105,12 @@ def steps_before(folder):
 
 
 def alone(job, cuts):
-    """Train in one process on batches that end at `cuts` of each epoch's order."""
+    """Train in one process; return the trained weights.
+
+    Args:
+        job: task with the settings.
+        cuts: for each epoch, the boundaries of the batches in the sample order.
+    """
     data = TrainingData(job, 1)
     tensors = Preprocessor(data.manifest, job.run.data, "cpu")
     model = build_model(job.run.model.name, job.run.model.args, tensors.shape, data.outputs, job.seed)
@@ -131,7 +136,16 @@ def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
 
 
 def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
-    """Train on one number of ranks after the other; return the last task and the attempts a launcher would record."""
+    """Train one segment per number of ranks; return the last task and the attempts that a launcher would record.
+
+    Args:
+        folder: run folder.
+        manifest: manifest of the store.
+        sizes: number of ranks of each segment.
+        calls: number of checks of the stop flag after which each segment stops.
+        name: name of the algorithm.
+        **train: other settings of the section `train`.
+    """
     attempts = []
     for number, (ranks, left) in enumerate(zip(sizes, calls, strict=True), 1):
         job = task(folder, manifest, ranks, name)
@@ -154,7 +168,7 @@ def test_steps_go_on_counting_and_none_is_done_again(tmp_path, manifest, name):
     job, attempts = went_through(tmp_path, manifest, (3, 5, 2), (100, 60, 10**9), name)
     steps = [row["step"] for row in lines(job, "history")]
     assert steps == sorted(set(steps))
-    if name == "allreduce":  # where the ranks do not wait for each other, a worker may be behind the first
+    if name == "allreduce":  # without synchronization, a worker may lag behind the first one
         assert [each.start for each in attempts] == [0, *(each.saved for each in attempts[:-1])]
         assert AttemptStatistics(attempts, None).lost_steps == 0
     assert attempts[-1].saved == steps[-1] == json.loads((tmp_path / "summary.json").read_text())["steps"]

@@ -1,4 +1,4 @@
-"""Killed ranks, damaged checkpoints and bad input: a sentence, nothing left running, nothing half-written."""
+"""Killed ranks, damaged checkpoints and bad input: a clear error, no remaining processes, no partial outputs."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path, damage):
     training(tmp_path, train={"epochs": 3}).finish()
     run = training(tmp_path, train={"epochs": 4})
     checkpoints = sorted((run.job / "state/checkpoints").iterdir())
-    assert len(checkpoints) == 2  # keep_checkpoints
+    assert len(checkpoints) == 2  # the default of `checkpoint.keep`
     damage(checkpoints[-1])
     (run.job / "state/checkpoints/unfinished-00000009").mkdir()
     said = run.finish()

@@ -1,4 +1,4 @@
-"""A gan trains as anything else does: on real and simulated ranks, interrupted, with every kind of algorithm."""
+"""Training of a GAN on MPI and simulated ranks, with interruptions and with every kind of algorithm."""
 
 import json
 import signal
@@ -39,7 +39,7 @@ def test_simulated_equals_mpi(tmp_path):
 
 
 def check(run: Training) -> None:
-    """Look at all that a run leaves."""
+    """Check the outputs of a finished run."""
     evaluation = json.loads((run.job / "evaluation.json").read_text())
     assert {"loss", "distance", "critic_loss", "generator_loss"} < evaluation.keys()
     assert "confusion" not in evaluation

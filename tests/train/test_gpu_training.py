@@ -1,4 +1,4 @@
-"""Trainings on a real GPU, where there is one: near those on processors, which round otherwise."""
+"""Trainings on a GPU (skipped without one) agree with trainings on CPUs up to rounding."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What makes a rank ask to stop: a signal, or the time limit drawing near."""
+"""The stop flag of a rank: set by signals and before the time limit."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from nnlo_lib.train.preemption import STOP_SIGNALS, StopFlag
 
 @pytest.fixture
 def handlers():
-    """Put the process's own signal handlers back."""
+    """Restore the signal handlers of the process after the test."""
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
@@ -23,7 +23,7 @@ def test_a_signal_only_sets_the_flag(handlers, number):
     stop = StopFlag().install_handlers()
     assert not stop()
     os.kill(os.getpid(), number)
-    os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may send a second one
+    os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may send a second signal
     assert stop()
     assert stop.signal == number.name
 

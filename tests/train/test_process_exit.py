@@ -1,4 +1,4 @@
-"""A rank that ends in peace does not take the others with it, however long they have yet to live."""
+"""A rank that exits with status 0 does not stop the other ranks, even if they run longer."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""An exception in a rank of any algorithm ends all ranks, soon, with the error of the one that failed."""
+"""An exception in one rank ends all ranks within seconds and reports the error of the failed rank, for every algorithm."""
 
 import json
 import time
@@ -32,7 +32,7 @@ SECONDS = 30
 
 
 def failing(folder, algorithm):
-    """Return a training that fails; what its algorithm does not use is left out."""
+    """Return a training that fails on rank 2; leave out settings that its algorithm does not use."""
     (folder / "failing.py").write_text(FAILING)
     row = ALGORITHMS[algorithm]
     graph = {"topology": GRAPHS.get(algorithm, {"name": "cycle"})} if row.graph_properties else {}

@@ -1,4 +1,4 @@
-"""What an exception in a rank means for the next attempt."""
+"""Mapping of exceptions in a rank to the failure reason that determines whether the launcher retries."""
 
 import errno
 

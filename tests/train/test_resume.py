@@ -1,4 +1,4 @@
-"""Every algorithm, stopped in the middle of an epoch again and again, goes on from where it was."""
+"""Every algorithm resumes correctly after repeated stops within an epoch."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ COMPUTE = ["exact", pytest.param("batched", marks=pytest.mark.long)]
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Compute with one thread, as a rank does: with more, small layers wait for busy cores."""
+    """Compute with one thread, as ranks do, because with more threads small layers wait for busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""What a checkpoint must agree with to be continued."""
+"""The fingerprint of a task, which must match for a resume from a checkpoint."""
 
 import json
 

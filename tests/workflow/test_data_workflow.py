@@ -1,4 +1,4 @@
-"""From originals to a trained model through the DAG: ImageNet's TFRecords, images, CIFAR, HDF5 lists."""
+"""The DAG from source files to a trained model: ImageNet's TFRecords, images, CIFAR, lists of HDF5 files."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def test_each_tfrecord_file_is_a_job_and_a_killed_conversion_goes_on(checkout, s
     assert whole.returncode == 0, whole.stdout
     assert whole.stdout.count("convert train/train-0000") == 3
     assert shard.stat().st_mtime_ns == made
-    with np.load(shard) as arrays:  # as PyDTNN reads it
+    with np.load(shard) as arrays:  # PyDTNN reads the shard the same way
         assert (arrays["x"].shape, arrays["x"].dtype) == ((16, 3, 227, 227), np.uint8)
         assert (arrays["y"].shape, arrays["y"].dtype) == ((16, 1), np.int16)
     manifest = json.loads((checkout.folder / STORE / "manifest.json").read_text())
@@ -60,7 +60,7 @@ def test_imagenet_of_full_size_is_planned_in_seconds(checkout, tmp_path):
     imagenet(checkout, source)
     start = os.times()
     plan = checkout.snakemake(f"{STORE}/manifest.json", "--dry-run", "--quiet", "rules")
-    end = os.times()  # processor time: other tests may run beside this one
+    end = os.times()  # processor time, because other tests may run in parallel
     seconds = end.children_user + end.children_system - start.children_user - start.children_system
     assert plan.returncode == 0, plan.stdout
     assert "convert_shard       1152" in " ".join(plan.stdout.split("\n")) or "1152" in plan.stdout

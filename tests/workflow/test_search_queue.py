@@ -1,4 +1,4 @@
-"""What Snakemake hears of a search: which files, when to ask again, and what each training needs."""
+"""The queue of a search gives Snakemake the files to make, the time of the next query, and each job's resources."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def experiment(**search):
 
 
 class Snakemake:
-    """As much of it as an agenda sees."""
+    """Stand-in for Snakemake with the parts that a TrialQueue uses."""
 
     def __init__(self, **search):
         self.executes, self.pretends = False, False

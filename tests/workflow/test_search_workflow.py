@@ -1,4 +1,4 @@
-"""A search through the DAG on this machine: its end, its extension, a killed Snakemake, and what goes wrong."""
+"""A search through the DAG on this machine: its end, its extension, a killed Snakemake, and errors."""
 
 import csv
 import json
@@ -38,14 +38,14 @@ def trials(checkout):
 
 
 def results(checkout):
-    """Return the results of fold tasks, with what tells one file from another of the same name."""
+    """Return (inode, time of modification in ns) of each fold task's result file, to detect replaced files."""
     folder = checkout.folder / "results/tiny/search/trials"
     files = {str(path.relative_to(folder)): path.stat() for path in folder.glob("*/fold-*/epochs-*.json")}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
 
 
 def endings(checkout):
-    """Return how the attempts at each fold ended."""
+    """Return the reasons for the ends of the attempts at each fold."""
     paths = (checkout.folder / "results/tiny/search/trials").glob("*/fold-*/state/attempts.jsonl")
     return [[json.loads(line)["reason"] for line in path.read_text().splitlines()] for path in paths]
 
@@ -110,7 +110,7 @@ def test_a_killed_snakemake_goes_on_with_the_same_trials_and_trains_none_twice(c
 
 
 class AtOnce:
-    """An executor that needs no time."""
+    """Executor that finishes each fold task at once."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -123,13 +123,13 @@ class AtOnce:
 
 
 def undisturbed(folder, search):
-    """Return the trial files of a search that nothing disturbs; its method asks for no results."""
+    """Return the trial files of an undisturbed search; its method proposes points without using results."""
     assert run_study(Study(folder, search, 2, build_sampler(search), search.parallel), AtOnce(folder))
     return {path.name: path.read_text() for path in (folder / "trials").glob("*.json")}
 
 
 def kill_when(checkout, target, count):
-    """End Snakemake and all that it started, as a failing machine does, when so many fold tasks have ended."""
+    """Kill Snakemake and all its child processes after `count` fold tasks have ended, as if the machine failed."""
     command = [sys.executable, "-m", "snakemake", target, "--profile", "profiles/local", "--cores", "2"]
     process = subprocess.Popen(
         [*command, "--configfile", "tiny.yaml"], cwd=checkout.folder, env=environment(), start_new_session=True,

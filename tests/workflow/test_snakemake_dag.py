@@ -1,4 +1,4 @@
-"""The DAG on this machine: complete, reproducible, and nothing done twice."""
+"""The DAG on this machine is complete and reproducible, and repeats no finished job."""
 
 import csv
 import json

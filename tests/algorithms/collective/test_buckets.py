@@ -1,4 +1,4 @@
-"""All-reduce in buckets, overlapped with the backward pass, gives the bits of one message after it."""
+"""All-reduce in buckets during the backward pass is bit-identical to a single message after the backward pass."""
 
 import functools
 
@@ -7,7 +7,7 @@ from helpers.bucketed_allreduce_programs import PARAMETERS, STEPS, WIDTH, sent_e
 from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
 
 LAYER = WIDTH * WIDTH + WIDTH
-SIZES = [0, 1000, 4 * LAYER, 4 * LAYER + 4, 100_000, 10**9]  # bytes
+SIZES = [0, 1000, 4 * LAYER, 4 * LAYER + 4, 100_000, 10**9]  # bucket sizes in bytes
 
 
 @functools.cache
@@ -32,7 +32,10 @@ def test_bits_are_those_of_mpi(ranks):
 
 
 def test_what_is_final_leaves_early():
-    """The last layer's bucket, and those below it until one that is not used; nothing where there are no samples."""
+    """During the backward pass a rank sends the bucket of the last layer and those below it, up to an unused one.
+
+    A rank without samples sends no bucket early.
+    """
     results = on_ranks(sent_early, "simulated", 2, 4 * LAYER)
     early = [[step[0] for step in result] for result in results]
     assert early[0] == [3 * LAYER, LAYER, LAYER, 3 * LAYER, LAYER, LAYER]

@@ -1,4 +1,4 @@
-"""Each algorithm of neighbours against numpy on whole matrices: row i of Theta is node i, W mixes all at once."""
+"""Each decentralized algorithm compared with numpy on whole matrices: row i of Theta is node i, W mixes all nodes."""
 
 from functools import cache
 
@@ -18,14 +18,19 @@ NONE = {"name": "none"}
 
 
 class Plain:
-    """theta <- theta - lr g."""
+    """SGD without momentum: theta <- theta - lr g, with lr = 0.05."""
 
     def step(self, theta, g):
         return theta - 0.05 * g
 
 
 def cycle(n, lazy=False):
-    """Metropolis weights of a cycle, by hand: 1/3 each; two nodes are one edge."""
+    """Return the Metropolis weights of a cycle, computed by hand: 1/3 each; two nodes form one edge.
+
+    Args:
+        n: number of nodes.
+        lazy: return (I + W) / 2.
+    """
     w = np.full((2, 2), 0.5) if n == 2 else sum(np.roll(np.eye(n), s, 1) for s in (-1, 0, 1)) / 3
     return (np.eye(n) + w) / 2 if lazy else w
 
@@ -35,7 +40,7 @@ def gradients(theta, step):
 
 
 class Optimizers:
-    """One optimizer a node, as the experiment's sgd with momentum."""
+    """One optimizer per node: SGD with momentum, as in the experiment."""
 
     def __init__(self, n):
         self.rules = [Momentum() for _ in range(n)]
@@ -89,9 +94,8 @@ def dinno(theta, n, opt, rho=0.3, scaling=1.01, primal=2, forgetful=True):
         if k % primal == 0:
             anchor, r = theta, rho * scaling ** (k // primal + 1)
             p = p + r * laplacian @ anchor
-            middles = (
-                degree * anchor - laplacian @ anchor + degree * anchor
-            ) / 2  # sum_j (theta_i + theta_j) / 2
+            # sum over j of (theta_i + theta_j) / 2
+            middles = (degree * anchor - laplacian @ anchor + degree * anchor) / 2
             if forgetful:
                 opt.forget()
         theta = opt.step(theta, gradients(theta, k) + p + 2 * r * (degree * theta - middles))
@@ -103,7 +107,7 @@ def dinno_persistent(theta, n, opt):
 
 
 def prox_pda(theta, n, opt, beta=4.0):
-    """x+ = argmin <g + A'mu, x> + beta/2 |Ax|^2 + beta/2 |B(x - x_k)|^2, by its linear system."""
+    """x+ = argmin <g + A'mu, x> + beta/2 |Ax|^2 + beta/2 |B(x - x_k)|^2, solved as a linear system."""
     a = incidence(n)
     b, mu = np.abs(a), np.zeros((len(a), DIMENSION))
     for k in range(STEPS):
@@ -147,7 +151,7 @@ def choco(theta, n, opt, gamma=0.4, keep=3):
 
 LAZY = {"name": "cycle", "weights": "lazy_metropolis"}
 DINNO = {"name": "dinno", "rho": 0.3 * 1.01, "rho_scaling": 1.01}
-CASES = {  # oracle, algorithm, topology, optimizer, vectors of P sent to a neighbour in STEPS steps, compression
+CASES = {  # oracle, algorithm, topology, optimizer, vectors of P values sent to a neighbor in STEPS steps, compression
     "dsgd": (dsgd, {"name": "dsgd"}, {"name": "cycle"}, "sgd", STEPS, NONE),
     "dsgd_in_place": (dsgd_in_place, {"name": "dsgd", "mixing": "in_place"}, {"name": "cycle"}, "sgd", STEPS, NONE),
     "dsgt": (dsgt, {"name": "dsgt"}, {"name": "cycle"}, "sgd", 2 * STEPS, NONE),
@@ -169,7 +173,7 @@ CASES = {  # oracle, algorithm, topology, optimizer, vectors of P sent to a neig
 
 @cache
 def every_case(transport, ranks):
-    """Run all cases in one start of the ranks; a cycle of two nodes is a path."""
+    """Run all cases in one start of the ranks; with two ranks, a path replaces the cycle."""
     cases = [
         [algorithm, topology if ranks > 2 else {**topology, "name": "path"}, optimizer, STEPS, compression]
         for _, algorithm, topology, optimizer, _, compression in CASES.values()
@@ -208,7 +212,10 @@ def test_a_checkpoint_holds_everything(case):
 
 
 def test_equal_nodes_feel_no_penalty():
-    """DiNNO's penalty is exactly zero where all agree: an Adam that starts afresh divides by its gradient."""
+    """DiNNO's penalty is exactly zero if all nodes agree.
+
+    A rounding error would matter, because a newly reset Adam divides by its gradient.
+    """
     results = on_ranks(neighbours, "simulated", 4, DINNO, {"name": "complete"}, "plain", 1, NONE)
     for rank, result in enumerate(results):
         alone = START - 0.05 * gradient(START, rows(rank, 0))
@@ -234,7 +241,7 @@ CHANGING = [name for name in KEPT if "static" not in ALGORITHMS[name].graph_prop
 )  # fmt: skip
 @pytest.mark.long
 def test_invariants_hold_on_any_graph(name, graph, nodes, steps, compression):
-    """What nodes keep together (mean of trackers, sum of duals, ...) they keep on any graph, compressed or not."""
+    """The global invariants (mean of trackers, sum of duals, ...) hold on any graph, with and without compression."""
     graph = {**graph, "weights": "lazy_metropolis"} if name == "d2" else graph
     arguments = {"name": name}, graph, "plain", steps, {"name": compression}
     for result in SimulatedWorld(nodes).run(lambda comm: neighbours(comm, *arguments)):
@@ -247,7 +254,7 @@ def test_invariants_hold_on_any_graph(name, graph, nodes, steps, compression):
 )  # fmt: skip
 @pytest.mark.long
 def test_invariants_hold_where_links_are_lost(name, graph, drop, nodes, steps):
-    """Nodes that a round leaves alone included."""
+    """The invariants also hold in rounds in which a node has no links."""
     graph = {**graph, "p": 1.0} if "p" in graph else graph
     graph = {**graph, "name": "path"} if graph["name"] == "wheel" else graph
     arguments = {"name": name}, {**graph, "drop": drop}, "plain", steps, NONE

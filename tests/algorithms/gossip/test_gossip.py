@@ -1,4 +1,4 @@
-"""Gossip against a few lines of numpy that follow the papers, replays of what happened, and what must never change."""
+"""Gossip algorithms compared with numpy versions of the papers and with replays of recorded events; invariants."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from nnlo_lib.core.errors import UserError
 
 RING = {"name": "cycle"}
 EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
-VECTOR, PACKET = 8 * DIMENSION, 8 * (DIMENSION + 1)  # bytes
+VECTOR, PACKET = 8 * DIMENSION, 8 * (DIMENSION + 1)  # sizes in bytes
 
 
 @pytest.mark.long
@@ -118,7 +118,7 @@ def test_staleness_is_counted():
 @EVERYWHERE
 @pytest.mark.parametrize("key", ASYNCHRONOUS)
 def test_unequal_numbers_of_batches(transport, ranks, key):
-    """A rank at its end answers those that are not; the bytes are those of the pushes and pairs, no more."""
+    """A rank that finished its batches still answers the others; only pushes and pairs send bytes."""
     steps, results = unequal(ranks), outcomes(transport, ranks)[f"{key}, unequal"]
     assert [result["steps"] for result in results] == steps
     assert all(result["telemetry"]["invariant"] < 1e-12 for result in results)
@@ -161,14 +161,20 @@ def test_mixing_keeps_the_mean_and_reaches_it(transport, ranks, key):
 
 @pytest.mark.long
 def test_rounding_takes_no_weight():
-    """A third of a weight in float32, a thousand times: what is lost on the wire stays with the sender."""
+    """The total weight stays exact although a third of a weight is sent in float32 a thousand times.
+
+    The sender keeps the rounding error of the sent weight.
+    """
     graph = {"name": "directed_edges", "edges": UNEQUAL[4]}
     results = on_ranks(mixed, "simulated", 4, "sgp", graph, [[1] * 1000] * 4, "float32")
     assert results[0]["telemetry"]["invariant"] < 1e-13
 
 
 def assert_kept(results, error):
-    """The total weight, and the weighted sum of parameters that began as START, 2 START, ..."""
+    """Assert that the total weight and the weighted sum of the parameters are unchanged.
+
+    Rank i starts with the parameters (i + 1) START.
+    """
     ranks = len(results)
     assert sum(result["weight"] for result in results) == pytest.approx(ranks, rel=1e-14)
     total = sum(result["weight"] * np.array(result["theta"]) for result in results)

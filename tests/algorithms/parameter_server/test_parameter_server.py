@@ -1,4 +1,4 @@
-"""Algorithms with a server against a few lines of numpy that follow the papers, to 1e-9 over 50 steps."""
+"""Parameter-server algorithms compared with numpy versions of the papers, to 1e-9 over 50 steps."""
 
 import functools
 
@@ -17,12 +17,18 @@ CLOSE = {"rtol": 0, "atol": 1e-9}
 
 
 def uneven(workers):
-    """Every worker has full batches, but for a last step in which only the first has samples."""
+    """Return batch sizes: full batches for every worker, and a last step with samples for the first worker only."""
     return [[BATCH] * (STEPS - 1) + [2 if worker == 0 else 0] for worker in range(workers)]
 
 
 def elastic(counts, tau, alpha):
-    """Zhang, Choromanska and LeCun 2015, equations (5) and (6), every tau steps; return all x_i and c at each step."""
+    """Return all x_i at each step and the last c (Zhang, Choromanska and LeCun 2015, equations (5) and (6)).
+
+    Args:
+        counts: batch sizes per worker and step.
+        tau: number of steps between two exchanges.
+        alpha: elastic force.
+    """
     workers = range(len(counts))
     x, c, rules, path = [START for _ in workers], START, [Momentum() for _ in workers], []
     for t in range(STEPS):
@@ -36,7 +42,7 @@ def elastic(counts, tau, alpha):
 
 
 def shorter(workers):
-    """Every worker has fewer batches than the one before."""
+    """Return batch sizes; every worker has fewer batches than the previous one."""
     return [[BATCH] * (STEPS - 6 * worker) for worker in range(workers)]
 
 
@@ -85,7 +91,7 @@ def test_synchronous_easgd(transport, ranks, case):
 
 @EVERYWHERE
 def test_asynchronous_easgd(transport, ranks):
-    """Algorithm 1: with one worker its trajectory is exact, with several each push is applied once."""
+    """Algorithm 1 of the paper: one worker follows the exact trajectory; with several workers each push is applied once."""
     counts = shorter(ranks - 1)
     server, *results = every_case(transport, ranks)["easgd"]
     exchanges = [-(-len(steps) // 3) for steps in counts]
@@ -182,7 +188,7 @@ def test_gem_equals_a_replay_of_its_events():
 
 @pytest.mark.long
 def test_gem_stays_near_the_optimum_with_many_workers():
-    """The energy of nine workers together is that of one with momentum: asynchrony does not make it diverge."""
+    """Nine asynchronous workers do not diverge, because their total energy equals that of one worker with momentum."""
     counts = [[BATCH] * 200] * 9
     server = on_ranks(several, "simulated", 10, [["gem", {"kappa": 1.0}, counts]])[0][0]
     everything = np.arange(96)

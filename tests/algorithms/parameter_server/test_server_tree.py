@@ -1,4 +1,4 @@
-"""Relays between workers and server, workers of several processes, pauses, and what must hold in all of them."""
+"""Relays between workers and server, workers of several processes, pauses, and the invariants in all these cases."""
 
 import functools
 

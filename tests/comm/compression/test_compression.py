@@ -1,4 +1,4 @@
-"""Compression: payloads against a few lines of numpy, contraction, error feedback, and sums over ranks."""
+"""Compression: payloads compared with numpy, contraction, error feedback, and sums over ranks."""
 
 import functools
 
@@ -30,7 +30,7 @@ examples = settings(max_examples=60, deadline=None)
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """As ranks have: sums of many threads round otherwise, and small ones wait for each other."""
+    """Compute with one thread, as ranks do, because sums over several threads round differently."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,7 +38,7 @@ def one_thread():
 
 
 def through(compressor, v, step=0, rank=0):
-    """Return decode(encode(v)) as numpy; check the payload on the way."""
+    """Return decode(encode(v)) as a numpy array; check type and size of the payload."""
     tensor = torch.from_numpy(v.copy())
     payload = compressor.encode(tensor, step, rank)
     assert payload.dtype == torch.uint8
@@ -62,7 +62,7 @@ def kept(v):
     return max(1, round(0.1 * v.size))
 
 
-# Each against an independent computation.
+# Each compressor compared with an independent computation.
 
 
 @examples
@@ -155,7 +155,7 @@ def test_powersgd(dtype, values):
         )
 
 
-# What the papers promise.
+# Guarantees of the papers.
 
 
 @pytest.mark.long
@@ -166,7 +166,7 @@ def test_powersgd(dtype, values):
 @example(v=np.zeros(9, np.float64))
 @example(v=np.full(65, 1e-42, np.float32))
 def test_no_payload_is_worse_than_none_and_zero_stays_zero(kind, v):
-    """|C(v) - v| <= |v| on every draw; QSGD promises it for the mean only."""
+    """|C(v) - v| <= |v| for every draw; QSGD guarantees it for the mean only."""
     compressor = make(kind)
     for step in range(2):
         decoded = through(compressor, v, step)
@@ -212,13 +212,13 @@ def test_qsgd_is_unbiased_up_to_tau_and_contracts(bits, bucket):
     scatter = sample.std(axis=0) / np.sqrt(len(sample))
     assert np.all(np.abs(sample.mean(axis=0) - V) <= 5 * scatter + 1e-12)
     variance = np.mean(np.sum((sample - V) ** 2, axis=1))
-    assert variance <= (tau - 1) * squared(V)  # lemma 3.1
+    assert variance <= (tau - 1) * squared(V)  # lemma 3.1 of the QSGD paper
     error = np.mean(np.sum((sample / tau - V) ** 2, axis=1))
     assert error <= (1 - 1 / tau) * squared(V)
 
 
 def test_powersgd_contracts_after_its_subspace_was_lost():
-    """M moves to a column that Q, left by the step before, does not see."""
+    """The second matrix is orthogonal to the subspace Q of the previous step."""
     first, second = np.zeros(16), np.zeros(16)
     first[0], second[15] = 1.0, 1.0
     compressor = PowerSGD(1, SEED)
@@ -286,7 +286,7 @@ def test_what_was_sent_and_the_residual_are_what_came_in(kind, dtype):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", LOSSY)
 def test_the_residual_stays_bounded(kind):
-    """It would grow under a compressor that does not contract: QSGD at two bits without tau, say."""
+    """The residual would grow with a compressor that does not contract, such as QSGD with two bits without tau."""
     feedback, norms = ErrorFeedback(make(kind), 0), []
     for step in range(600):
         feedback.encode(vector(0, step, "float64", 200))
@@ -319,9 +319,14 @@ def test_every_step_draws_anew():
 
 
 def descend(send, steps=4000, lr=0.02):
-    """SGD on f(x) = <a, x>^2 + <b, x>^2, a and b in turn; return the path.
+    """Return the path of SGD on f(x) = <a, x>^2 + <b, x>^2 that alternates between a and b.
 
     Karimireddy et al. 2019, counterexample 3: sign(a) = -sign(b), so signs alone never change x_1 + x_2.
+
+    Args:
+        send: compression of a gradient.
+        steps: number of steps.
+        lr: learning rate.
     """
     a = torch.tensor([[1.5, -0.5], [-0.5, 1.5]], dtype=torch.float64)
     x, path = torch.ones(2, dtype=torch.float64), []

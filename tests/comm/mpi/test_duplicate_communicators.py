@@ -1,4 +1,4 @@
-"""Communicators that trainings of one allocation use one after the other."""
+"""Duplicated MPI communicators of consecutive trainings in one allocation."""
 
 import pytest
 from helpers.duplicate_communicator_programs import abandoned, many

@@ -1,4 +1,4 @@
-"""A scheduler stops processes for minutes: that is no silence. Real ranks, stopped with SIGSTOP."""
+"""The peer timeout does not count the time during which a scheduler suspends ranks (MPI ranks under SIGSTOP)."""
 
 import json
 import os
@@ -19,12 +19,15 @@ from helpers.training_process import wait
 
 from nnlo_lib.comm.mpi.communicator import MPICommunicator
 
-TIMEOUT = 3.0  # seconds of silence that are too many
+TIMEOUT = 3.0  # peer timeout in seconds
 STOPPED = 5.0
 
 
 def add(_: MPICommunicator, folder: str) -> list[float]:
-    """Add with a short time-out; rank 1 comes when the file `go` is there. Return the sum and the wait."""
+    """Run an all-reduce with a short timeout; return the sum and the waiting time in seconds.
+
+    Rank 1 waits for the file `go` before it joins.
+    """
     comm = MPICommunicator(timeout=TIMEOUT)
     announce(comm.rank, Path(folder))
     if comm.rank == 1:
@@ -35,7 +38,10 @@ def add(_: MPICommunicator, folder: str) -> list[float]:
 
 
 def relay(_: MPICommunicator, folder: str) -> list[float]:
-    """Rank 0 waits in a part for rank 1, which waits in the world for rank 2, which waits for `go`."""
+    """Return the received value and the waiting time in seconds for a chain of waiting ranks.
+
+    Rank 0 waits for rank 1 in a split communicator, rank 1 for rank 2 in the world, and rank 2 for the file `go`.
+    """
     world = MPICommunicator(timeout=TIMEOUT)
     part = world.split(world.rank // 2)
     announce(world.rank, Path(folder))
@@ -58,7 +64,7 @@ def announce(rank: int, folder: Path) -> None:
 
 @contextmanager
 def started(program: str, size: int, folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Start the ranks and go on when all have said who they are."""
+    """Start the ranks and wait until all have written their process ids."""
     command = [
         Path(sys.executable).with_name("mpiexec"), "-n", str(size), sys.executable, ranks.__file__,
         "comm.mpi.test_suspended_peers", program, f'["{folder}"]',
@@ -81,20 +87,26 @@ def send(number: signal.Signals, pids: list[int]) -> None:
 
 
 def naps(pid: int) -> int:
-    """Return how often a process has given its core away by itself."""
+    """Return the number of voluntary context switches of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def wait_for_naps(process: "subprocess.Popen[str]", pid: int) -> None:
-    """Wait until a rank's poll loop has gone round some more times."""
+    """Wait until the poll loop of a rank has slept 50 more times."""
     before = naps(pid)
     wait("some naps", lambda: process.poll() is not None or naps(pid) > before + 50)
     assert process.poll() is None, process.communicate()[1]
 
 
 def suspend(process: "subprocess.Popen[str]", folder: Path, stopped: tuple[int, ...]) -> None:
-    """Stop some ranks for longer than the time-out, let them go on, and send `go` when rank 0 polls again."""
+    """Suspend ranks for longer than the timeout, resume them and create `go` when rank 0 polls again.
+
+    Args:
+        process: process of mpiexec.
+        folder: folder with the process ids.
+        stopped: ranks to suspend.
+    """
     first, pids = int((folder / "0").read_text()), [int((folder / str(rank)).read_text()) for rank in stopped]
     wait_for_naps(process, first)
     send(signal.SIGSTOP, pids)

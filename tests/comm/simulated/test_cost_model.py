@@ -1,4 +1,4 @@
-"""The virtual machine: what slows whom, by how much, and the same again from the same seed."""
+"""Cost model of the simulated machine: delays of ranks and messages, reproducible from the seed."""
 
 import math
 from itertools import pairwise
@@ -16,7 +16,7 @@ RANKS, STEPS = 4, 200
 
 
 def durations(seed=0, steps=STEPS, ranks=RANKS, **settings):
-    """Return the seconds of each step of one sample, by rank."""
+    """Return the seconds of each step of one sample for each rank."""
     machine = CostModel(SimulationConfig(**EXACT | settings), ranks, seed)
     clocks, taken = [0.0] * ranks, [[] for _ in range(ranks)]
     for _ in range(steps):
@@ -139,7 +139,7 @@ def test_messages_are_lost_as_often_as_the_probability_says():
 
 @pytest.mark.parametrize(("messages", "rounds"), [(1, 1), (12, 1), (12, 2), (4032, 2)])
 def test_a_round_waits_for_its_unluckiest_message(messages, rounds):
-    """The mean largest of m geometric numbers is the sum over k of 1 - (1 - loss^(k+1))^m."""
+    """The mean of the maximum of m geometric numbers is the sum over k of 1 - (1 - loss^(k+1))^m."""
     machine = CostModel(SimulationConfig(latency=0, loss=0.25, retransmit=1.0), 2, 0)
     waits = [machine.collective(CollectiveCost(0, messages, rounds), 0, number) for number in range(4000)]
     mean = sum(1 - (1 - 0.25 ** (k + 1)) ** messages for k in range(60))
@@ -147,7 +147,7 @@ def test_a_round_waits_for_its_unluckiest_message(messages, rounds):
 
 
 def meetings(call, seed=0, ranks=4, **settings):
-    """Return when each of some collective calls ended on rank 0."""
+    """Return the times at which 20 collective calls end on rank 0."""
 
     def program(comm):
         half = comm.split(comm.rank % 2)

@@ -1,4 +1,4 @@
-"""Translate a command and read it back as experiments are read."""
+"""Fixtures that translate a command and load the resulting experiment file."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def imported(folder) -> Callable[..., tuple[Experiment, str]]:
-    """Return a function that gives a command's experiment, as it is read from its YAML, and the YAML."""
+    """Return a function that translates a command and returns the loaded experiment and its YAML."""
 
     def read(*words: str) -> tuple[Experiment, str]:
         text = translate(words)
@@ -31,7 +31,7 @@ def imported(folder) -> Callable[..., tuple[Experiment, str]]:
 
 @pytest.fixture
 def refused(folder) -> Callable[..., str]:
-    """Return a function that gives the sentence a command is refused with."""
+    """Return a function that returns the error message of a refused command."""
 
     def sentence(*words: str) -> str:
         with pytest.raises(UserError) as error:

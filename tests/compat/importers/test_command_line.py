@@ -1,4 +1,4 @@
-"""Launchers, interpreters and shells around a command, and what is no command at all."""
+"""Launchers, interpreters and shells around a command, and refusal of texts that are no command."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`nnlo import` as it is typed."""
+"""The command line of `nnlo import`."""
 
 import pytest
 from helpers.nnlo_command import nnlo

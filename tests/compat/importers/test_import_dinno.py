@@ -1,4 +1,4 @@
-"""The file of DiNNO's README, and the settings of its paper."""
+"""Import of the file in DiNNO's README, and of the settings in its paper."""
 
 import pytest
 import yaml
@@ -66,7 +66,7 @@ def test_readme(imported, folder, words):
 
 
 def paper():
-    """Return the paper's study of digits."""
+    """Return DiNNO's file for the study of digits in the paper."""
     dinno = {
         "alg_name": "dinno", "rho_init": 0.5, "rho_scaling": 1.0003, "outer_iterations": 2000, "primal_iterations": 2,
         "primal_optimizer": "adam", "persistant_primal_opt": False, "primal_lr_start": 0.005, "primal_lr_finish": 0.0005,
@@ -123,9 +123,8 @@ def test_profile(imported, folder):
     settings["problem_configs"]["dinno"]["optimizer_config"]["profile"] = True
     write(folder, settings, "paper.yaml")
     runs = imported("paper.yaml")[0].variants
-    assert runs["dinno"].observe.profile == ProfileConfig(
-        first=5, steps=6
-    )  # the third round of two steps, and two more
+    # The third round of two steps, and two more rounds.
+    assert runs["dinno"].observe.profile == ProfileConfig(first=5, steps=6)
     assert runs["dsgd"].observe.profile is None
 
 

@@ -1,4 +1,4 @@
-"""The commands of mpi_learn's README."""
+"""Import of the commands in mpi_learn's README."""
 
 import pytest
 
@@ -8,14 +8,14 @@ def test_mnist(imported):
         "mpirun -np 3 ./MPIDriver.py mnist_arch.json train_mnist.list test_mnist.list --loss categorical_crossentropy --epochs 3"
     )
     assert (experiment.algorithm.name, experiment.algorithm.sync_every) == ("downpour", 1)
-    assert experiment.train.optimizer.name == "adam"  # the master's
+    assert experiment.train.optimizer.name == "adam"  # the optimizer of mpi_learn's master
     assert (experiment.train.epochs, experiment.train.batch_size, experiment.parallel.ranks) == (3, 100, 3)
     assert (experiment.data.reader.train, experiment.data.reader.validation) == (
         "train_mnist.list",
         "test_mnist.list",
     )
     assert experiment.loss == "cross_entropy"
-    assert experiment.model.name == "nnlo_mnist"  # where no such file is
+    assert experiment.model.name == "nnlo_mnist"  # the replacement if mnist_arch.json does not exist
     assert "only the server applies an optimizer" in " ".join(text.replace("#", "").split())
 
 

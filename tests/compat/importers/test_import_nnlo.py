@@ -1,4 +1,4 @@
-"""Every command of NNLO's README; what each means is known from NNLO's code."""
+"""Import of every command in NNLO's README, by its meaning in NNLO's code."""
 
 import pytest
 
@@ -12,7 +12,7 @@ ADAM = AdamConfig().model_dump()
 
 
 def defaults(experiment, ranks=3, loss="cross_entropy"):
-    """Hold a training to what NNLO does where nothing is said."""
+    """Assert that an experiment has NNLO's defaults."""
     assert experiment.algorithm.name == "gem"
     assert (experiment.algorithm.momentum, experiment.algorithm.kappa) == (0.9, 2.0)
     assert experiment.train.optimizer.model_dump() == ADAM

@@ -1,4 +1,4 @@
-"""The command of PyDTNN's README, and its options by their meaning in PyDTNN's code."""
+"""Import of the command in PyDTNN's README, and of its options by their meaning in PyDTNN's code."""
 
 import pytest
 
@@ -104,9 +104,8 @@ def test_losses_of_the_training_samples_stop_too(imported):
 
 
 def test_nothing_is_watched_that_is_not_validated(imported):
-    experiment, text = imported(
-        "mpirun -np 4 pydtnn_benchmark --evaluate=yes"
-    )  # by default nothing is held back
+    # PyDTNN holds back no validation samples by default.
+    experiment, text = imported("mpirun -np 4 pydtnn_benchmark --evaluate=yes")
     assert (experiment.data.validation, experiment.train.early_stopping) == (0.0, None)
     assert (experiment.train.evaluate_before, experiment.checkpoint.best) == (False, None)
     assert "there are no validation samples" in " ".join(text.replace("#", "").split())

@@ -1,4 +1,4 @@
-"""The sessions of Theano-MPI's README and examples."""
+"""Import of the sessions in Theano-MPI's README and examples."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_other_rules(session):
     easgd, gosgd = session("EASGD"), session("GOSGD")
     assert (easgd.algorithm.name, easgd.algorithm.sync_every, easgd.algorithm.alpha) == ("easgd", 10, 0.5)
     assert (gosgd.algorithm.name, gosgd.algorithm.probability) == ("gosgd", 0.01)
-    assert gosgd.train.optimizer.lr == 0.01  # only BSP scales it
+    assert gosgd.train.optimizer.lr == 0.01  # only BSP scales the learning rate
     assert (gosgd.data.dataset, gosgd.data.crop, gosgd.data.augment.flip) == ("cifar10", 28, 0.5)
     assert gosgd.model.name == "theanompi_cifar10"
 

@@ -1,4 +1,4 @@
-"""Commands of the seeds, imported, really train: on real images where there are any, for some steps."""
+"""Imported commands of the original projects train for some steps, mostly on real images."""
 
 import csv
 import gzip
@@ -25,13 +25,16 @@ SHORT = ("train.epochs=1", "train.steps_per_epoch=20")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Return a folder that all tests run in, so that data are converted once."""
+    """Return the folder in which all tests run, so that data are converted once."""
     return tmp_path_factory.mktemp("imported")
 
 
 @pytest.fixture
 def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
-    """Return a function that imports words, trains what comes out with changes, and gives the last row of its history."""
+    """Return a function that imports a command and trains the experiment with changes.
+
+    It returns the last row of the history and the number of parameters.
+    """
     monkeypatch.chdir(folder)
 
     def last(words: str, *changes: str, command: str = "run") -> dict[str, float]:
@@ -62,7 +65,7 @@ def mnist(shared_data) -> tuple[str, ...]:
 
 @pytest.fixture
 def cifar10(shared_data) -> tuple[str, ...]:
-    """Return changes for the archive with some of CIFAR-10, which is not the official one."""
+    """Return changes that select the archive with a part of CIFAR-10, which lacks the official checksum."""
     source = shared_data / "cifar10/cifar-10-binary.tar.gz"
     return "data.dataset=cifar10-small", "data.reader={name: cifar}", f"data.source={source}"
 
@@ -98,7 +101,10 @@ def test_mpi_learn_mnist(trained, lists, folder):
 
 @pytest.fixture(scope="module")
 def lists(folder, shared_data) -> str:
-    """Write what NNLO's get_mnist.py did, HDF5 files of images (n, 28, 28, 1) and one-hot labels; return its options."""
+    """Write the files of NNLO's get_mnist.py and return the options that name their lists.
+
+    The HDF5 files hold images of shape (n, 28, 28, 1) and one-hot labels.
+    """
     import h5py
 
     raw = shared_data / "mnist"
@@ -149,7 +155,7 @@ def test_wgan(trained, mnist, folder):
 
 
 def test_showers(trained, folder):
-    """On files as NNLO's get_3d.py wrote them, but of random showers."""
+    """The GAN trains on files in the format of NNLO's get_3d.py, with random showers."""
     import h5py
 
     random = np.random.default_rng(0)
@@ -187,4 +193,4 @@ def test_dinno(trained, mnist, folder):
     (folder / "digits.yaml").write_text(yaml.safe_dump(settings))
     row = trained("digits.yaml", *mnist, command="simulate")
     assert row["parameters"] == 28_440
-    assert row["val_accuracy"] > 0.25  # each has seen three or four classes itself
+    assert row["val_accuracy"] > 0.25  # each node trains on three or four classes only

@@ -1,4 +1,4 @@
-"""What the page promises: every setting is live or a comment, and nothing that was given is left out."""
+"""The YAML of an import has every given setting, either as a key or as a comment."""
 
 import pytest
 

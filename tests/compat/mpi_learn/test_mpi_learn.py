@@ -1,4 +1,4 @@
-"""mpi_learn's Python interface: its README's way of customising, on real ranks."""
+"""mpi_learn's Python interface, customized as in its README, on real ranks."""
 
 import json
 import subprocess

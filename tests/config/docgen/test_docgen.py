@@ -23,13 +23,13 @@ VALIDATOR = jsonschema.Draft202012Validator(experiment_schema())
 
 
 def test_generated_files_are_in_step():
-    """If this fails: nnlo docs."""
+    """The generated files are up to date; if this test fails, run `nnlo docs`."""
     assert reference.write_all(check=True) == 0
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """Let the files be written to an empty folder."""
+    """Redirect the generated files to an empty folder."""
     (tmp_path / "workflow").mkdir()
     (tmp_path / "workflow" / "Snakefile").touch()
     monkeypatch.setattr(reference, "ROOT", tmp_path)
@@ -76,7 +76,7 @@ def test_default_file_is_the_quickstart():
 
 
 def test_every_comment_is_a_default(tmp_path):
-    """Remove the # of every key: each is there, and nothing changes."""
+    """With every commented key made active, the default file has all keys and the same experiment."""
     path = tmp_path / "all.yaml"
     path.write_text(re.sub(r"^#(\s*\w+:)", r"\1", default_file().partition("\n\n")[2], flags=re.MULTILINE))
     assert load_experiment(path) == load_experiment(REPOSITORY / reference.DEFAULT_EXPERIMENT_FILE)
@@ -107,7 +107,8 @@ ALTERNATIVES = {
 }
 
 
-WANTED = {  # what an alternative needs besides
+# Changes that an alternative needs besides itself.
+WANTED = {
     "d2": ["topology={name: path, weights: lazy_metropolis}"],
     "adpsgd": ["topology={name: path}"],
     "gan": ["model={name: wgan}", "loss=least_squares"],
@@ -129,7 +130,7 @@ def test_every_alternative_in_a_comment_is_valid(tmp_path):
 
 
 def starting(folder, name):
-    """Return a file like the default one, of one run; without an optimizer for the algorithm that has none."""
+    """Write and return a file like the default one, with one run; omit the optimizer for `prox_pda`."""
     train = {key: value for key, value in QUICKSTART["train"].items() if key != "optimizer"}
     changed = {"train": train} if name == "prox_pda" else {}
     path = folder / "experiment.yaml"

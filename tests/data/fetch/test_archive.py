@@ -69,7 +69,7 @@ def test_what_was_there_is_replaced_as_a_whole(tmp_path):
 
 
 def left(tmp_path):
-    """What lies around besides the archive itself."""
+    """Return all paths in the folder except the archive itself."""
     return [path for path in tmp_path.rglob("*") if path.name not in ("x.zip", "x.tar.gz")]
 
 
@@ -131,7 +131,7 @@ def test_too_many_members_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("maker", [zipped, tar])
 def test_an_honest_bomb_is_refused_and_what_is_small_is_not(tmp_path, maker, monkeypatch):
-    """Zeros shrink a thousandfold by deflate, so only a margin and ratio below that can refuse them."""
+    """Deflate shrinks zeros by a factor of 1000; a lower HIGHEST_RATIO refuses them only above the margin."""
     path = maker(tmp_path / ("x.zip" if maker is zipped else "x.tar.gz"), {"zeros": bytes(3_000_000)})
     monkeypatch.setattr(archives, "HIGHEST_RATIO", 500)
     extract(path, tmp_path / "small")
@@ -148,10 +148,11 @@ HEADERS = {"pax": tarfile.XHDTYPE, "global pax": tarfile.XGLTYPE, "long name": t
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", HEADERS)
 def test_a_huge_header_does_not_fill_the_memory(tmp_path, kind):
-    """Half a gigabyte of name from half a megabyte of archive, in a process that may not have so much."""
+    """A header of 512 MiB in an archive of 0.5 MB is refused in a process with 300 MiB of address space."""
     info = tarfile.TarInfo("x")
     info.type, info.size = HEADERS[kind], 512 << 20
-    megabyte = gzip.compress(bytes(1 << 20), 6)  # gzip streams one behind the other are one file
+    # Concatenated gzip streams are one gzip file.
+    megabyte = gzip.compress(bytes(1 << 20), 6)
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT)) + megabyte * 512)
     code = "import sys; from pathlib import Path; from nnlo_lib.data.fetch.archive import extract; extract(*map(Path, sys.argv[1:]))"
     done = subprocess.run(
@@ -189,7 +190,7 @@ def test_a_file_may_be_larger_than_what_may_lie_between(tmp_path, monkeypatch):
 
 @pytest.mark.processes
 def test_a_sparse_file_makes_no_room_for_a_huge_header(tmp_path, monkeypatch):
-    """What a file with holes declares is not what of the archive it takes."""
+    """The declared size of a sparse file exceeds its bytes in the archive; the limit on metadata still holds."""
     monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
     with (tmp_path / "holes").open("wb") as file:
         file.seek(1 << 20)
@@ -226,7 +227,7 @@ def test_what_the_system_refuses_is_not_called_damaged(tmp_path):
 
 
 def test_a_bomb_that_declares_little_yields_no_more(tmp_path):
-    """Ten million zeros that the headers call ten bytes."""
+    """A file of ten million zeros with a declared size of ten bytes is refused."""
     path = zipped(tmp_path / "x.zip", {"bomb": bytes(10_000_000)})
     size = (10_000_000).to_bytes(4, "little")
     content = path.read_bytes()

@@ -19,9 +19,8 @@ from nnlo_lib.data.fetch.fetch import fetch
 
 CONTENT = bytes(range(256)) * 400
 ARCHIVE = gzip.compress(CONTENT, mtime=0)
-BODY = (
-    CONTENT * 40
-)  # more than the sockets between two processes hold at once is not needed: half of it comes
+# The body need not exceed the socket buffers, because the server sends only half of it while on hold.
+BODY = CONTENT * 40
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +94,8 @@ def test_a_broken_download_goes_on_where_it_broke_off(server, one_file, tmp_path
     came = (tmp_path / ".one.gz.part").stat().st_size
     assert 0 < came < len(ARCHIVE)
     server.answers["/one.gz"], server.ranges = ARCHIVE, []
-    fetch(one_file, tmp_path, server.url)  # as another process would, an hour later
+    # A second fetch stands for another process that resumes the download later.
+    fetch(one_file, tmp_path, server.url)
     assert (tmp_path / "one.gz").read_bytes() == ARCHIVE
     assert server.ranges == [f"bytes={came}-"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fetched.json", "one.gz"]
@@ -112,7 +112,7 @@ def test_a_file_that_changed_meanwhile_is_not_pieced_together(server, one_file, 
 
 
 def test_a_wrong_beginning_is_thrown_away(server, one_file, tmp_path):
-    """What has come does not fit the rest: the checksum tells, and the next attempt starts anew."""
+    """A partial file that does not match the rest fails the checksum; the next attempt downloads all bytes."""
     server.answers["/one.gz"], server.etag = ARCHIVE, '"v1"'
     (tmp_path / ".one.gz.part").write_bytes(b"x" * 50)
     (tmp_path / ".one.gz.json").write_text(json.dumps({"url": f"{server.url}/one.gz", "version": '"v1"'}))
@@ -123,7 +123,7 @@ def test_a_wrong_beginning_is_thrown_away(server, one_file, tmp_path):
 
 @pytest.mark.parametrize("shift", [-7, 7])
 def test_a_part_that_was_not_asked_for_is_not_taken(server, tmp_path, shift):
-    """No checksum would tell: the file is the user's own."""
+    """A response with the wrong range is discarded; for a user's own file no checksum would detect it."""
     server.answers["/x"], server.etag = ("truncated", ARCHIVE), '"v1"'
     with pytest.raises(UserError, match="the transfer was interrupted"):
         download.download([f"{server.url}/x"], tmp_path / "x", lambda *_: None)
@@ -163,7 +163,7 @@ def start(server, target):
 
 
 def reaches(path, size):
-    """Wait until the file has come so far."""
+    """Wait until the file has at least `size` bytes."""
     until = time.monotonic() + 20
     while not (path.exists() and path.stat().st_size >= size):
         assert time.monotonic() < until
@@ -204,7 +204,7 @@ def test_of_two_processes_one_downloads_and_one_says_so(server, tmp_path):
 
 
 def test_the_lock_of_a_file_that_was_renamed_is_not_a_lock(tmp_path, monkeypatch):
-    """Between opening and locking, the other process finishes: what is locked is then its finished file."""
+    """The other process finishes between opening and locking, so the lock is on its renamed, finished file."""
     path = tmp_path / "part"
 
     def finish_first(*_):
@@ -258,7 +258,7 @@ def test_no_network_says_what_to_do_in_seconds(tmp_path, monkeypatch):
 
 
 def test_silent_host_is_asked_once(tmp_path, one_file, monkeypatch):
-    """A listener whose queue is full drops the handshake, like a firewall does."""
+    """Only one connection is tried; a listener with a full queue drops the handshake, as a firewall does."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(download, "CONNECT_SECONDS", 0.3)
     with (

@@ -164,7 +164,7 @@ def test_official_files_may_lie_in_an_archive(server, one_file, tmp_path, remote
 
 
 def two_forms(folder):
-    """A data set in one archive or another, both in `folder`."""
+    """Return a data set with two alternative archives, both in `folder`."""
     folder.mkdir()
     first, second = pack(folder / "first.zip"), folder / "second.zip"
     with zipfile.ZipFile(second, "w") as archive:
@@ -256,7 +256,7 @@ def test_damaged_record_is_named(tmp_path, text):
 
 @pytest.mark.processes
 def test_fetching_stays_light():
-    """Import what `scripts/fetch.py` imports and look that nothing heavy came along."""
+    """The module that `scripts/fetch.py` imports loads no heavy package."""
     heavy = {"numpy", "pooch", "requests", "h5py", "pandas", "pydantic", "sklearn", "torch"}
     code = f"import sys, {fetching.__name__}; print(*{heavy!r}.intersection(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

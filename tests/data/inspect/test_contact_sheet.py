@@ -17,7 +17,7 @@ def sheet(manifest, path, **options):
 
 
 def coloured(count):
-    """Make one colour for each class that neither paper nor text has: (count, 3) bytes."""
+    """Return one color per class, distinct from background and text, as bytes of shape (count, 3)."""
     return np.stack(
         [np.arange(count) % 50 * 5, np.arange(count) // 50 * 5, np.full(count, 200)], axis=1
     ).astype(np.uint8)
@@ -28,7 +28,7 @@ def flat(colours, side):
 
 
 def tiles(picture, colours):
-    """Find each colour: (first row, first column, pixels), None if it is not there."""
+    """Return (first row, first column, number of pixels) of each color, None for an absent color."""
     codes = picture.astype(int) @ [1, 256, 65536]
     known, first, counts = np.unique(codes, return_index=True, return_counts=True)
     where = {
@@ -118,7 +118,8 @@ def test_numbers_are_shown_from_least_to_greatest(tmp_path):
     levels = [
         int(level) for level in row[np.flatnonzero(np.diff(row.astype(int), prepend=255))] if level != 255
     ]
-    assert levels == [0, 128, 96]  # least, middle, not a number as 0; the greatest is as white as paper
+    # Gray levels of minimum, middle, and NaN, which is drawn as 0. The maximum is as white as the background.
+    assert levels == [0, 128, 96]
 
 
 def test_constant_images_are_no_fault(tmp_path):
@@ -127,7 +128,7 @@ def test_constant_images_are_no_fault(tmp_path):
 
 
 def test_bytes_with_a_scale_of_their_own(tmp_path):
-    """Digits go to 16: that is white, 8 is grey."""
+    """Pixels of a store with scale 1/16 are drawn by that scale: 16 is white, 8 is gray."""
     pixels = np.full((1, 1, 8, 8), 8, np.uint8)
     manifest = handmade(tmp_path, {"train": (pixels, np.zeros(1, np.int64))}, scale=1 / 16)
     assert np.count_nonzero(np.all(sheet(manifest, tmp_path / "a.png") == 128, axis=2)) >= 96 * 96
@@ -178,7 +179,7 @@ def test_what_is_no_image_is_refused(tmp_path, shape):
 
 @pytest.mark.long
 def test_real_digits_pixel_by_pixel(tmp_path, shared_data):
-    """Each tile of MNIST, reduced again, is an image of the file with that label."""
+    """Each tile of MNIST, reduced to its original size, equals an image of the file with the tile's label."""
     content = gzip.decompress((shared_data / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())
     pixels = np.frombuffer(content, np.uint8, offset=16).reshape(-1, 1, 28, 28)
     content = gzip.decompress((shared_data / "mnist" / "t10k-labels-idx1-ubyte.gz").read_bytes())

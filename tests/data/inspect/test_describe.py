@@ -14,7 +14,7 @@ SPLITS = {"train": (PIXELS, LABELS), "test": (PIXELS[:2], LABELS[:2])}
 
 
 def rows(text):
-    """Split the lines into words, for comparison with tables written by hand."""
+    """Split each line into words, for comparison with handwritten tables."""
     return [line.split() for line in text.splitlines()]
 
 

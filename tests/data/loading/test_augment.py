@@ -11,12 +11,12 @@ RNG = np.random.default_rng(0)
 
 
 def images(count, height=6, width=8, channels=2):
-    """Every pixel differs from zero, so that what was filled in is told from what was there."""
+    """Return random images without zeros, so that zero pixels in the output are padding."""
     return RNG.integers(1, 256, (count, channels, height, width), dtype=np.uint8)
 
 
 def windows(image, height, width):
-    """Every crop of an image, by brute force."""
+    """Return every crop of an image, by brute force."""
     return [
         image[:, top : top + height, left : left + width]
         for top in range(image.shape[1] - height + 1)
@@ -34,7 +34,9 @@ def test_flip_mirrors_left_and_right_with_the_probability_asked():
     flipped = [np.array_equal(new, old[:, :, ::-1]) for new, old in zip(after, before, strict=True)]
     kept = [np.array_equal(new, old) for new, old in zip(after, before, strict=True)]
     assert all(np.logical_or(flipped, kept))
-    assert 0.27 < np.mean(np.logical_and(flipped, np.logical_not(kept))) < 0.33  # 4 standard deviations
+    assert (
+        0.27 < np.mean(np.logical_and(flipped, np.logical_not(kept))) < 0.33
+    )  # 0.3 +- 4 standard deviations
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_crop_is_a_window_of_the_padded_image_at_any_place(pad, crop, side):
         matches = [place for place, candidate in enumerate(candidates) if np.array_equal(new, candidate)]
         assert matches
         places.add(matches[0])
-    assert len(places) == len(candidates)  # every place occurs
+    assert len(places) == len(candidates)
 
 
 def test_window_keeps_a_square_and_moves_it():
@@ -94,7 +96,7 @@ def test_seeds_epochs_and_positions_draw_apart():
 
 
 def test_draws_are_fixed_for_ever():
-    """What happens to a sample is part of what makes a run repeatable."""
+    """The augmentation of each sample never changes, because runs must be repeatable."""
     pixels = np.arange(1, 65, dtype=np.uint8).reshape(1, 1, 8, 8).repeat(4, axis=0)
     (after,) = Augment(flip=0.5, crop=2, seed=1)((pixels,), 3, 5)
     assert after[:, 0].tolist() == FIXED

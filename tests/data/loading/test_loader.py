@@ -27,7 +27,7 @@ def split(digits_raw, tmp_path_factory) -> Split:
 
 @pytest.fixture(params=["at once", "ahead"])
 def when(request, monkeypatch):
-    """Read each batch when it is asked for, or ahead in a thread."""
+    """Read each batch on request, or ahead in a thread."""
     monkeypatch.setattr(loading, "MIN_PREFETCH_BYTES", 1 << 20 if request.param == "at once" else 0)
 
 

@@ -33,7 +33,8 @@ def test_no_more_than_its_depth_is_made_ahead():
 
     items = prefetched(source(), 2)
     next(items)
-    for _ in range(4):  # one taken, two ready, one in the thread's hand
+    # One item is taken, two are in the queue, and the thread holds one.
+    for _ in range(4):
         assert may_go_on.acquire(timeout=10)
     assert not may_go_on.acquire(timeout=0.3)
     items.close()

@@ -22,7 +22,7 @@ def shared(samples, batch_size, workers, seed=1, shuffle=True, steps=None):
 
 
 def used(team, epoch):
-    """What the workers take, step by step."""
+    """Return the sample ids of each worker at each step of an epoch."""
     return [[worker.ids(epoch, step) for worker in team] for step in range(team[0].steps_per_epoch)]
 
 
@@ -146,12 +146,12 @@ def test_epochs_seeds_and_workers_have_orders_of_their_own():
 
 
 def test_order_is_fixed_for_ever():
-    """The order is part of what makes a run repeatable: a new numpy or a new machine must not change it."""
+    """A new numpy or another machine does not change the sample order, because runs must be repeatable."""
     assert shuffled(np.arange(10), 1, ShufflePurpose.EPOCH, 0).tolist() == [5, 6, 3, 0, 7, 2, 1, 4, 9, 8]
 
 
 def test_orders_are_uniform():
-    """Each sample comes first about equally often (chi-squared, 9 degrees of freedom, 99.9 % point)."""
+    """Each sample is first about equally often (chi-squared, 9 degrees of freedom, 99.9 % point)."""
     first = [
         shuffled(np.arange(10), seed, ShufflePurpose.EPOCH, epoch)[0]
         for seed in range(50)

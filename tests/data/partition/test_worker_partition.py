@@ -21,7 +21,7 @@ ANY_LABELS = st.lists(st.integers(0, 12), min_size=1, max_size=300).map(np.array
 
 
 def table(parts, labels):
-    """Count by hand: one Counter of classes for each worker."""
+    """Return one Counter of classes per worker."""
     return [Counter(labels[part].tolist()) for part in parts]
 
 
@@ -63,7 +63,7 @@ def test_by_class_bounds(labels, data):
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.data())
 def test_by_class_has_the_least_largest_worker(sizes, data):
-    """Against all ways to say how many workers share each class."""
+    """The largest worker is as small as in the best of all assignments of worker counts to classes."""
     workers = data.draw(st.integers(len(sizes), min(sum(sizes), 9)).filter(lambda count: count >= len(sizes)))
     labels = np.repeat(np.arange(len(sizes)), sizes)
     parts = assign_to_workers(np.arange(len(labels)), labels, workers, ByClassPartitionConfig(), 0)
@@ -81,7 +81,7 @@ def test_by_class_has_the_least_largest_worker(sizes, data):
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 10])
 def test_by_class_is_dinno_where_dinno_loses_nothing(workers):
-    """DiNNO, dist_mnist_ex.py: node i has classes i * (10 // N) to (i + 1) * (10 // N) - 1."""
+    """Nodes have the classes of DiNNO's dist_mnist_ex.py: i * (10 // N) to (i + 1) * (10 // N) - 1 on node i."""
     labels = np.random.default_rng(3).integers(0, 10, 500)
     counts = table(assign_to_workers(np.arange(500), labels, workers, ByClassPartitionConfig(), 0), labels)
     share = 10 // workers
@@ -121,7 +121,7 @@ def test_sorted_is_a_cut_of_the_stable_order(labels, data):
 
 
 def test_sorted_gives_at_most_two_labels_to_ten_or_more_nodes():
-    """As DiNNO's scaling experiment on MNIST, for equal classes."""
+    """The partition `sorted` corresponds to DiNNO's scaling experiment on MNIST, here with equal classes."""
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
     for workers in range(10, 101):
         counts = table(assign_to_workers(np.arange(600), labels, workers, SortedPartitionConfig(), 0), labels)
@@ -129,7 +129,7 @@ def test_sorted_gives_at_most_two_labels_to_ten_or_more_nodes():
 
 
 def shares(alpha, seed=5, workers=10, classes=10, size=2000):
-    """Draw once: (classes, workers), the share of each class that each worker has."""
+    """Return each worker's share of each class in one Dirichlet partition, of shape (classes, workers)."""
     labels = np.repeat(np.arange(classes), size)
     parts = assign_to_workers(
         np.arange(len(labels)), labels, workers, DirichletPartitionConfig(alpha=alpha), seed
@@ -149,14 +149,14 @@ def test_small_alpha_gives_a_class_to_one_worker():
 @pytest.mark.long
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 10.0])
 def test_moments_are_those_of_the_distribution(alpha):
-    """Mean 1/W; variance (1/W)(1 - 1/W) / (W alpha + 1), for 500 classes: errors of a few per cent."""
+    """Shares have mean 1/W and variance (1/W)(1 - 1/W) / (W alpha + 1), within a few percent for 500 classes."""
     drawn = shares(alpha, workers=5, classes=500, size=400)
     assert np.abs(drawn.mean(axis=0) - 0.2).max() < 0.06
     assert drawn.var() == pytest.approx(0.2 * 0.8 / (5 * alpha + 1), rel=0.1)
 
 
 def test_number_of_samples_does_not_change_the_proportions():
-    """So that folds, and a set and its part, are divided alike."""
+    """Folds, and a data set and a part of it, are divided in the same proportions."""
     assert np.abs(shares(0.5, size=2000) - shares(0.5, size=20_000)).max() < 1.5 / 2000
 
 
@@ -165,7 +165,8 @@ def test_workers_without_a_sample_get_one_of_the_largest():
     sizes = counts.sum(axis=0)
     assert sizes.min() == 1
     assert sizes.sum() == 20_000
-    assert np.sum(sizes > 1) <= 10  # the owners of the ten classes
+    # With a tiny alpha each of the ten classes belongs to one worker.
+    assert np.sum(sizes > 1) <= 10
     assert sizes.max() >= 2000
 
 
@@ -192,13 +193,13 @@ def test_by_class_with_whole_classes_leaves_nothing_to_the_seed():
 
 
 def test_shares_of_a_class_are_mixed():
-    """Files in a telling order (by writer, by day) must not make the workers of one class differ."""
+    """Workers that share a class get similar samples even if the files are ordered, by writer or by day."""
     parts = assign_to_workers(np.arange(1000), np.zeros(1000, np.int64), 2, ByClassPartitionConfig(), 0)
     assert 400 < np.sum(parts[0] < 500) * 2 < 600
 
 
 def test_division_never_changes():
-    """Written down once; numpy freezes RandomState (NEP 19), so a difference would change finished studies."""
+    """The partition equals a recorded one; numpy freezes RandomState (NEP 19), and finished studies rely on it."""
     parts = assign_to_workers(np.arange(12), np.arange(12) % 2, 3, DirichletPartitionConfig(alpha=1.0), 7)
     assert [part.tolist() for part in parts] == [[3, 6], [1, 5, 9], [0, 2, 4, 7, 8, 10, 11]]
 

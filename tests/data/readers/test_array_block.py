@@ -15,7 +15,7 @@ def write(path, **arrays):
 
 
 def targets(folder, labels, shard_size=100, **options):
-    """Write the labels with some features, and read them back."""
+    """Write the labels with zero features, and return the labels as the reader gives them."""
     write(folder / "part.h5", features=np.zeros((len(labels), 2)), labels=labels)
     contents = read("arrays", folder, shard_size, {"train": "part.h5"} | options)
     return [unit.read().labels for unit in contents.units]
@@ -141,7 +141,7 @@ def ragged(x):
 
 @pytest.fixture
 def adapted(tmp_path):
-    """Read two files of 3 and 4 samples in one shard, through an adaptor."""
+    """Return a function that reads two files of 3 and 4 samples as one shard through an adaptor."""
     (tmp_path / "mine.py").write_text(ADAPTORS)
     for number, samples in enumerate((3, 4)):
         values = np.arange(samples * 2.0).reshape(samples, 2)

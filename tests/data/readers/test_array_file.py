@@ -105,7 +105,7 @@ def test_links_are_followed_but_not_round_and_round(tmp_path):
 
 
 def damaged(good, damage):
-    """Cut the file at a fraction of its length, or flip bits at others."""
+    """Return the bytes cut at a fraction of their length, or with bits flipped at given fractions."""
     if isinstance(damage, float):
         return good[: int(damage * len(good))]
     spoiled = bytearray(good)
@@ -124,8 +124,11 @@ FLIPS = st.lists(st.tuples(FRACTIONS, st.integers(1, 255)), min_size=1, max_size
 @given(damage=FRACTIONS | FLIPS)
 @pytest.mark.filterwarnings("ignore")
 def test_damage_is_a_sentence_or_harmless(tmp_path_factory, kind, damage):
-    """ZIP has checksums, so what is read of NPZ is right. The others have none: values and type may be other ones
-    unnoticed. The shape must fit the bytes stored, which leaves it open only where HDF5 compresses in chunks."""
+    """A damaged file gives an error that names it, or arrays of the right shape.
+
+    NPZ has the checksums of ZIP, so its values are right. The other formats have none, so values and type may differ.
+    The stored bytes determine the shape, except for HDF5 with compressed chunks.
+    """
     path = tmp_path_factory.mktemp("damage") / "data.h5"
     WRITERS[kind](path)
     good = path.read_bytes()
@@ -249,5 +252,5 @@ def test_memory_is_that_of_the_rows_whatever_the_file(tmp_path, save, limit):
     (array,) = find_arrays(tmp_path / "data.npz", "features")
     tracemalloc.start()
     array.rows(70_000, 70_100)
-    assert tracemalloc.get_traced_memory()[1] < limit  # of 64 MB
+    assert tracemalloc.get_traced_memory()[1] < limit  # the whole array has 64 MB
     tracemalloc.stop()

@@ -20,7 +20,7 @@ def samples(count):
 
 
 def whole(folder, shard_size=7, **options):
-    """Read all: {split: (images, labels)}."""
+    """Read all blocks and return {split: (images, labels)}."""
     blocks = {}
     for unit in read("cifar", folder, shard_size, options).units:
         blocks.setdefault(unit.split, []).append(unit.read())
@@ -31,7 +31,7 @@ def whole(folder, shard_size=7, **options):
 
 
 def binary(folder, sizes=(5, 4, 3, 6, 2), test=4):
-    """CIFAR-10 in the binary layout; returns what was written, split by split."""
+    """Write CIFAR-10 in the binary layout; return {file name: (pixels, labels)}."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = {f"data_batch_{number}": samples(size) for number, size in enumerate(sizes, start=1)}
     parts["test_batch"] = samples(test)
@@ -43,12 +43,12 @@ def binary(folder, sizes=(5, 4, 3, 6, 2), test=4):
 
 
 def python_2_bytes(value):
-    """What Python 2 wrote for a str, so that encoding="bytes" gives bytes keys: opcode U of protocol 1 and 2."""
+    """Return a str as Python 2 pickles it (opcode U of protocols 1 and 2); encoding="bytes" reads it as bytes."""
     return b"U" + bytes([len(value)]) + value
 
 
 def python(folder, parts, protocol=2):
-    """The same in the python layout, as Python 3 dumps it."""
+    """Write the samples of `binary` in the python layout, pickled by Python 3."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (pixels, labels) in parts.items():
         content = {
@@ -102,7 +102,7 @@ def test_python_layout_gives_the_same_as_the_binary_one(tmp_path, protocol):
 
 
 def test_pickles_of_python_2_are_read(tmp_path):
-    """As the official files are: str of Python 2, numpy.core.multiarray, protocol 2."""
+    """Pickles with the features of the official files are read: Python 2 str, numpy.core.multiarray, protocol 2."""
     pixels, labels = samples(2)
     data = (
         b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + python_2_bytes(b"b") + b"\x87R"
@@ -137,7 +137,7 @@ def test_cifar100_has_two_kinds_of_labels(tmp_path, labels):
 
 
 class Evil:
-    """Unpickled in earnest, it calls a function."""
+    """Object that calls a function when a plain unpickler loads it."""
 
     def __init__(self, function, *arguments):
         self.reduced = function, arguments
@@ -202,7 +202,7 @@ def test_pickles_that_no_dump_would_write_are_refused(tmp_path, content):
 
 
 def test_damaged_pickles_are_named_or_read_alike(tmp_path):
-    """Pixels have no checksum here, so a flip in them is not noticed; shape and labels' range hold."""
+    """A damaged pickle is refused by name or has the right shape and no negative label; pixels have no checksum."""
     parts = {f"data_batch_{number}": samples(2) for number in range(1, 6)} | {"test_batch": samples(2)}
     python(tmp_path, parts)
     path, refused = tmp_path / "data_batch_1", 0

@@ -8,7 +8,7 @@ from nnlo_lib.data.readers import read
 
 
 def whole(folder):
-    """Read each split in one block: (features, labels) of train and of test."""
+    """Read each split in one block; return (features, labels) of train and of test."""
     blocks = [unit.read() for unit in read("digits", folder, 10_000, {}).units]
     return [(block.inputs[0], block.labels) for block in blocks]
 

@@ -6,7 +6,7 @@ from nnlo_lib.data.readers.file_list import resolve_files
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder, its name like a pattern, with files whose suffix says that they hold arrays."""
+    """Return a folder with files of array suffixes; its name looks like a pattern."""
     folder = tmp_path / "run[1]"
     for name in (
         "jets0.h5",

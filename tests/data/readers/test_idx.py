@@ -109,7 +109,10 @@ def test_bad_size_is_refused(tmp_path, content, message):
 
 
 def test_every_flipped_bit_is_noticed_or_harmless(tmp_path):
-    """Damage a compressed file anywhere: a clear error, or the very same values (an unused header field)."""
+    """A flipped bit in a compressed file gives an error that names the file, or the same values.
+
+    Unused header fields are the bits without an effect.
+    """
     whole = gzip.compress(GOOD, mtime=0)
     path, named = tmp_path / "images", []
     for at in range(len(whole) * 8):

@@ -35,7 +35,7 @@ SMOOTH = np.linspace(0, 255, 64 * 64 * 3).reshape(64, 64, 3).astype(np.uint8)
 
 
 def distance(data, expected):
-    """Mean difference of the values: JPEG loses a little, a wrong colour space everything."""
+    """Return the mean difference of the values: small for JPEG losses, large for a wrong color space."""
     return abs(decode(data).astype(int) - expected.astype(int)).mean()
 
 
@@ -48,11 +48,14 @@ def test_jpeg_of_any_colours_becomes_rgb(mode):
 
 
 def test_ycck_jpeg_becomes_rgb():
-    """Transform 2: YCbCr of 255 minus what is stored as CMYK, which Adobe stores inverted; so of C = 255 - red."""
+    """Adobe transform 2 holds YCbCr of 255 minus the stored CMYK.
+
+    Adobe stores CMYK inverted, so the YCbCr is of C = 255 - red.
+    """
     colours = np.asarray(Image.fromarray(255 - SMOOTH).convert("YCbCr"))
     stored = np.dstack([colours, np.full((64, 64), 255, np.uint8)])
     file = io.BytesIO()
-    Image.fromarray(255 - stored, "CMYK").save(file, "JPEG", quality=95)  # Pillow inverts on its own
+    Image.fromarray(255 - stored, "CMYK").save(file, "JPEG", quality=95)  # Pillow inverts CMYK itself
     data = bytearray(file.getvalue())
     transform = data.index(b"Adobe") + 11
     assert data[transform] == 0
@@ -142,7 +145,8 @@ def test_a_cut_image_is_an_error_or_lost_no_pixel(kind):
             refused += 1
         else:
             assert np.array_equal(pixels, whole), length
-    assert refused >= len(data) - 20  # a PNG's end mark and last checksum hold no pixels
+    # The last checksum and the end chunk of a PNG file hold no pixels.
+    assert refused >= len(data) - 20
 
 
 @settings(max_examples=100, deadline=None)
@@ -159,7 +163,10 @@ def test_flipped_images_are_errors_or_images(at, bit, kind):
 
 
 def tensorflow_1(image, size):
-    """PyDTNN's converter, pixel by pixel: central_crop 0.875, resize_bilinear without aligned corners, a cast."""
+    """Convert an image as PyDTNN does, pixel by pixel.
+
+    The steps are central_crop 0.875, resize_bilinear without aligned corners, and a cast to uint8.
+    """
     top, left = (
         int((image.shape[0] - image.shape[0] * 0.875) / 2),
         int((image.shape[1] - image.shape[1] * 0.875) / 2),
@@ -206,7 +213,8 @@ def test_standard_resize_is_what_torchvision_does(height, width):
 def test_pydtnns_resize_of_real_images_against_its_definition(shared_data):
     for name in ("train-00000-of-00004", "validation-00000-of-00001"):
         data = (shared_data / "imagenet_tfrecord" / name).read_bytes()
-        start = data.index(b"\xff\xd8\xff")  # Pillow stops at the end of the first image
+        # Pillow stops at the end of the first image, so only its start is needed.
+        start = data.index(b"\xff\xd8\xff")
         pixels = np.asarray(Image.open(io.BytesIO(data[start:])).convert("RGB"))
         assert np.array_equal(resized(pixels, "pydtnn", 101).transpose(1, 2, 0), tensorflow_1(pixels, 101))
 

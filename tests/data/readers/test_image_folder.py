@@ -17,7 +17,7 @@ def draw(path, colour, size=(9, 9)):
 
 
 def samples(folder, shard_size=100, **options):
-    """{split: [(first pixel, label)]} of what was read."""
+    """Read the folder and return {split: [(first pixel, label)]}."""
     found = {}
     for unit in read("folder", folder, shard_size, {"size": 8} | options).units:
         block = unit.read()
@@ -119,7 +119,8 @@ def test_samples_mix_classes_and_do_not_depend_on_the_disk(tmp_path):
     assert one == two
     labels = np.array([label for _, label in one])
     assert len(set(labels[:15])) == 3
-    changes = int((np.diff(labels) != 0).sum())  # of 89 places, two thirds if drawn at random
+    # In a random order of three classes the label changes at two thirds of the 89 places.
+    changes = int((np.diff(labels) != 0).sum())
     assert math.isclose(changes, 59, abs_tol=20)
 
 

@@ -39,7 +39,7 @@ def field(number, content):
 
 
 def example(**features):
-    """Write an Example by hand, after protobuf's description of its wire format."""
+    """Return an encoded Example, built from protobuf's description of the wire format."""
     entries = b""
     for name, value in features.items():
         match value:
@@ -73,7 +73,7 @@ def one_file(tmp_path, content, **options):
 
 
 def wire(data):
-    """The (number, value) pairs of a protobuf message whose fields are varints or lengths with bytes."""
+    """Yield (field number, value) of a protobuf message that has only varints and length-delimited fields."""
     at = 0
 
     def number():
@@ -93,7 +93,7 @@ def wire(data):
 
 
 def feature(data, wanted):
-    """The content of the list of a feature in an Example: packed values, or one of bytes with its tag."""
+    """Return the list of a feature of an Example: packed values, or the one bytes value."""
     ((_, entries),) = wire(data)
     (value,) = (dict(wire(entry))[2] for _, entry in wire(entries) if dict(wire(entry))[1] == wanted)
     ((_, values),) = wire(value)
@@ -102,7 +102,7 @@ def feature(data, wanted):
 
 
 def walk(data):
-    """The records of a file, by struct alone."""
+    """Yield the records of a TFRecord file, decoded with struct only."""
     at = 0
     while at < len(data):
         (length,) = struct.unpack("<Q", data[at : at + 8])
@@ -112,7 +112,7 @@ def walk(data):
 
 
 def bilinear(pixels, size):
-    """TensorFlow 1's formula for whole images, the four neighbours at once."""
+    """Resize a cropped image by TensorFlow 1's bilinear formula, vectorized over pixels."""
     h, w = pixels.shape[:2]
     top, left = int((h - h * 0.875) / 2), int((w - w * 0.875) / 2)
     p = pixels[top : h - top, left : w - left].astype(np.float32)
@@ -152,7 +152,7 @@ TENSORFLOW = {
 
 
 def test_every_real_image_against_tensorflow(shared_data):
-    """SHA-256 of what TensorFlow 2.21 made of the files, once, by PyDTNN's operations.
+    """The pixels have the recorded SHA-256 of the output of TensorFlow 2.21 for PyDTNN's operations.
 
     decode_jpeg(channels=3, dct_method="INTEGER_ACCURATE"), central_crop(0.875), compat.v1 resize_bilinear([227, 227]),
     cast to uint8, transposed to NCHW.
@@ -258,7 +258,7 @@ def one_path(tmp_path_factory):
 
 
 def test_no_flipped_bit_passes_unnoticed(one_path):
-    """Whichever bit flips: its record alone is damaged, or if it hid the length, all behind it is lost."""
+    """A flipped bit damages only its record; in a record's length it also hides all later records."""
     for bit in range(len(FILE) * 8):
         damaged = bytearray(FILE)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -282,7 +282,14 @@ def test_a_cut_file_gives_its_whole_records_and_one_error(one_path):
 
 
 def damage(data, kind, at, junk):
-    """Cut, overwrite or lengthen data at a place between 0 and 1."""
+    """Return the data cut, overwritten or lengthened at a fraction of its length.
+
+    Args:
+        data: the intact bytes.
+        kind: "cut", "overwrite" or "insert".
+        at: place of the damage as a fraction of the length.
+        junk: bytes that overwrite or lengthen the data.
+    """
     place = int(at * len(data))
     return {
         "cut": data[:place],
@@ -299,7 +306,7 @@ PLACE = st.floats(0, 1, exclude_max=True)
 @settings(max_examples=150, deadline=None)
 @given(kind=KINDS_OF_DAMAGE, at=PLACE, junk=st.binary(min_size=1, max_size=30))
 def test_a_damaged_file_is_read_or_refused_by_name(one_path, kind, at, junk):
-    """Never another kind of exception, never a sample that was not written."""
+    """A damaged file raises only UserError with its name, and yields only samples that were written."""
     one_path.write_bytes(damage(sample(1) + sample(2) + sample(3), kind, at, junk))
     (unit,) = read("tfrecord", one_path.parent, 0, {"size": 8, "on_corrupt": "skip"}).units
     try:
@@ -317,7 +324,7 @@ def test_a_damaged_file_is_read_or_refused_by_name(one_path, kind, at, junk):
 @settings(max_examples=300, deadline=None)
 @given(kind=KINDS_OF_DAMAGE, at=PLACE, junk=st.binary(min_size=1, max_size=30))
 def test_a_damaged_example_is_parsed_or_a_value_error(kind, at, junk):
-    """What a faulty writer gave a good checksum."""
+    """A faulty writer can give a damaged example a valid checksum; parsing it raises at most ValueError."""
     try:
         features = parse(
             damage(example(image_encoded=b"x" * 50, image_class_label=3, box=0.5), kind, at, junk)
@@ -349,7 +356,7 @@ def test_listing_all_of_imagenet_takes_milliseconds(tmp_path):
     (tmp_path / "README").touch()
     start = perf_counter()
     names = list_shards(tmp_path)
-    assert perf_counter() - start < 0.5  # 2 ms, on a machine that has nothing else to do
+    assert perf_counter() - start < 0.5  # 2 ms on an idle machine
     assert len(names) == 1152
     assert names[:2] == ["train/train-00000-of-01024", "train/train-00001-of-01024"]
     assert names[-1] == "test/validation-00127-of-00128"

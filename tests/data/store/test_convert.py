@@ -36,7 +36,7 @@ def stored(dataset, raw: Path, target: Path, format: str, shard_size: int) -> Da
 
 
 def mnist_raw(folder: Path, labels: list[int]) -> Path:
-    """A set in MNIST's files with these labels for both splits; image i is filled with the byte i."""
+    """Write files in MNIST's format with these labels for both splits; image i is filled with the byte i % 256."""
     for prefix in ("train", "t10k"):
         images = b"".join(bytes([index % 256]) * 784 for index in range(len(labels)))
         header = struct.pack(">4I", 2051, len(labels), 28, 28)
@@ -59,7 +59,7 @@ def test_layout_on_disk(digits):
 
 
 def test_files_are_what_any_program_reads(digits):
-    """Read a shard with h5py or numpy alone."""
+    """A shard can be read with only h5py or numpy."""
     path = digits.folder / digits.splits["train"].shards[1].file
     opened = h5py.File(path) if digits.format == "hdf5" else np.load(path)
     with opened as shard:
@@ -116,7 +116,15 @@ def test_label_out_of_range_is_named_and_no_store_appears(tmp_path, format):
 
 
 def conversion_of(monkeypatch, tmp_path, blocks: list[SampleBlock], dataset=DIGITS, **contents) -> Conversion:
-    """A conversion of what a reader gives as `blocks`, all for training."""
+    """Return a conversion of `blocks` as all training data of a stand-in reader.
+
+    Args:
+        monkeypatch: pytest's fixture.
+        tmp_path: folder of the origin and of the store.
+        blocks: samples, one unit per block.
+        dataset: description of the data set.
+        **contents: further arguments of DatasetContents.
+    """
     (tmp_path / "origin").touch()
     units = [
         ConversionUnit(
@@ -139,7 +147,7 @@ def test_label_below_or_above_the_classes_is_refused(tmp_path, monkeypatch, labe
 
 
 def test_classes_may_count_from_one_in_a_column(tmp_path, monkeypatch):
-    """PyDTNN's ImageNet: labels int16 (n, 1) from 1, under its own keys."""
+    """Labels may have shape (n, 1), start at 1 and have their own keys, as int16 in PyDTNN's ImageNet."""
     pixels = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 2, 2)
     block = SampleBlock((pixels,), np.array([[1], [3], [2]], np.int16))
     names = {"inputs": ("x",), "labels": "y", "first_class": 1}
@@ -247,7 +255,7 @@ def test_files_fetched_anew_are_converted_anew(digits_raw, tmp_path):
 
 
 def test_shards_made_by_independent_jobs_make_the_same_store(digits_raw, tmp_path):
-    """What the rules convert_shard and convert do, in the worst order."""
+    """The workflow's rules convert_shard and convert make the same store if shards are converted in reverse order."""
     whole = stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400)
     job = Conversion(DIGITS, digits_raw, tmp_path / "parts", "hdf5", 400)
     for unit in reversed(job.contents.units):
@@ -302,7 +310,7 @@ def full_disk(*_):
 @pytest.mark.processes
 @pytest.mark.parametrize("format", ["hdf5", "npz"])
 def test_full_disk_is_a_sentence(digits_raw, tmp_path, format):
-    """A limit on the size of a file stands in for the disk."""
+    """A full disk, simulated by a limit on the file size, gives an error message without a traceback."""
 
     def limited():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -19,7 +19,7 @@ from nnlo_lib.data.store.split import Split
 
 @pytest.fixture(scope="module")
 def whole(digits_raw):
-    """All training digits as the reader gives them."""
+    """Return all training digits as the reader gives them."""
     block = read("digits", digits_raw, 10_000, {}).units[0].read()
     return block.inputs[0], block.labels
 
@@ -40,7 +40,7 @@ def test_all_labels_are_at_hand(digits, whole):
 
 
 def test_shards_stay_on_disk(digits):
-    """The arrays are views of mapped files, and nobody can write into them."""
+    """The arrays are read-only views of memory-mapped files."""
     for array in Split(digits, "train")._inputs[0]:
         assert isinstance(array.base, np.memmap)
         assert not array.flags.writeable
@@ -59,7 +59,7 @@ def many_shards(request, digits_raw, tmp_path) -> DataManifest:
 
 @pytest.fixture
 def few_files(many_shards):
-    """Let this process open about twenty files more, until it asks for more itself; the store is there by then."""
+    """Set this process's soft limit to about twenty more open files, after the store was written."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     already = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (already + 20, before[1]))
@@ -70,7 +70,7 @@ def few_files(many_shards):
 @pytest.mark.long
 @pytest.mark.usefixtures("few_files")
 def test_more_shards_than_files_may_be_open(many_shards, whole):
-    """ImageNet has 1,024 shards, and 1,024 files is the usual limit."""
+    """A split may have more shards than the limit on open files; ImageNet has 1,024 of both by default."""
     splits = [Split(many_shards, "train") for _ in range(2)]
     for split in splits:
         assert np.array_equal(split.take(np.arange(1442))[0][0], whole[0])

@@ -20,7 +20,7 @@ Usage = namedtuple("Usage", "total used free")
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node-local folder named by a variable."""
+    """Return a node-local folder; an environment variable names it."""
     (tmp_path / "node").mkdir()
     monkeypatch.setenv("NODE_DISK", str(tmp_path / "node"))
     return tmp_path / "node"

@@ -1,4 +1,4 @@
-"""One allocation, divided into rank groups: what dies costs one training, nothing is left of the training before."""
+"""Rank groups of one allocation: a lost group costs one attempt, and a training leaves no state to the next."""
 
 import json
 import os
@@ -57,7 +57,7 @@ BASE = {
 
 
 class Trials:
-    """A search of a grid, in a folder of its own."""
+    """Grid search in its own folder."""
 
     def __init__(self, folder: Path, space: dict, size: int, **changes: object) -> None:
         (folder / "net.py").write_text(NET)
@@ -69,7 +69,7 @@ class Trials:
         self.root, self.folder = folder, folder / "results/t/search"
 
     def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
-        """Start it with rank groups, or, if of no ranks, as processes of their own."""
+        """Start the search with rank groups, or, if `ranks` is None, with one set of processes per training."""
         options = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
         return subprocess.Popen(
             [NNLO, "search", "t.yaml", *options], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
@@ -84,7 +84,7 @@ class Trials:
 
     @contextmanager
     def on_way(self, ranks: int, epochs: int):
-        """Start, and go on when some training has done so many epochs more; it is ended in any case."""
+        """Start the search and yield its process after `epochs` more epochs of all trainings; kill it at the end."""
         before = self.epochs()
         process = self.start(ranks)
         try:
@@ -163,7 +163,7 @@ def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(t
 
 @pytest.mark.slow
 def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
-    """All at once by kill -9, then a rank of a rank group, then SIGTERM: the search resumes, without rank groups, too."""
+    """The search resumes after a SIGKILL of its driver, of a rank, and after SIGTERM, also without rank groups."""
     trials = Trials(
         tmp_path, {"train.optimizer.lr": [0.01, 0.02, 0.03]}, 2, train={"epochs": 25, "batch_size": 32}
     )
@@ -203,7 +203,7 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "lost"), [(3, [2]), (2, [1, 1])])
 def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(tmp_path, ranks, lost):
-    """With one rank group, all ranks are restarted."""
+    """A training that ends two rank groups fails, all others finish; without a rank group left, all ranks restart."""
     trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
     said = trials.finish(ranks)
     assert said.count("restarting all ranks") == len(lost) - 1
@@ -219,7 +219,7 @@ def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(t
 
 
 class OneRankGroups:
-    """A world of rank groups without MPI: a fold task is handed out, and whoever gets a deadly one is dead."""
+    """Rank groups of one rank without MPI: a fold task of a deadly trial ends its rank, others report a result."""
 
     def __init__(self, groups, deadly):
         self.groups, self.size, self.ranks, self.messenger = range(groups), 1, groups + 1, self
@@ -252,7 +252,10 @@ class OneRankGroups:
 
 @pytest.fixture
 def coordinate(tmp_path, monkeypatch):
-    """Train trials in so many rank groups; return the assigned trials, and whether a rank group was left."""
+    """Return a function that trains trials in rank groups.
+
+    It returns the assigned trials, and whether a rank group was left.
+    """
     monkeypatch.setattr(coordinator, "LIVENESS_CHECK_INTERVAL_S", 0.0)
     (tmp_path / "state").mkdir()
 
@@ -294,9 +297,9 @@ def test_deaths_are_counted_over_all_allocations(coordinate, tmp_path):
 @pytest.mark.parametrize(
     ("came", "starts"),
     [
-        ([(0, 0)], 1),  # nothing
-        ([(0, 1), (0, 2), (0, 3)], 3),  # deaths alone
-        ([(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)], 5),  # a result makes up for those before
+        ([(0, 0)], 1),  # no progress
+        ([(0, 1), (0, 2), (0, 3)], 3),  # only losses
+        ([(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)], 5),  # a result resets the count of losses
         ([(1, 1), (1, 1)], 2),
     ],
 )

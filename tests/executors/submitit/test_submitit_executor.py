@@ -1,4 +1,4 @@
-"""Fold tasks as jobs: what is asked for, who finds them again, and what follows when one ends without a result."""
+"""Fold tasks as jobs of submitit: requested resources, recovery by the next driver, and jobs without a result."""
 
 import json
 import os
@@ -31,14 +31,14 @@ RUN = Run.model_validate(
 
 
 class Silence:
-    """A driver that no signal reaches."""
+    """Stand-in for the signal recorder of a driver that receives no signal."""
 
     first = ""
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand-ins for Slurm's commands; the folder says what they answer."""
+    """Install stand-ins for Slurm's commands and return the folder with the files that they print."""
     folder = tmp_path / "slurm"
     (folder / "bin").mkdir(parents=True)
     stand_in(
@@ -159,7 +159,7 @@ def test_without_slurms_configuration_there_is_no_slurm(slurm: Path) -> None:
 
 
 def test_a_pickle_holds_no_state(tmp_path: Path) -> None:
-    """What is queued again is what was queued, whatever was trained in between."""
+    """A requeued job equals the first submission, because the pickle does not depend on the attempts."""
     job = job_of(tmp_path)
     job.checkpoint().dump(tmp_path / "pickle")
     loaded = DelayedSubmission.load(tmp_path / "pickle")
@@ -181,7 +181,7 @@ def test_submitits_own_handler_queues_a_job_again(monkeypatch: pytest.MonkeyPatc
 
 
 class Place:
-    """A queue in which jobs end when the test says so."""
+    """Job queue in which a test decides when a job ends."""
 
     launcher, poll_interval_s = "mpiexec", 0.0
 
@@ -211,7 +211,7 @@ class Place:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A search that has decided on one fold task."""
+    """Return the folder of a search that has decided on one fold task."""
     experiment = Experiment.model_validate(
         {"name": "x", "resources": {"mem_mb": 1000}, "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}}}
     )
@@ -228,7 +228,14 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def step(submitit: SubmititExecutor, place: Place, folder: Path, reason: str | None) -> None:
-    """Let the job end, after an attempt if there is a reason for its end, and let the driver find out."""
+    """End the job and let the driver detect it.
+
+    Args:
+        submitit: the executor of the driver.
+        place: the queue.
+        folder: folder of the search.
+        reason: reason of the attempt that is recorded first; None: no attempt.
+    """
     if reason:
         state = LEAF.run_folder(folder) / "state"
         state.mkdir(exist_ok=True)

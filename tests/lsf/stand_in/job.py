@@ -1,8 +1,8 @@
-"""Jobs of a stand-in for LSF: for each a folder in $LSF_STANDIN, and the processes that have its number.
+"""Jobs of a stand-in for LSF: each has a folder in $LSF_STANDIN, and processes with its number.
 
-A stand-in: jobs start at once on this machine, and nothing of LSF's own code is here. What happens to a job is
-what IBM's manual says. A test brings about itself what no command of LSF's users does: time passes, the system
-suspends a job, a host dies.
+Jobs start at once on this machine; no code of LSF is used. The treatment of jobs follows IBM's manual.
+A test itself triggers the events that no LSF user command triggers: elapsed time, suspension by the system,
+loss of a host.
 """
 
 import contextlib
@@ -13,28 +13,28 @@ import time
 from pathlib import Path
 from typing import Any
 
-TICK = 0.02  # seconds
+TICK = 0.02  # interval between checks, in seconds
 
 
 class Job:
-    """A job by its folder."""
+    """Job of the stand-in, identified by its folder; the folder's name is the job number."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.number = folder, folder.name
 
     @classmethod
     def of(cls, number: str) -> "Job":
-        """Return the job of this number."""
+        """Return the job with this number."""
         return cls(Path(os.environ["LSF_STANDIN"]) / number)
 
     @property
     def request(self) -> dict[str, Any]:
-        """What bsub was asked for."""
+        """Options of bsub for this job."""
         return json.loads((self.folder / "request.json").read_text())
 
     @property
     def state(self) -> str:
-        """PEND, RUN, SSUSP (by the system), USUSP (by the owner), DONE or EXIT."""
+        """PEND, RUN, SSUSP (suspended by the system), USUSP (suspended by the owner), DONE or EXIT."""
         return (self.folder / "state").read_text().strip()
 
     @state.setter
@@ -43,21 +43,21 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """The file that has the job's words."""
+        """File with the job's output."""
         return Path(self.request["o"])
 
     @property
     def minutes_passed(self) -> float:
-        """Minutes of run time that passed without being waited for."""
+        """Simulated minutes of run time, added by `pass_minutes`."""
         path = self.folder / "minutes"
         return float(path.read_text()) if path.exists() else 0.0
 
     def pass_minutes(self, minutes: float) -> None:
-        """Let the job's clock, by which it is warned and ended, run ahead."""
+        """Advance the job's clock, which determines its warning and its time limit."""
         self._write("minutes", str(self.minutes_passed + minutes))
 
     def processes(self) -> list[int]:
-        """Return the living processes of the job, on whatever terminal or session."""
+        """Return the living processes of the job in all terminals and sessions."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -72,19 +72,19 @@ class Job:
                 os.kill(pid, number)
 
     def suspend(self, state: str = "SSUSP") -> None:
-        """Stop the job's processes; LSF calls it SSUSP if the system wanted it, USUSP if the owner."""
+        """Stop the job's processes: state SSUSP for a suspension by the system, USUSP for one by the owner."""
         self.state = state
         while any(is_running(pid) for pid in self.processes()):
             self.send(signal.SIGSTOP)
             time.sleep(TICK)
 
     def resume(self) -> None:
-        """Let the job's processes go on."""
+        """Resume the job's processes."""
         self.send(signal.SIGCONT)
         self.state = "RUN"
 
     def lose_host(self) -> None:
-        """Let the job's host die: its processes are gone at once, and LSF sees that the host is."""
+        """Simulate the loss of the job's host: kill its processes, then mark the host as dead for LSF."""
         (self.folder / "host_is_dying").touch()
         while self.processes():
             self.send(signal.SIGKILL)
@@ -92,13 +92,13 @@ class Job:
         (self.folder / "host_is_dying").rename(self.folder / "host_is_dead")
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file that another process may read at any time."""
+        """Write a file atomically, because another process may read it at any time."""
         (self.folder / f"{name}.part").write_text(f"{text}\n")
         (self.folder / f"{name}.part").rename(self.folder / name)
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process is there and not stopped."""
+    """Return True if a process exists and is neither stopped nor a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZX"
     except OSError:

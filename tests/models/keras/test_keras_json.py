@@ -1,4 +1,4 @@
-"""Keras's JSON: networks of Keras 1, 2 and 3 as torch modules that train as any other here."""
+"""Networks in the JSON format of Keras 1, 2 and 3, loaded and trained as torch modules."""
 
 import json
 import os
@@ -42,7 +42,10 @@ def test_parameters_are_those_of_nnlo(file, parameters):
 
 
 def test_outputs_are_those_of_torch_by_hand():
-    """The JSON's layers written in torch: kernels (h, w, in, out), images channels last when they are flattened."""
+    """The network equals the same layers in torch.
+
+    Keras kernels have the axes (h, w, in, out), and images are flattened with the channels last.
+    """
     module = network("cifar10_keras2", (3, 32, 32)).eval()
     weights = {name: torch.from_numpy(value) for name, value in arrays(module).items()}
     images = torch.randn(2, 3, 32, 32)
@@ -67,7 +70,7 @@ def test_weights_are_drawn_from_the_seed():
 
 
 def test_a_replica_holds_all_that_is_trained():
-    """What algorithms write into theta and buffers is what Keras computes with, and the gradient arrives in grad."""
+    """Keras computes with the values in theta and buffers and writes the gradient into grad."""
     replica = Replica(network("digits_keras2", (1, 8, 8), "softmax"))
     images, labels = torch.rand(4, 1, 8, 8), torch.arange(4)
     replica.module.eval()
@@ -78,8 +81,8 @@ def test_a_replica_holds_all_that_is_trained():
     replica.buffers.zero_()
     replica.backward(functional.cross_entropy(replica.forward(images), labels))
     assert replica.grad.abs().sum() > 0
-    assert replica.buffers.numel() == 16  # mean and variance of 8 channels
-    assert replica.buffers.abs().sum() > 0  # the batch's statistics were written into them
+    assert replica.buffers.numel() == 16  # means and variances of 8 channels
+    assert replica.buffers.abs().sum() > 0  # the forward pass has written the statistics of the batch
 
 
 def test_gradients_are_those_of_finite_differences():
@@ -97,7 +100,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_draws_come_from_torch_s_generator():
-    """Of dropout with a seed of its own, too: else a resumed run would draw others."""
+    """Dropout layers with their own seed use torch's generator, too, so that a resumed run draws the same numbers."""
     module, images = network("digits_keras2", (1, 8, 8)).train(), torch.rand(2, 1, 8, 8)
     drawn = []
     for seed in (1, 2, 1):
@@ -109,7 +112,10 @@ def test_draws_come_from_torch_s_generator():
 
 @pytest.mark.parametrize("name", ["new.weights.h5", "old.h5"])
 def test_weights_that_keras_wrote(tmp_path, name):
-    """Today's files, and those of Keras 1 and 2, written here as they did: arrays by layer, the order in attributes."""
+    """Weight files of Keras 3 and of Keras 1 and 2 are loaded.
+
+    The old format stores arrays per layer, with their order in attributes.
+    """
     import h5py
     import keras
 
@@ -179,7 +185,7 @@ def test_what_keras_did_not_write(tmp_path, text):
 
 
 def test_code_in_a_file_is_not_run(tmp_path):
-    """A Lambda layer holds pickled code."""
+    """A Lambda layer contains serialized code."""
     layer = {
         "class_name": "Lambda",
         "config": {"name": "l", "function": ["4wAAAA==", None, None], "function_type": "lambda"},
@@ -218,7 +224,10 @@ def test_a_softmax_layer_of_its_own_is_left_out(tmp_path):
 
 @pytest.mark.slow
 def test_it_trains_and_resumes_to_the_bit(tmp_path):
-    """On two real ranks, interrupted; with batch normalization, seeded dropout and noise. Simulated gives the same."""
+    """An interrupted training on two MPI ranks equals an undisturbed one on simulated ranks.
+
+    The network has batch normalization, seeded dropout and noise.
+    """
     settings = {
         "model": {"name": str(FILES / "digits_keras2.json")},
         "train": {"epochs": 4, "batch_size": 16},
@@ -259,4 +268,4 @@ def test_nnlo_s_networks_learn_real_images(shared_data, tmp_path, file):
     )  # fmt: skip
     run.finish()
     assert json.loads((run.job / "summary.json").read_text())["model"]["parameters"] == parameters
-    assert run.rows[0]["val_loss"] < loss  # chance is 2.3
+    assert run.rows[0]["val_loss"] < loss  # a random guess has a loss of 2.3

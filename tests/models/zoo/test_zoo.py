@@ -1,4 +1,4 @@
-"""The model zoo: numbers of parameters as published, shapes of scores, sentences for samples that do not fit."""
+"""Model zoo: published parameter counts, shapes of the scores and errors for samples of a wrong shape."""
 
 import math
 from importlib import import_module
@@ -16,7 +16,7 @@ IMAGENET, INCEPTION = ((3, 224, 224), 1000), ((3, 299, 299), 1000)
 CIFAR, MNIST = ((3, 32, 32), 10), ((1, 28, 28), 10)
 TOPCLASS, JETS, TEXTS, POSITIONS = ((5, 150, 94), 3), ((16, 150), 5), ((500,), 2), ((2,), 0)
 
-# torchvision's published numbers
+# parameter counts published by torchvision
 TORCHVISION = {
     "alexnet": 61_100_840, "googlenet": 6_624_904, "inception_v3": 23_834_568,
     "vgg11": 132_863_336, "vgg13": 133_047_848, "vgg16": 138_357_544, "vgg19": 143_667_240,
@@ -26,7 +26,7 @@ TORCHVISION = {
     "densenet121": 7_978_856, "densenet161": 28_681_000, "densenet169": 14_149_480, "densenet201": 20_013_928,
 }  # fmt: skip
 
-# shared/reference: as counted in the seeds, or for their layers by hand
+# parameter counts of the networks in shared/reference, or counts of their layers by hand
 SEEDS = [
     ("simplemlp", MNIST, 932_362), ("simplecnn", MNIST, 202_458), ("dinno_conv", MNIST, 28_440),
     ("nnlo_mnist", MNIST, 600_810), ("nnlo_mnist_torch", MNIST, 21_840), ("nnlo_cifar10", CIFAR, 1_916_266),
@@ -39,8 +39,8 @@ SEEDS = [
     ("alexnet_2012", IMAGENET, 60_965_224), ("mobilenet_v1", IMAGENET, 4_231_976),
 ]  # fmt: skip
 
-# for CIFAR-10: PyDTNN's layers (23.3, 9.75, 9.77, 15.2 and 15.3 million with the running statistics it counts),
-# He et al.'s and Huang et al.'s tables, Zagoruyko's 36.5 million, the widely used 3 x 3 stems
+# CIFAR-10 networks, from four sources: PyDTNN (23.3, 9.75, 9.77, 15.2 and 15.3 million, running statistics included),
+# the tables of He et al. and Huang et al., 36.5 million by Zagoruyko, and common variants with 3 x 3 stems
 SMALL = {
     "alexnet": 23_272_266, "vgg11": 9_750_922, "vgg11_bn": 9_756_426, "vgg16": 15_245_130, "vgg16_bn": 15_253_578,
     "resnet20": 269_722, "resnet32": 464_154, "resnet44": 658_586, "resnet56": 853_018, "resnet110": 1_727_962,
@@ -80,7 +80,8 @@ def test_parameters(name, sample, parameters):
     [
         ("googlenet", {"auxiliary": True}, IMAGENET, 13_004_888),
         ("inception_v3", {"auxiliary": True}, INCEPTION, 27_161_264),
-        ("alexnet_2012", {"groups": 1, "normalize": False}, ((3, 227, 227), 1000), 62_378_344),  # PyDTNN's
+        # count of PyDTNN
+        ("alexnet_2012", {"groups": 1, "normalize": False}, ((3, 227, 227), 1000), 62_378_344),
         ("wide_resnet", {"depth": 40, "widen": 4}, CIFAR, 8_949_210),
         ("wide_resnet", {"depth": 16, "widen": 8}, CIFAR, 10_961_370),
     ],
@@ -110,7 +111,7 @@ def test_auxiliary_scores(name):
     assert model.eval()(images).shape == (2, classes)
 
 
-CHEAP = [  # of deep networks with few layers
+CHEAP = [  # deep networks are reduced to few layers
     ("alexnet", MNIST, {}), ("vgg11", CIFAR, {"width": 32}), ("vgg11_bn", CIFAR, {"width": 32}),
     ("googlenet", ((1, 8, 8), 10), {}), ("resnet18", ((1, 8, 8), 10), {"depths": [1, 1, 1, 1]}),
     ("resnet50", ((3, 16, 16), 7), {"depths": [1, 2, 1, 1]}), ("wide_resnet50_2", ((3, 70, 70), 7), {"depths": [1, 1]}),
@@ -139,13 +140,13 @@ def test_scores_and_gradients(name, sample, arguments):
     assert scores.isfinite().all()
     scores.square().sum().backward()
     moved = [parameter.grad.abs().max() > 0 for parameter in model.parameters()]
-    assert sum(moved) > 0.8 * len(moved)  # a convolution's bias before normalization has none
+    assert sum(moved) > 0.8 * len(moved)  # the bias of a convolution before normalization has no gradient
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "sample", "arguments"), CHEAP)
 def test_many_replicas_as_one(name, sample, arguments):
-    """What the simulator makes of a model: two nodes in one pass, layer by layer."""
+    """The batched simulator stacks the layers of every model instead of running nodes one by one."""
     shape, classes = sample
     model = build_model(name, arguments, shape, classes, seed=0)
     twin = stack_network(model, (samples_of(name, shape),))
@@ -172,7 +173,7 @@ def test_refusals(name, shape, arguments, sentence):
 
 
 def test_siren_keeps_the_spread():
-    """Sitzmann et al. 2020, theorem 1.8: what sines give is spread as the arcsine law, standard deviation 0.71."""
+    """Outputs of sine layers follow the arcsine law with standard deviation 0.71 (Sitzmann et al. 2020, theorem 1.8)."""
     model = build_model("siren", {"hidden": [256] * 6}, (2,), 1, seed=0)
     inputs = torch.rand(2000, 2, generator=torch.Generator().manual_seed(1)) * 2 - 1
     for layer in [*model][:-1]:
@@ -188,7 +189,7 @@ def gan(name, shape, **arguments):
 @pytest.mark.parametrize(
     ("name", "shape", "generator", "critic"),
     [
-        # dense 100-1024-6272, 5 x 5 deconvolutions 128-64-1, each but the last with normalization, no bias
+        # dense 100-1024-6272, 5 x 5 deconvolutions 128-64-1; all except the last have normalization and no bias
         ("wgan", (1, 28, 28), 102_400 + 2_048 + 1024 * 6272 + 12_544 + 128 * 64 * 25 + 128 + 64 * 25 + 1,
          64 * 25 + 128 + 64 * 128 * 25 + 256 + 6272 * 1024 + 2_048 + 1_025),
         ("lsgan_cifar", (3, 32, 32), 100 * 16_384 + 32_768 + (1024 * 512 + 512 * 256) * 25 + 1_536 + 256 * 75 + 3,
@@ -206,7 +207,7 @@ def test_gans(name, shape, generator, critic):
 
 
 def test_gan_without_normalization():
-    """A gradient penalty asks that the critic treats samples one by one (Gulrajani et al. 2017, section 4)."""
+    """A gradient penalty requires a critic without dependence between samples (Gulrajani et al. 2017, section 4)."""
     critic = gan("wgan", (1, 28, 28), batch_norm=False).critic
     samples = torch.randn(3, 1, 28, 28)
     assert not any(isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d) for layer in critic.modules())

@@ -1,4 +1,4 @@
-"""The zoo's own layers: values by hand, float64 gradients against finite differences."""
+"""Layers of the model zoo: values compared with hand computation, float64 gradients with finite differences."""
 
 import math
 
@@ -35,7 +35,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients(name):
-    """With respect to the inputs and to every parameter."""
+    """Gradients are correct with respect to the inputs and to every parameter."""
     torch.manual_seed(0)
     make, shape = LAYERS[name]
     layer = make().double()
@@ -56,7 +56,7 @@ def test_sine():
 
 
 def test_interaction_is_the_sum_over_the_others():
-    """The seed's definition: one-hot receivers and senders, effects added up for each receiver."""
+    """The output for each receiver is the sum of the effects of all other particles."""
     effect = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
     particles = torch.randn(2, 5, 2)
     found = Interaction(effect)(particles)
@@ -93,7 +93,7 @@ def test_lstm_by_hand():
     torch.manual_seed(0)
     layer, series = Gates(3, 4).double(), torch.randn(2, 6, 3, dtype=torch.float64)
     weight, recurrent = (each.detach().numpy().T for each in (layer.weight_ih_l0, layer.weight_hh_l0))
-    assert not weight[-1].any()  # the bias starts at 0
+    assert not weight[-1].any()  # the initial bias is 0
     state, cell = np.zeros((2, 4)), np.zeros((2, 4))
     for step, given in enumerate(series.numpy().transpose(1, 0, 2)):
         sums = np.hstack([given, np.ones((2, 1))]) @ weight + state @ recurrent

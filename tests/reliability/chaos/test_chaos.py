@@ -1,4 +1,4 @@
-"""`nnlo chaos`: a training comes back from random faults, and if it does not, that shows."""
+"""`nnlo chaos` shows that a training recovers exactly from random faults, and detects an inexact resume."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ from nnlo_lib.reliability.chaos.report import ACTION_LABELS
 from nnlo_lib.reliability.chaos.run_twice import run_twice
 from nnlo_lib.workflow.single_run import prepare_task
 
-FAULTS, SEED = 8, 240  # which draws each kind
+FAULTS, SEED = 8, 240  # this seed draws each kind of fault
 SMALL = {"model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}}
 PLACES = Counter(
     {"training.step": 500, "exchange.gather": 100, **dict.fromkeys(DISK_FAULT_FAILPOINTS["truncate"], 50)}
@@ -29,7 +29,7 @@ PLACES = Counter(
 
 
 def nnlo_chaos(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Type the command in `folder`, in which t.yaml is."""
+    """Run `nnlo chaos` on the file t.yaml of `folder`."""
     command = [str(Path(sys.executable).with_name("nnlo")), "chaos", "t.yaml", *arguments]
     return subprocess.run(
         command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=280, check=False
@@ -87,7 +87,7 @@ def test_a_resume_that_is_not_exact_shows(tmp_path, monkeypatch, capfd, tensor, 
 
 
 def tamper(checkpoints: Path, tensor: str) -> None:
-    """Change a number, on all ranks, in the newest checkpoint in a way that no checksum tells."""
+    """Change a number in the newest checkpoint of all ranks, with matching checksums."""
     folder = checkpoints / checkpoint_folder_name(checkpoint_numbers(checkpoints)[-1])
     manifest = CheckpointManifest.read(folder)
     sums = {parts.rank_file_name(rank): changed(folder, rank, tensor) for rank in range(manifest.ranks)}
@@ -95,7 +95,7 @@ def tamper(checkpoints: Path, tensor: str) -> None:
 
 
 def changed(folder: Path, rank: int, tensor: str) -> str:
-    """Change a number of one rank; return the new checksum of its file."""
+    """Change a number in the file of one rank; return the file's new checksum."""
     saved = parts.read_rank_file(folder, rank)
     saved.tensors[tensor][0] += 1
     return parts.write_rank_file(folder, rank, saved).sha256

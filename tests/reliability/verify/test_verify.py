@@ -1,4 +1,4 @@
-"""`nnlo verify` on trainings that really ran: all is well, and each file that is tampered with is named."""
+"""`nnlo verify` accepts real trainings, and names each modified file."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ GO_ON = {
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """A folder with the embedded digits, converted, in which every case was trained."""
+    """Return a folder with the converted digits in which every case was trained."""
     folder = tmp_path_factory.mktemp("workspace")
     torch.set_num_threads(1)
     with contextlib.chdir(folder):
@@ -65,7 +65,13 @@ def workspace(tmp_path_factory):
 
 
 def train(folder, manifest, settings):
-    """Train as a rank does, interrupted once, without a launcher."""
+    """Train in this process without a launcher, with one interruption.
+
+    Args:
+        folder: folder of the run.
+        manifest: manifest of the converted data.
+        settings: changes of the configuration.
+    """
     run = {
         "name": "t", "algorithm": {"name": "allreduce"}, "topology": {"name": "cycle"},
         "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}, **settings,
@@ -77,7 +83,8 @@ def train(folder, manifest, settings):
     task = Task("t", folder.parent.name, run, 0, None, 1, manifest, folder)
     assert not train_simulated(task, StopAfter(5))
     assert train_simulated(task, StopFlag())
-    change(folder, code_version="0.1.0 (0123456789ab)")  # this tree may have changes
+    # The recorded version is a clean one, because this checkout may have uncommitted changes.
+    change(folder, code_version="0.1.0 (0123456789ab)")
 
 
 def change(folder, **values):
@@ -87,14 +94,14 @@ def change(folder, **values):
 
 @pytest.fixture
 def copy(workspace, tmp_path):
-    """The case allreduce, to be tampered with; all else is where it was."""
+    """Copy the workspace and return the run folder of `allreduce` in the copy, for tests that modify its files."""
     shutil.copytree(workspace, tmp_path / "w")
     return tmp_path / "w/results/t/allreduce/seed-0"
 
 
 @pytest.fixture
 def verified(capsys):
-    """Verify a folder and return (exit status, lines by status)."""
+    """Return a function that verifies a folder and returns (exit status, lines by status)."""
 
     def run(folder, shards=False):
         status = verify_runs([str(folder)], shards)
@@ -132,13 +139,13 @@ def edit(path, number, **values):
 
 
 def relined(path, *numbers):
-    """Keep these lines of a file, in this order."""
+    """Keep only the lines with these indices, in this order."""
     lines = path.read_text().splitlines()
     path.write_text("".join(f"{lines[number]}\n" for number in numbers))
 
 
 def swap_two_samples(job):
-    """Let a sample that trained change places with one that validated, with a checksum that agrees."""
+    """Swap a training sample with a validation sample, with a matching checksum."""
     validation, (train,) = load_partition(job / "partition.npz")
     validation[0], train[0] = train[0], validation[0]
     save_partition(job / "partition.npz", validation, [train])

@@ -1,4 +1,4 @@
-"""What the page shows of a search: shapes that searches have, and figures counted by hand."""
+"""The report page of a search: searches of all shapes, and numbers computed by hand."""
 
 import json
 import re
@@ -149,7 +149,7 @@ def test_five_hundred_trials_take_seconds(search, page):
         )
     begun = time.monotonic()
     found = check(page(made))
-    assert time.monotonic() - begun < 30  # 5 s on an idle core
+    assert time.monotonic() - begun < 30  # about 5 s on an idle core
     assert "500 trials" in found.text
 
 
@@ -162,7 +162,7 @@ def test_hostile_words_are_only_text(search, page):
 
 
 def test_the_key_that_matters_is_found(search):
-    """The objective of a made-up trial is a parabola of the learning rate's logarithm, with its least value at 0.01."""
+    """The learning rate is ranked first: the synthetic objective is a parabola of its logarithm, lowest at 0.01."""
     made = search()
     for _ in range(60):
         made.trial()
@@ -190,7 +190,7 @@ def test_the_best_so_far_never_gets_worse(search):
         made.trial()
     chart = convergence_charts(StudyData.load(made.folder))[0]
     heights = [float(y) for y in re.findall(r"[V,]([\d.]+)", chart.lines[0].path)]
-    assert heights == sorted(heights, reverse=True)  # up the page is better
+    assert heights == sorted(heights, reverse=True)  # y decreases upwards, and higher is better
     assert heights[-1] == pytest.approx(min(mark.y for mark in chart.marks), abs=0.1)
 
 
@@ -205,13 +205,13 @@ def fold_task(made, number, start, end, status="finished"):
 
 
 def test_utilisation_by_hand(search):
-    """Two workers: 10 s and 6 s side by side, a pause of 1000 s in which nothing runs, then one of 4 s."""
+    """Two workers train 10 s and 6 s in parallel, then 4 s after an idle pause of 1000 s, which does not count."""
     made = search(parallel=2)
     fold_task(made, 0, 0.0, 10.0), fold_task(made, 1, 0.0, 6.0), fold_task(made, 2, 1010.0, 1014.0)
     found = trial_timeline(StudyData.load(made.folder))
     assert found.wall_s == pytest.approx(14)
     assert found.utilization == pytest.approx(20 / 28)
-    assert found.epoch_share == pytest.approx(0.9)  # 9 of 10 epochs' time is in the rows
+    assert found.epoch_share == pytest.approx(0.9)  # the rows of the history have the time of 9 of 10 epochs
     assert found.core_hours == pytest.approx(80 / 3600)
     assert [piece.lane for piece in found.segments] == [0, 1, 0]
     assert [(piece.left, piece.left + piece.width) for piece in found.segments] == [
@@ -220,7 +220,7 @@ def test_utilisation_by_hand(search):
 
 
 def test_utilisation_of_blocks_is_that_of_the_allocations(search):
-    """Three blocks had 3 * 20 s and trained 18 s; then 10 s and 5 s side by side on this machine, two at a time."""
+    """Three rank groups train 18 s of 3 * 20 s; then two local workers train 10 s and 5 s in parallel."""
     made = search(parallel=2)
     fold_task(made, 0, 100.0, 109.0), fold_task(made, 1, 100.0, 109.0)
     fold_task(made, 2, 200.0, 210.0), fold_task(made, 3, 200.0, 205.0)
@@ -243,7 +243,7 @@ def test_utilisation_of_blocks_is_that_of_the_allocations(search):
 
 
 def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
-    """`parallel` is 1, but three blocks trained at a time, 91 % of their time; the allocation before trained nothing."""
+    """`parallel` is 1, but three rank groups trained in parallel for 91 % of their time."""
     made = search(parallel=1)
     for trial in range(3):
         fold_task(made, trial, 10.0, 19.1)

@@ -1,4 +1,4 @@
-"""The section of attempts: there if something was interrupted, saying what the records say, and only then."""
+"""The section of attempts appears only if a training was interrupted, and shows the recorded attempts."""
 
 import json
 import re
@@ -10,7 +10,7 @@ START = "2026-01-02T03:{minute:02d}:00+00:00"
 
 
 def attempts(folder, *ended):
-    """Write (reason, minutes, step begun at, reached, saved) of each attempt, two minutes apart."""
+    """Write records of attempts two minutes apart, each (reason, minutes, first step, reached step, saved step)."""
     minute, lines = 0, []
     for number, (reason, minutes, begun, reached, saved) in enumerate(ended, 1):
         lines.append({
@@ -26,7 +26,7 @@ def attempts(folder, *ended):
 
 @pytest.fixture
 def interrupted(fake):
-    """Three trainings: one in a single attempt, one preempted twice, one out of time."""
+    """Return an experiment of three trainings: uninterrupted, preempted twice, and stopped by its time limit."""
     attempts(fake.job(seed=1), ("finished", 3, 0, 820, 820))
     attempts(
         fake.job(seed=2, fold=1),
@@ -53,7 +53,7 @@ def test_it_says_what_was_recorded(interrupted, report):
 
 
 def table(page):
-    """Return the texts of the section's table, with ordinary spaces."""
+    """Return the texts of the cells of the section's table, with ordinary spaces."""
     section = page.read_text().partition('<section id="attempts">')[2].partition("</section>")[0]
     body = section.partition("<tbody>")[2].partition("</tbody>")[0]
     rows = [
@@ -64,7 +64,7 @@ def table(page):
 
 def test_the_bars_have_the_lengths_of_the_attempts(interrupted, report):
     page = report(interrupted).read_text()
-    assert page.count('class="part attempt part-0"') == 2  # finished
+    assert page.count('class="part attempt part-0"') == 2  # part-0 marks finished attempts
     for width, text in (
         ("40.0", "attempt 1, 240 s on node1: preempted at step 300"),
         ("20.0", "attempt 2, 120 s on node2: preempted at step 400"),

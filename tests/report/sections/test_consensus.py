@@ -1,4 +1,4 @@
-"""What the page says of simulated runs, of nodes with models of their own and of what they exchanged."""
+"""The page on simulated runs, on nodes with separate models, and on their messages."""
 
 import json
 
@@ -35,7 +35,15 @@ def columns(fake):
 
 
 def graded(fake, run, means, worst, best):
-    """Write a job per mean, whose nodes reach from worst to best."""
+    """Write one job per mean, with the accuracy of the worst and the best node.
+
+    Args:
+        fake: the synthetic experiment.
+        run: name of the run.
+        means: mean accuracy of the nodes of each job.
+        worst: accuracy of the worst node of each job.
+        best: accuracy of the best node of each job.
+    """
     for seed, (mean, low, high) in enumerate(zip(means, worst, best, strict=True), 1):
         final = {"val_accuracy": mean, "val_accuracy_min": low, "val_accuracy_max": high}
         loss = {"val_loss": 1 - mean, "val_loss_min": 1 - high, "val_loss_max": 1 - low}
@@ -169,7 +177,7 @@ def test_messages_stand_beside_bytes(fake):
     found = communication_table(loaded(fake)[0])
     row = dict(zip(found.headings, found.rows["dsgd"], strict=True))
     assert row["messages"] == "200"
-    assert row["bytes per message"] == f"70.0{UNBROKEN}kB"  # 14,005,800 bytes a job
+    assert row["bytes per message"] == f"70.0{UNBROKEN}kB"  # 14,005,800 bytes per job
 
 
 def test_compression_is_named_where_there_is_one(fake):
@@ -185,7 +193,7 @@ def test_staleness_is_summed_over_jobs(fake, report):
     fake.job("allreduce")
     found = communication_table(loaded(fake)[0])
     row = dict(zip(found.headings, found.rows["downpour"], strict=True))
-    assert (row["mean staleness"], row["largest staleness"]) == ("2.67", "10")  # 16 / 6
+    assert (row["mean staleness"], row["largest staleness"]) == ("2.67", "10")  # mean: 16 / 6
     assert found.rows["allreduce"][-2:] == ("–", "–")
     assert "Staleness of an update" in check(report(fake)).text
 

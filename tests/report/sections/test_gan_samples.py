@@ -1,4 +1,4 @@
-"""What generators make is shown in the page itself."""
+"""The page embeds the sample images of generators."""
 
 from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""Who goes on and who stops, beside the papers' own algorithms written with lists and numpy."""
+"""Pruners promote and stop the same trials as the papers' algorithms, written here with lists and numpy."""
 
 import math
 from collections import Counter
@@ -34,14 +34,14 @@ def unlucky(fold_task: FoldTask) -> bool:
 
 
 def finished(folder: Path, fidelity: Any, fails: Any = unlucky, **settings: Any) -> SearchConfig:
-    """Run a search."""
+    """Run a search of up to 40 trials on a simulated cluster and return its configuration."""
     wanted = search(fidelity=fidelity, **{"trials": 40, "parallel": 5} | settings)
     run(folder, wanted, Cluster(folder, wanted.parallel, jitter=1.0, fails=fails), near_the_best, EPOCHS)
     return wanted
 
 
 def history(folder: Path) -> Iterator[tuple[SchedulingDecision, Curves, Counter[int]]]:
-    """Yield each decision with the curves known then (a failure's is empty), and how many rungs each trial had begun."""
+    """Yield each decision, the curves known at that time (empty for a failure), and the begun rungs per trial."""
     decisions = decisions_in_order(read_trials(folder))
     losses = [_losses(folder, decision.task) for decision in decisions]
     for decision in decisions:
@@ -65,7 +65,16 @@ def test_ladder() -> None:
 
 
 def get_job(curves: Curves, begun: Counter[int], rungs: list[int], eta: int) -> tuple[int, int] | None:
-    """Algorithm 2 of Li et al. 2018: the configuration to promote and its new rung; None: grow the bottom rung."""
+    """Return the trial to promote and its new rung by algorithm 2 of Li et al. 2018.
+
+    Return None if the algorithm starts a new configuration on the lowest rung.
+
+    Args:
+        curves: losses by epoch of each ended (trial, rung).
+        begun: number of begun rungs of each trial.
+        rungs: epochs of each rung, ascending.
+        eta: reduction factor.
+    """
     for k in reversed(range(len(rungs) - 1)):
         rung = {
             trial: min(losses, default=math.inf) for (trial, at), losses in curves.items() if at == rungs[k]
@@ -151,7 +160,15 @@ def test_hyperband_is_asha_in_each_bracket(tmp_path: Path) -> None:
 
 
 def stopped(curves: Curves, trial: int, rung: int) -> bool:
-    """Golovin et al. 2017: best value strictly worse than the median of the others' running averages."""
+    """Return True if the median stopping rule of Golovin et al. 2017 stops a trial.
+
+    The best value of the trial must be strictly worse than the median of the other trials' running averages.
+
+    Args:
+        curves: losses by epoch of each ended (trial, rung).
+        trial: the trial to judge.
+        rung: the rung on which the trials are compared.
+    """
     others = [
         np.mean(losses) for (who, at), losses in curves.items() if at == rung and who != trial and losses
     ]

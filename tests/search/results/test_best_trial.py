@@ -1,4 +1,4 @@
-"""What is told of a finished search: trials.csv, best.yaml, and the training that they stand for."""
+"""Results of a finished search: trials.csv, best.yaml, and the run that trains the best trial."""
 
 import csv
 from statistics import fmean, stdev
@@ -39,7 +39,7 @@ def test_the_best_trial_is_trained_for_the_epochs_that_its_folds_chose(search):
         rows = tuple({"epoch": e, "seconds": e, "val_loss": 0.01 * abs(e - best)} for e in range(1, 10))
         Result(FoldTask(1, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
     run = best_run(made.folder)
-    assert run.train.epochs == 5  # 4.5, rounded up
+    assert run.train.epochs == 5  # mean of 3 and 6, rounded up
     assert (run.train.optimizer.lr, run.train.batch_size) == (0.01, 32)
     assert run.data.validation == 0
 

@@ -1,4 +1,4 @@
-"""Proposals: the same again from the same knowledge, never twice the same point, and better than chance."""
+"""Proposals of the samplers are reproducible, never repeat a point, and are better than chance."""
 
 import json
 import math
@@ -50,7 +50,14 @@ def searching(
 def known(
     search: SearchConfig, points: Iterable[SearchPoint], values: Iterable[float | None], epochs: int = 9
 ) -> StudySnapshot:
-    """Return trials and what they are worth: not a number for a failure, None where it is awaited."""
+    """Return a study with the given trials.
+
+    Args:
+        search: configuration of the search.
+        points: point of each trial.
+        values: loss of each trial; NaN for a failure, None for a pending result.
+        epochs: epochs of each fold task.
+    """
     trials, results = [], {}
     for number, (point, value) in enumerate(zip(points, values, strict=True)):
         fold_task = FoldTask(number, 0, epochs)
@@ -64,7 +71,14 @@ def known(
 def run(
     search: SearchConfig, value: Callable[[SearchPoint], float], trials: int, pending: int = 0
 ) -> list[SearchPoint]:
-    """Search, each value being known `pending` proposals later; stop early where nothing is left."""
+    """Return the proposals of a search; stop early if no point is left.
+
+    Args:
+        search: configuration of the search.
+        value: returns the loss of a point.
+        trials: maximum number of proposals.
+        pending: number of latest proposals without a known value.
+    """
     propose = build_sampler(search)
     points: list[SearchPoint] = []
     for number in range(trials):
@@ -76,7 +90,7 @@ def run(
 
 
 def loss(point: SearchPoint) -> float:
-    """Best: adam at 0.01, 3 layers."""
+    """Return a loss that is lowest for adam with learning rate 0.01 and 3 layers."""
     away = (math.log10(point["lr"]) + 2) ** 2 + 0.1 * (point["layers"] - 3) ** 2
     return away + {"adam": 0, "sgd": 1 - point.get("momentum", 0) / 2, None: 2}[point["optimizer"]]
 
@@ -86,7 +100,7 @@ def bowl(point: SearchPoint) -> float:
 
 
 def replay() -> str:
-    """Return all that all methods propose."""
+    """Return the proposals of all methods as JSON."""
     return json.dumps({name: run(searching(name, MIXED, seed=3), loss, 20, pending=3) for name in METHODS})
 
 
@@ -143,17 +157,17 @@ def test_models_find_the_bottom_of_a_bowl(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", LEARNING)
 def test_methods_learn_names_and_ranges(name: str) -> None:
-    """Of the last 10 of 40 proposals, most are of the best optimizer, and the rate is nearer than by chance."""
+    """The last 10 of 40 proposals mostly have the best optimizer, and better learning rates than by chance."""
     searches = [run(searching(name, MIXED, seed=seed), loss, 40)[30:] for seed in range(3)]
     points = [point for points in searches for point in points]
-    assert sum(point["optimizer"] == "adam" for point in points) > 15  # 10 by chance
-    assert statistics.median(abs(math.log10(point["lr"]) + 2) for point in points) < 1  # 1.25 by chance
+    assert sum(point["optimizer"] == "adam" for point in points) > 15  # chance level: 10
+    assert statistics.median(abs(math.log10(point["lr"]) + 2) for point in points) < 1  # chance level: 1.25
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LEARNING)
 def test_failures_repel(name: str) -> None:
-    """All trials in one half of the plane fail: fewer than a third of the proposals go there in the end."""
+    """If all trials in one half of the plane fail, less than a third of the last proposals are in that half."""
     points = run(searching(name, PLANE, seed=2), lambda p: math.nan if p["x"] > 0.5 else 1 + p["y"], 40)
     assert sum(point["x"] > 0.5 for point in points[20:]) < 7
 
@@ -166,7 +180,7 @@ def test_only_failures(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["forest", "gp"])
 def test_pending_points_keep_others_away(name: str) -> None:
-    """Eight proposals without a result between them lie farther apart than if nothing were known of each other."""
+    """Eight proposals are farther apart if the sampler knows the pending ones than if it does not."""
     search = searching(name, PLANE)
     points = run(searching("sobol", PLANE), bowl, 20)
     values = [bowl(point) for point in points]
@@ -179,7 +193,7 @@ def test_pending_points_keep_others_away(name: str) -> None:
 
 
 def spread(points: list[SearchPoint]) -> float:
-    """Return the mean distance to the nearest other point."""
+    """Return the mean distance of each point to its nearest neighbor."""
     places = np.array([list(point.values()) for point in points])
     distances = np.linalg.norm(places[:, None] - places, axis=2) + 9 * np.eye(len(places))
     return float(distances.min(axis=1).mean())
@@ -193,14 +207,14 @@ def test_a_proposal_after_500_trials_takes_a_moment(name: str) -> None:
     points = [SearchSpace(search.space).sample(random) for _ in range(508)]
     values = [*(loss(point) for point in points[:500]), *[None] * 8]
     propose, knowledge = build_sampler(search), known(search, points, values)
-    propose(508, knowledge)  # imports are not counted
+    propose(508, knowledge)  # the first call also imports modules and is not measured
     started = time.process_time()
     propose(508, knowledge)
-    assert time.process_time() - started < 1  # seconds of a core, whatever else runs here
+    assert time.process_time() - started < 1  # CPU seconds, independent of other processes
 
 
 def test_sobol_has_one_point_in_every_slice() -> None:
-    """The first 64 are a net: one in each 64th of each key, however scrambled."""
+    """The first 64 scrambled Sobol points are a net: one point in each 64th of each key."""
     points = run(searching("sobol", PLANE), bowl, 64)
     for key in PLANE:
         assert sorted(int(64 * point[key]) for point in points) == list(range(64))
@@ -217,7 +231,7 @@ def test_grid_is_every_combination() -> None:
 
 
 def test_mutation_shrinks() -> None:
-    """Parents that agree in x have children that agree with them more and more, and wholly in the end."""
+    """Children of parents that agree in x deviate less in x as the search nears its last trial, finally not at all."""
     points = [{"x": 0.5, "y": (i + 0.5) / 40} for i in range(40)]
 
     def farthest(trials: int) -> float:
@@ -230,7 +244,7 @@ def test_mutation_shrinks() -> None:
 
 
 def test_children_of_the_best() -> None:
-    """Without mutation a child lies on the line through its parents, at the better one or beyond."""
+    """Without mutation a child lies on the line through its parents, at the better parent or beyond it."""
     search = searching("genetic", PLANE, trials=10, population=2)
     for number in range(10, 40):
         child = build_sampler(search)(
@@ -244,7 +258,7 @@ def test_children_of_the_best() -> None:
 
 
 def at_rungs(search: SearchConfig, values: list[dict[int, float | None]]) -> StudySnapshot:
-    """Return trials with a value at some rungs; None where it is awaited."""
+    """Return a study in which trial i has the values by rung `values[i]`; None means a pending result."""
     trials, results = [], {}
     for number, rungs in enumerate(values):
         fold_tasks = [FoldTask(number, 0, epochs) for epochs in rungs]

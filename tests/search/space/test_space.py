@@ -1,4 +1,4 @@
-"""Points of a space: what they may be, when a key matters, where a model sees them."""
+"""Points of a search space: allowed values, conditional keys, and encoding as coordinates for a model."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ def drawn(found: SearchSpace, seed: int, count: int = 1) -> list[dict[str, Any]]
 
 @st.composite
 def dimensions(draw: Any, finite: bool = False) -> dict[str, Any]:
-    """Draw a space in which keys may depend on earlier ones, as it stands in an experiment file."""
+    """Draw a `search.space` section in which keys may depend on other keys."""
     found: dict[str, Any] = {}
     for key in "abcde"[: draw(st.integers(1, 5))]:
         low = draw(st.integers(1, 5))
@@ -56,7 +56,7 @@ def dimensions(draw: Any, finite: bool = False) -> dict[str, Any]:
 
 
 def values(dimension: dict[str, Any]) -> list[Any]:
-    """List what a dimension may be; nothing for real numbers."""
+    """Return the possible values of a dimension; an empty list for real numbers."""
     for kind in ("integer", "log_integer"):
         if kind in dimension:
             return list(range(dimension[kind][0], dimension[kind][1] + 1))
@@ -69,7 +69,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def matters(key: str, chosen: dict[str, Any], given: dict[str, Any]) -> bool:
-    """Say by the words of the documentation whether a key matters."""
+    """Return True if a key is active, by the definition in the documentation.
+
+    Args:
+        key: the key in question.
+        chosen: value of each key.
+        given: the `search.space` section.
+    """
     return all(
         matters(other, chosen, given) and any(same(chosen[other], each) for each in wanted)
         for other, wanted in given[key].get("when", {}).items()
@@ -131,7 +137,7 @@ def test_a_point_is_of_the_space_and_nothing_near_it_is(given: dict[str, Any], s
 @settings(max_examples=50)
 @given(dimensions(finite=True))
 def test_size_and_points_of_a_finite_space(given: dict[str, Any]) -> None:
-    """Go through the whole product, leave out what does not matter, and count what differs."""
+    """The points are the distinct elements of the full product after removal of inactive keys."""
     points = set()
     for combination in itertools.product(*(values(given[key]) for key in given)):
         chosen = dict(zip(given, combination, strict=True))
@@ -180,7 +186,7 @@ def test_distributions() -> None:
 
 
 def test_order_and_kinds_in_coordinates() -> None:
-    """Numbers keep their order in one coordinate, names are as far from each other as can be, constants unseen."""
+    """Numbers keep their order in one coordinate, names are one-hot, and constants have no coordinate."""
     found = space(n=[10, 1, 100], name=["a", "b", "c"], c=5)
     by_number = [found.encode({"n": n, "name": "a", "c": 5})[0] for n in (1, 10, 100)]
     assert by_number == sorted(by_number)

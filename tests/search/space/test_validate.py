@@ -1,4 +1,4 @@
-"""Mistakes of a search, told before anything runs."""
+"""Errors in a `search:` section are reported before any training starts."""
 
 import re
 import textwrap
@@ -11,7 +11,7 @@ from nnlo_lib.experiment.load import load_experiment
 
 @pytest.fixture
 def check(tmp_path, monkeypatch):
-    """Load a file and return the experiment, or the lines of its mistakes without the file's name."""
+    """Return a function that loads a file and returns the experiment, or its error lines without the file name."""
     monkeypatch.chdir(tmp_path)
 
     def tried(text, changes=()):
@@ -157,7 +157,7 @@ def test_nothing_to_search(check):
     assert told.startswith("1: search.space: no key to search")
 
 
-# NNLO's form
+# Spaces in NNLO's form
 
 NNLO = """\
 from skopt.space import Categorical, Integer, Real
@@ -208,7 +208,7 @@ def test_a_range_that_cannot_be_understood(check, tmp_path, listed, said, capsys
         load_experiment("mine.yaml")
 
 
-# values that are lists
+# Values that are lists
 
 
 def test_a_key_whose_value_is_a_list_is_searched(check):

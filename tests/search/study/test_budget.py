@@ -1,4 +1,4 @@
-"""What ends a search."""
+"""A search ends at its budget, its number of trials, or its target."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ def test_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
 
 
 def clocked(wanted: Any, *spans: tuple[float, float]) -> StudySnapshot:
-    """Return what is known after trainings on 2 cores and 1 GPU at these hours."""
+    """Return a study after trainings on 2 cores and 1 GPU; each span is (start, end) in hours."""
     known = made_up(wanted, {(trial, 9): [1.0] for trial in range(len(spans))})
     results = {
         fold_task: replace(result, started=3600 * start, ended=3600 * end, cores=2, gpus=1)
@@ -116,7 +116,7 @@ FIDELITIES = [{"name": "full"}, {"name": "asha", "factor": 2}, {"name": "hyperba
 def test_a_spent_budget_begins_nothing(
     fidelity: dict[str, Any], folds: dict[str, Any], tmp_path: Path
 ) -> None:
-    """No trial, no promotion, no fold begins after the result that used the budget up."""
+    """No trial, promotion or fold begins after the result that used up the budget."""
     wanted = search(trials=1000, parallel=8, fidelity=fidelity, folds=folds, budget={"core_hours": 5})
     run(tmp_path, wanted, Cluster(tmp_path, 8, jitter=0.5))
     found = [read_result(tmp_path, decision.task) for decision in decisions_in_order(read_trials(tmp_path))]

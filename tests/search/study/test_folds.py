@@ -1,4 +1,4 @@
-"""Folds all at a time and in turn, and the paired test that ends them early."""
+"""Folds in parallel and one after the other, and the paired test that ends the folds of a trial early."""
 
 import math
 from pathlib import Path
@@ -35,7 +35,10 @@ def test_p_value_is_scipys_paired_test_with_nadeau_and_bengios_variance(
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_equals_are_told_apart_no_more_often_than_the_level(n: int) -> None:
-    """Folds that share training data: differences with a correlation of 1/k, which a plain t-test overlooks."""
+    """The paired test keeps its level for folds that share training data.
+
+    Their differences have a correlation of 1/k, which a plain t-test ignores.
+    """
     k, level, draws = 5, 0.05, 4000
     source = np.random.default_rng(n)
     common, own = source.normal(size=(draws, 1)), source.normal(size=(draws, n))

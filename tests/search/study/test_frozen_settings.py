@@ -1,4 +1,4 @@
-"""A search keeps the settings that its trials were made with."""
+"""A resumed search refuses changes of the settings that determine its trials, and accepts the others."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a fold is worth, by hand."""
+"""Objective values of folds and trials equal values computed by hand."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whole searches under a virtual clock: replayable, killed anywhere, extended, and never the same work twice."""
+"""Whole searches under a virtual clock are replayable, survive kills, can be extended, and train nothing twice."""
 
 import json
 from collections.abc import Callable
@@ -180,5 +180,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def hash_free(*what: Any) -> int:
-    """Return a number that is the same in every process."""
+    """Return a number that is the same in every process, unlike `hash`."""
     return sum(json.dumps(what).encode())

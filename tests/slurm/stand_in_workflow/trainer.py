@@ -1,6 +1,6 @@
-"""Stand in for the trainer: `trainer.py FOLDER STEPS OUTPUT` counts steps, one each 0.1 s, and survives preemption.
+"""Stand-in for the trainer: `trainer.py FOLDER STEPS OUTPUT` counts steps of 0.1 s and survives preemption.
 
-A signal only sets a flag; the ranks agree on it at a step boundary, save, and wait for the scheduler to end them.
+A signal only sets a flag. The ranks agree on it at the end of a step, save, and wait until the scheduler ends them.
 """
 
 import json
@@ -18,7 +18,7 @@ received: list[int] = []
 
 
 def main(folder: Path, steps: int, output: Path) -> None:
-    """Count from the last checkpoint to `steps` and publish where that happened."""
+    """Count from the last checkpoint to `steps` and publish the log of all starts and checkpoints."""
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda got, _: received.append(got))
     start = int((folder / "step").read_text()) if (folder / "step").exists() else 0
@@ -33,7 +33,7 @@ def main(folder: Path, steps: int, output: Path) -> None:
 
 
 def report(folder: Path, event: str) -> None:
-    """Append one line that says which rank where does what."""
+    """Append one line with rank, node and event to the log, then wait for all ranks."""
     node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     with (folder / "log").open("a") as log:
         log.write(f"rank {WORLD.rank} of {WORLD.size} on {node} {event}\n")
@@ -41,7 +41,7 @@ def report(folder: Path, event: str) -> None:
 
 
 def save_and_wait(folder: Path, step: int) -> None:
-    """Write the checkpoint; one who exits within the grace time would be FAILED, one who waits is requeued."""
+    """Write the checkpoint and wait: Slurm requeues a job that waits; an exit within the grace time is FAILED."""
     if WORLD.rank == 0:
         (folder / "step").write_text(str(step))
     report(folder, f"saved at {step} on signal {received}")

@@ -1,4 +1,4 @@
-"""A training that ends by what it measures, and publishes its best."""
+"""Tests of early stopping, metric targets and `restore_best`, which publishes the weights with the best metric."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ def rows(values, metric="val_loss"):
 
 
 def stops_at(values, metric="val_loss", **train):
-    """Return after which validation a training ends."""
+    """Return the number of the validation after which a training stops, or None if it does not stop."""
     settings = TrainConfig(**train)
     table = rows(values, metric)
     return next((i for i in range(1, len(table) + 1) if reason_to_stop(settings, table[:i])), None)
@@ -27,7 +27,7 @@ def stops_at(values, metric="val_loss", **train):
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
-        ([3, 2, 1, 1, 1], 5),  # equal is not better
+        ([3, 2, 1, 1, 1], 5),  # an equal value is no improvement
         ([3, 2, 2.5, 1.9, 2, 2], 6),
         ([5, 4, 3, 2, 1], None),
         ([1, 2, 3], 3),
@@ -47,8 +47,8 @@ def test_min_delta_asks_for_more():
     ("values", "wanted"),
     [
         ([4, 3, 3.5, 3.6], 4),  # mean(3.5, 3.6) > mean(4, 3)
-        ([4, 3, 3.5, 3.5], None),  # equal means go on
-        ([1, 9, 1], None),  # fewer than twice the patience
+        ([4, 3, 3.5, 3.5], None),  # equal means do not stop the training
+        ([1, 9, 1], None),  # fewer values than twice the patience
         ([9, 9, 1, 1, 2, 1], 6),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_target_ends_the_run(tmp_path):
 
 @pytest.mark.processes
 def test_the_best_weights_are_those_of_a_run_that_ended_there(tmp_path):
-    """With a rate that is too large the last epoch is not the best."""
+    """The learning rate is too large, so that the last epoch is not the best one."""
     train = {"epochs": 8, "optimizer": {"lr": 0.12}}
     best = training(tmp_path / "best", train=train | {"restore_best": "val_loss"}, parallel=virtual(2))
     best.finish()
@@ -158,7 +158,7 @@ def summary_of(run):
 
 @pytest.mark.processes
 def test_with_more_ranks_later_validations_are_still_the_later_ones(tmp_path):
-    """An epoch has fewer steps then; their numbers go on from those that were done."""
+    """With more ranks an epoch has fewer steps; the step numbers of the resumed run still increase."""
     train = {"epochs": 4, "batch_size": 32, "restore_best": "val_loss"}
     training(tmp_path, train=train, ranks=1, parallel=virtual(1)).finish()
     more = training(tmp_path, train=train | {"epochs": 8}, ranks=4, parallel=virtual(4))

@@ -1,4 +1,4 @@
-"""The published mean of push-sum's best models weighs them as they were weighed when they were measured."""
+"""Published mean of the best models of push-sum: it uses the push-sum weights from the time of the measurement."""
 
 import pytest
 from helpers.training_process import training

@@ -1,4 +1,4 @@
-"""The layer table and the operation counts: against published counts, hand computation, and the model itself."""
+"""Layer table and FLOP counts compared with published counts, hand computation and the model itself."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from nnlo_lib.models.layer_table_text import layer_table_text, shape_text, si_co
 from nnlo_lib.train.observe.layer_table import layer_table, model_flops
 from nnlo_lib.train.observe.model_summary import summarize_model
 
-# multiplications and additions of a forward pass at 224 x 224, as torchvision's model pages list them (GFLOPS there)
+# multiply-add operations (1e9) of a forward pass at 224 x 224 pixels; torchvision's model pages list them as GFLOPS
 PUBLISHED = {"resnet18": 1.814, "resnet50": 4.089, "vgg16": 15.470, "densenet121": 2.834}
 
 
@@ -22,13 +22,12 @@ def images(channels: int, side: int) -> tuple[torch.Tensor, ...]:
 @pytest.mark.long
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_forward_passes_cost_what_is_published(name):
-    with torch.device("meta"):  # weights without numbers: nothing is drawn
+    with torch.device("meta"):  # meta tensors have no values, so no weights are drawn
         module = build_model(name, {}, (3, 224, 224), 1000, 0)
     forward, backward = model_flops(module, images(3, 224))
     assert forward / 2e9 == pytest.approx(PUBLISHED[name], rel=2e-3)
-    assert (
-        1.9 < backward / forward < 2.0
-    )  # all but the first layer have two gradients, each as dear as the layer
+    # All layers except the first have two gradients, each as expensive as the forward pass of the layer.
+    assert 1.9 < backward / forward < 2.0
 
 
 def test_the_table_of_simplecnn_is_the_one_computed_by_hand():
@@ -51,7 +50,10 @@ def test_a_backward_pass_costs_what_is_computed_by_hand():
 
 
 class Several(nn.Module):
-    """Two inputs, a tuple as output, a layer used twice, a weight shared, one that no layer holds, one never used."""
+    """Model with two inputs and a tuple as output.
+
+    A layer is used twice, one is unused, a weight is shared and a parameter lies outside the layers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +97,7 @@ def test_looking_changes_nothing():
 
 
 class Decides(nn.Module):
-    """A model that looks at its numbers, which stand-ins do not have."""
+    """Model whose control flow depends on values, which meta tensors do not have."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Profiles cover the steps asked for, and know what those do."""
+"""Profiles cover the requested steps and contain the functions and operators of these steps."""
 
 import json
 import pstats
@@ -26,14 +26,14 @@ def profiled(folder, manifest, profile: object, **settings: object) -> list[str]
 
 
 def calls(path, function: str) -> int:
-    """Return how often a function was called, by pstats."""
+    """Return the number of calls of a function in a pstats file."""
     stats = pstats.Stats(str(path)).stats
     return sum(count for (_, _, name), (_, count, *_) in stats.items() if name == function)
 
 
 @pytest.mark.parametrize(("first", "steps", "done"), [(3, 4, 4), (25, 10, 3)])
 def test_cprofile_covers_the_steps_asked_for(tmp_path, manifest, first, steps, done):
-    """27 steps are all there are."""
+    """The training has 27 steps, so a profile of 10 steps from step 25 ends at step 27."""
     wish = {"tool": "cprofile", "first": first, "steps": steps}
     stem = f"profile-cprofile-rank-0-steps-{first}-{first + done - 1}"
     assert profiled(tmp_path, manifest, wish) == [f"{stem}.prof", f"{stem}.txt"]
@@ -48,7 +48,7 @@ def test_torch_counts_the_operators_of_the_steps(tmp_path, manifest):
     assert profiled(tmp_path, manifest, wish, model={"name": "simplemlp"}) == [f"{stem}.json", f"{stem}.txt"]
     events = json.loads((tmp_path / f"{stem}.json").read_text())["traceEvents"]
     products = [each for each in events if each.get("name") == "aten::linear"]
-    assert len(products) == 6 * 4  # simplemlp's layers
+    assert len(products) == 6 * 4  # simplemlp has 4 linear layers
     assert "aten::addmm" in (tmp_path / f"{stem}.txt").read_text()
 
 

@@ -1,4 +1,4 @@
-"""What the monitor saw: against what the process itself knows of its processors and memory."""
+"""Values of the resource monitor compared with the CPU time and memory that the process itself reports."""
 
 import csv
 import json
@@ -52,7 +52,8 @@ def test_a_training_is_watched_and_its_summary_tells(tmp_path):
     assert train_simulated(task, StopFlag())
     rows = table(task.folder / "monitor.csv")
     assert tuple(rows[0]) == COLUMNS
-    assert {(row["rank"], row["host"]) for row in rows} == {("0", socket.gethostname())}  # one process
+    # Simulated ranks share one process.
+    assert {(row["rank"], row["host"]) for row in rows} == {("0", socket.gethostname())}
     seconds = [float(row["seconds"]) for row in rows]
     assert seconds == sorted(seconds)
     assert seconds[0] == 0

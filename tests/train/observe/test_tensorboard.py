@@ -1,4 +1,4 @@
-"""Event files, read back by this repository's own reader of records and a few lines of the protocol."""
+"""TensorBoard event files, read back by a minimal parser of TFRecord files and protocol buffers."""
 
 import struct
 from collections import defaultdict
@@ -33,7 +33,7 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> dict[int, list]:
-    """Decode a protocol-buffer message: number of the field to its values (protobuf.dev/programming-guides/encoding)."""
+    """Decode a protocol-buffer message to a dict from field number to values (protobuf.dev/programming-guides/encoding)."""
     found, place = defaultdict(list), 0
     while place < len(data):
         key, place = varint(data, place)
@@ -52,7 +52,10 @@ def fields(data: bytes) -> dict[int, list]:
 
 
 def records(path: Path) -> list[bytes]:
-    """Return the records of a TFRecord file: length, its checksum, data, its checksum."""
+    """Return the records of a TFRecord file.
+
+    A record consists of the length, the checksum of the length, the data and the checksum of the data.
+    """
     data, place, found = path.read_bytes(), 0, []
     while place < len(data):
         (size,) = struct.unpack_from("<Q", data, place)
@@ -62,7 +65,7 @@ def records(path: Path) -> list[bytes]:
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
-    """Return step, time and value of each scalar: tensorflow/core/util/event.proto and summary.proto."""
+    """Return step, time and value of each scalar (tensorflow/core/util/event.proto and summary.proto)."""
     (path,) = folder.glob("tensorboard/events.out.tfevents.*")
     found = defaultdict(list)
     first, *events = map(fields, records(path))
@@ -86,7 +89,7 @@ def history(task) -> list[dict]:
 
 
 def check(task) -> None:
-    """Compare the event file with the history: each row once, in order, each value in single precision."""
+    """Assert that the event file contains each row of the history once, in order, in single precision."""
     found, rows = scalars(task.folder), history(task)
     for tag, column in {
         "train/loss": "train_loss", "val/loss": "val_loss", "val/accuracy": "val_accuracy",
@@ -123,7 +126,7 @@ def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
     board.rewrite([])
     for row in rows:
         board.add(row)
-    del board  # killed
+    del board  # as if the process was killed
     board = TensorBoardWriter(tmp_path / "tensorboard")
     board.rewrite(rows[:2])
     board.add(rows[2] | {"val_loss": 9.0})

@@ -1,4 +1,4 @@
-"""The trace of all ranks: valid, nested, in agreement with the stopwatch, and without effect on the training."""
+"""Trace file of all ranks: valid and nested, consistent with the stopwatch, without effect on the training."""
 
 import itertools
 import json
@@ -39,7 +39,10 @@ def total(found: list[dict], phase: str) -> float:
 
 
 def outermost(found: list[dict]) -> list[dict]:
-    """Return spans that lie in no other of the same process and thread; fail if any two overlap without nesting."""
+    """Return the spans that no other span of the same process and thread contains.
+
+    Fail if two spans overlap without nesting.
+    """
     outer, open_ = [], defaultdict(list)
     for each in sorted(found, key=lambda each: (each["ts"], -each["dur"])):
         ends = open_[each["pid"], each["tid"]]
@@ -127,10 +130,11 @@ def test_sums_agree_with_the_stopwatch(run, request):
         ]
         assert total(rest, "evaluate") == pytest.approx(seconds["evaluate"], rel=0.01)
         assert total(rest, "checkpoint") == pytest.approx(seconds["checkpoint"], rel=0.01)
-        assert total(rest, "data") == pytest.approx(seconds["data"], abs=0.05)  # glimpses are left out
+        # The trace omits very short spans.
+        assert total(rest, "data") == pytest.approx(seconds["data"], abs=0.05)
         assert total(rest, "wait") == pytest.approx(seconds["wait"], abs=0.05)
         exchange = total(rest, "communication") - total(rest, "wait")
-        # a rank that polls has any number of spans too short to be written
+        # a rank that polls has many spans that are too short for the trace
         assert seconds["communication"] / 2 - 0.05 <= exchange <= seconds["communication"] + 0.05
         train = sum(each["dur"] for each in rest if each["name"] == "train") / 1e6
         assert train >= seconds["compute"]
@@ -153,7 +157,7 @@ def test_the_server_is_profiled_while_it_serves(served):
 
 @pytest.mark.processes
 def test_ranks_of_one_machine_agree_on_the_time(observed):
-    """Each all-reduce ends on both ranks within a moment, and no rank leaves before both have come."""
+    """Evaluations end on both ranks within 0.1 s, because their all-reduce waits for all ranks."""
     ends = [
         [each["ts"] + each["dur"] for each in spans(observed.job, rank) if each["name"] == "evaluate"]
         for rank in (0, 1)
@@ -207,7 +211,7 @@ def joined(folder) -> list[dict]:
 
 
 def test_times_are_those_of_the_first_ranks_clock_and_torn_lines_are_left_out(tmp_path):
-    for rank, shift in ((0, 100.0), (1, 93.0)):  # rank 1's clock is 7 s ahead
+    for rank, shift in ((0, 100.0), (1, 93.0)):  # the clock of rank 1 is 7 s ahead
         trace = TraceWriter(tmp_path, part(rank=rank, start=107.0 - shift, shift=shift), fine=True)
         trace.detail_span("step", "compute", 108.0 - shift, 108.5 - shift)
         trace.close()

@@ -1,4 +1,4 @@
-"""Several networks in one flat vector, each with its own optimizer: like optimizers that know only their network."""
+"""Several networks in one flat vector with one optimizer each, compared with separate optimizers per network."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def replica(rule=ADAM, **problem) -> Replica:
 
 def gradient(step: int, resting: bool = False) -> torch.Tensor:
     values = torch.randn(30, generator=torch.Generator().manual_seed(step))
-    values[:9] *= not resting  # the generator's 2 * 3 + 3
+    values[:9] *= not resting  # the 2 * 3 + 3 parameters of the generator
     return values
 
 

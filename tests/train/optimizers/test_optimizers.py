@@ -1,4 +1,4 @@
-"""Update rules on one flat vector are those of the field: torch's, tensor by tensor, or the papers', in numpy."""
+"""Update rules on one flat vector compared with torch's optimizers per tensor or with the papers' rules in numpy."""
 
 import numpy as np
 import pytest
@@ -97,12 +97,12 @@ RULES = {name: rule for name, (rule, _, _) in TORCH.items()} | LAYERWISE
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    """Let vectors of these tests have several pieces, the last one smaller."""
+    """Reduce the chunk size, so that the vectors of these tests have several chunks, the last one smaller."""
     monkeypatch.setattr(pieces, "CHUNK_SIZE", 50)
 
 
 def model():
-    """Return a network with parameters of 4, 2 and 1 dimensions, of which one is zero, in float64."""
+    """Return a float64 network with parameters of 4, 2 and 1 dimensions, one of which is zero."""
     torch.manual_seed(0)
     layers = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
     nn.init.zeros_(layers[-1].weight)
@@ -116,7 +116,7 @@ def equipped(rule):
 
 
 def gradients(size):
-    """Return (STEPS, size) gradients; that of the first parameter is zero in the first step."""
+    """Return gradients of shape (STEPS, size); the first parameter has a zero gradient in the first step."""
     drawn = torch.randn(STEPS, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     drawn[0, :72] = 0
     return drawn
@@ -135,7 +135,7 @@ def flat(tensors):
 
 @pytest.mark.parametrize(("rule", "kind", "options"), TORCH.values(), ids=TORCH)
 def test_flat_is_tensor_by_tensor(rule, kind, options):
-    reference = Replica(model()).module  # its parameters lie channels last, too
+    reference = Replica(model()).module  # its parameters have the channels-last memory format, too
     parameters = list(reference.parameters())
     optimizer = kind(parameters, **options)
     for gradient in gradients(sum(parameter.numel() for parameter in parameters)):
@@ -148,7 +148,14 @@ def test_flat_is_tensor_by_tensor(rule, kind, options):
 
 
 def lars(rule, w, gradients, adapts):
-    """You, Gitman and Ginsburg 2017, algorithm 1."""
+    """Return the parameters after all steps (You, Gitman and Ginsburg 2017, algorithm 1).
+
+    Args:
+        rule: settings of LARS.
+        w: initial parameters of one layer.
+        gradients: gradient of each step.
+        adapts: scale the step by the trust ratio and apply weight decay.
+    """
     v = np.zeros_like(w)
     decay = rule.weight_decay if adapts else 0
     for g in gradients:
@@ -160,7 +167,7 @@ def lars(rule, w, gradients, adapts):
 
 
 def lamb(rule, w, gradients, adapts):
-    """You et al. 2020, algorithm 2."""
+    """Return the parameters after all steps (You et al. 2020, algorithm 2); arguments as for `lars`."""
     m, v = np.zeros_like(w), np.zeros_like(w)
     decay = rule.weight_decay if adapts else 0
     for t, g in enumerate(gradients, 1):
@@ -253,7 +260,10 @@ EVERY = [
 
 
 def settings(name, rule):
-    """Return a synchronous training in which the rule is the workers', and Downpour's server's."""
+    """Return settings with an update rule for the workers and, with downpour, for the server.
+
+    downpour and easgd run synchronously.
+    """
     graph = {"name": "cycle", "weights": "lazy_metropolis"}
     algorithm = {"name": name} | ({"synchronous": True} if name in SERVED - {"gem"} else {})
     return {

@@ -1,4 +1,4 @@
-"""Learning rates are those of torch's schedulers, of Keras's and PyDTNN's plateaus, and survive a resume."""
+"""Learning rates compared with torch's schedulers and the plateau rules of Keras and PyDTNN, also after a resume."""
 
 import dataclasses
 import math
@@ -41,14 +41,30 @@ TOTAL = EPOCHS * PER_EPOCH
 
 
 def rates_of(epochs=EPOCHS, per_epoch=PER_EPOCH, workers=1, a_round=1, lr=LR, **train):
-    """Return the rate of every step of a training."""
+    """Return the learning rate of every step of a training.
+
+    Args:
+        epochs: number of epochs.
+        per_epoch: steps per epoch.
+        workers: number of workers, for `scale_lr`.
+        a_round: steps per round, within which the rate is constant.
+        lr: base learning rate.
+        **train: other settings of the section `train`.
+    """
     settings = TrainConfig.model_validate({"epochs": epochs, "optimizer": {"name": "sgd", "lr": lr}, **train})
     rates = LearningRateSchedule(settings, workers, a_round)
     return [rates(step, per_epoch) for step in range(epochs * per_epoch)]
 
 
 def torchs(scheduler, each=1, count=TOTAL, **options):
-    """Return the rate of every step by one of torch's schedulers, which is asked after `each` steps."""
+    """Return the learning rate of every step by one of torch's schedulers.
+
+    Args:
+        scheduler: class of the scheduler.
+        each: number of steps between two steps of the scheduler.
+        count: number of steps.
+        **options: arguments of the scheduler.
+    """
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
     made = scheduler(optimizer, **options)
     rates = []
@@ -122,7 +138,7 @@ def test_polynomial_ends_where_it_shall():
 
 
 def test_a_finished_training_has_a_rate():
-    """One that is resumed after its last step asks for the next."""
+    """A training that resumes after its last step requests the rate of the following step."""
     for schedule, _ in AS_TORCH.values():
         settings = TrainConfig(epochs=2, schedule=schedule, optimizer={"name": "sgd", "lr": LR})
         assert 0 <= LearningRateSchedule(settings, 1, 1)(2 * PER_EPOCH, PER_EPOCH) <= LR
@@ -182,7 +198,7 @@ VALUES = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.31, 0.5, math.nan]), max_siz
 
 
 def fallen(schedule, values, metric="val_loss"):
-    """Return the rate of every epoch: the first one, and that after each value."""
+    """Return the learning rate of the first epoch and the rate after each value of the metric."""
     settings = TrainConfig(schedule=schedule, optimizer=SGDConfig(lr=LR))
 
     def program(comm):
@@ -218,7 +234,7 @@ def test_plateau_is_torchs(values, patience, cooldown, min_delta, larger):
 
 
 def keras(values, patience, min_delta):
-    """Reduce by 0.5 down to 0.03 as Keras 3 documents ReduceLROnPlateau."""
+    """Return the rates of ReduceLROnPlateau as documented by Keras 3, with factor 0.5 and minimum 0.03."""
     rate, best, wait, rates = LR, math.inf, 0, [LR]
     for value in values:
         if value < best - min_delta:
@@ -233,7 +249,7 @@ def keras(values, patience, min_delta):
 
 @given(VALUES, st.integers(1, 4), st.sampled_from([0.0, 1e-4, 0.05]))
 def test_plateau_is_kerass(values, patience, min_delta):
-    """With min_delta 0 and min_lr 0 it is PyDTNN's, too."""
+    """With min_delta 0 and min_lr 0 the rule equals PyDTNN's, too."""
     schedule = PlateauScheduleConfig(factor=0.5, patience=patience, min_delta=min_delta, min_lr=0.03)
     assert fallen(schedule, values) == pytest.approx(keras(values, patience, min_delta))
 
@@ -269,7 +285,7 @@ def test_warm_up_goes_over_into_any_schedule(schedule, steps, start):
 
 
 def test_goyal_et_al():
-    """8 workers reach 8 times the rate after 5 epochs, from the rate of one; then the rate falls at milestones."""
+    """The rate of 8 workers rises in 5 epochs from the rate of one worker to 8 times this rate, then falls at milestones."""
     rates = rates_of(
         epochs=90, workers=8, lr=0.1, scale_lr="linear", warm_up={"epochs": 5, "start": 1 / 8},
         schedule={"name": "multi_step", "milestones": [30, 60, 80]},
@@ -285,7 +301,7 @@ def test_scale():
     assert last == pytest.approx(0.1)
 
 
-# What is refused, and what a checkpoint must agree with
+# Refused settings, and the fingerprint that checkpoints must match
 
 REFUSED = {
     "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "not in increasing order"),
@@ -330,7 +346,7 @@ def test_more_epochs_go_on_if_they_change_no_rate(tmp_path, schedule, _):
     assert (key(4) == key(8)) == (shorter == longer[: len(shorter)])
 
 
-# In a training
+# Schedules in a training
 
 PLATEAU = {"name": "plateau", "metric": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.4}
 WARM = {"steps": STEPS + 2}

@@ -1,4 +1,4 @@
-"""A batch of one sample that is to be normalized: refused before the first step, in a sentence."""
+"""Batches of one sample that batch normalization cannot normalize are refused before the first step."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def network(shape, classes):
 
 
 class Steps:
-    """A loader of steps of so many samples."""
+    """Loader whose steps have the given numbers of samples."""
 
     def __init__(self, *counts):
         self.counts, self.steps_per_epoch = counts, len(counts)
@@ -63,7 +63,7 @@ def test_where_it_would_end(counts, parts, step):
 def test_what_can_be_normalized():
     refuse(network(), 9, 2)
     refuse(network(), 8, 0, parts=4)
-    refuse(nn.Sequential(nn.BatchNorm1d(3), nn.Flatten()), 9, 1)  # four values of each channel
+    refuse(nn.Sequential(nn.BatchNorm1d(3), nn.Flatten()), 9, 1)  # one sample has four values per channel
     refuse(nn.Flatten(), 9, 1)
 
 

@@ -1,4 +1,4 @@
-"""Compiled models compute the same, in the replica's flat vectors."""
+"""Compiled models compute the same results as plain models and write them into the flat vectors of the replica."""
 
 import pytest
 import torch
@@ -55,7 +55,10 @@ def test_gradients_land_in_the_flat_vector():
 
 @pytest.mark.slow
 def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
-    """The last batch is smaller; what goes on in the middle of an epoch compiles anew and sees shapes in another order."""
+    """A training that resumes within an epoch compiles again and sees the batch shapes in another order.
+
+    The shapes differ because the last batch is smaller.
+    """
 
     def anew(module, device):
         torch._dynamo.reset()
@@ -70,4 +73,5 @@ def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
     plain = task(tmp_path / "plain", manifest, "allreduce", {})
     assert train_simulated(plain, StopFlag())
     for ours, reference in zip(measured(whole)[0], measured(plain)[0], strict=True):
-        assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=1e-2)  # dropout draws otherwise
+        # Compiled dropout draws other numbers.
+        assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=1e-2)

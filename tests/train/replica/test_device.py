@@ -1,7 +1,7 @@
-"""Which rank computes where, and how what is on GPUs is summed.
+"""Device of each rank, and sums of vectors on GPUs.
 
-There is no GPU here. torch.cuda is a stand-in that counts GPUs, and the sums run on processors: gloo for NCCL, host
-memory for an MPI that reads GPUs'. What a GPU itself does is not shown by this file.
+These tests need no GPU. A stub of torch.cuda counts GPUs, and the sums run on CPUs: gloo replaces NCCL, and host
+memory replaces the GPU memory of a CUDA-aware MPI. The tests do not check the computation on a GPU.
 """
 
 import socket
@@ -28,7 +28,7 @@ SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLUR
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Return a stand-in for a machine: `machine(4, SLURM_JOB_GPUS="0,1")` has GPUs and a scheduler's variables."""
+    """Return a function that sets the number of GPUs and the environment, e.g. `machine(4, SLURM_JOB_GPUS="0,1")`."""
 
     def make(count, **environment):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -41,7 +41,14 @@ def machine(monkeypatch):
 
 
 def devices(ranks, hosts=None, servers=0, **parallel):
-    """Return the device of each rank, on hosts of these names."""
+    """Return the device of each rank.
+
+    Args:
+        ranks: number of ranks.
+        hosts: host name of each rank; None places all ranks on one host.
+        servers: number of server ranks; they come first.
+        **parallel: other settings of the section `parallel`.
+    """
     settings = ParallelConfig(ranks=ranks, gpus_per_rank=1, **parallel)
     names = hosts or ["here"] * ranks
 
@@ -54,7 +61,7 @@ def devices(ranks, hosts=None, servers=0, **parallel):
 
 @dataclass
 class _Elsewhere:
-    """A communicator whose ranks are on other hosts."""
+    """Communicator that reports the given host name for each rank."""
 
     comm: object
     names: list
@@ -173,7 +180,7 @@ def test_a_later_trial_makes_a_group_of_its_own():
 
 @pytest.fixture
 def ways(monkeypatch):
-    """Return a stand-in for what is there: the GPU of each rank, NCCL, and an MPI that reads GPU memory."""
+    """Return a function that sets the GPU of each rank, the availability of NCCL and whether MPI is CUDA-aware."""
 
     def make(names, nccl, aware):
         chosen = []

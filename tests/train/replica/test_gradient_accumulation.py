@@ -1,4 +1,4 @@
-"""A batch in parts has the gradient of the whole."""
+"""Gradient accumulation: the sum over the parts of a batch equals the gradient of the whole batch."""
 
 from types import SimpleNamespace
 
@@ -72,7 +72,10 @@ def test_slices_are_as_equal_as_can_be():
 
 @pytest.mark.parametrize("compute", ["allreduce", "allreduce, buckets"])
 def test_a_training_in_parts_is_one_in_the_whole(tmp_path, manifest, compute):
-    """Buckets must not leave before the last part; no dropout and no batch normalization, which see the parts."""
+    """Accumulated training equals training on whole batches; no bucket is sent before the last part.
+
+    The model has no dropout and no batch normalization, because their results depend on the parts.
+    """
     bucket = {"name": "allreduce", "bucket_mb": 0.001} if "buckets" in compute else {"name": "allreduce"}
     results = []
     for parts in (1, 4):
@@ -93,7 +96,7 @@ def plain(run):
 
 
 def test_peak_memory_is_that_of_a_part():
-    """What autograd keeps for the backward pass, counted by its own hooks."""
+    """The peak size of the tensors that autograd saves shrinks with the parts; hooks of autograd count it."""
 
     def kept(parts):
         sizes, live = [0], [0]

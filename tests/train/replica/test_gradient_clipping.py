@@ -1,4 +1,4 @@
-"""Whose norm is clipped: that of what the optimizer is given, wherever it comes from."""
+"""Gradient clipping limits the norm of the vector that the optimizer applies: local, exchanged or received."""
 
 import json
 
@@ -25,7 +25,7 @@ LR, SIZE = 0.1, 12
 
 
 def replica(clip_norm):
-    """Return a replica of SIZE parameters, all zero, in two layers."""
+    """Return a replica of two layers with SIZE parameters, all zero."""
     module = nn.Sequential(nn.Linear(3, 3), nn.Flatten()).double()
     for parameter in module.parameters():
         parameter.data.zero_()
@@ -40,7 +40,7 @@ def gradient(rank):
 
 
 def clipped(vector, norm):
-    """Return what torch's own function makes of it."""
+    """Return the vector clipped by torch's own function."""
     parameter = nn.Parameter(torch.zeros_like(vector))
     parameter.grad = vector.clone()
     nn.utils.clip_grad_norm_([parameter], norm)

@@ -1,4 +1,4 @@
-"""The numbers that a training computes with: double, mixed, and what fp16 does where a gradient overflows."""
+"""Tests of `train.precision`: double precision, mixed precision and the loss scale of fp16 after an overflow."""
 
 import json
 import math
@@ -25,7 +25,7 @@ ONCE = {name.partition(",")[0]: name for name in (*SYNCHRONOUS, *ASYNCHRONOUS)}.
 
 
 def in_numbers(kind, case, settings):
-    """Return the settings of a case with another precision."""
+    """Return the settings of a case with precision `kind`."""
     return settings | {"train": settings.get("train", {}) | {"precision": kind}}
 
 
@@ -48,7 +48,7 @@ def published(job):
 
 
 def test_in_double_precision_two_ranks_are_one_to_the_last_digits(tmp_path, manifest):
-    """Were anything exchanged or summed in float32, 1e-8 would be left."""
+    """An exchange or a sum in float32 would leave differences of about 1e-8."""
     plain = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}
     weights = []
     for ranks in (1, 2):
@@ -62,7 +62,7 @@ def test_in_double_precision_two_ranks_are_one_to_the_last_digits(tmp_path, mani
 
 
 def job_of(folder, manifest, run):
-    """Return the training of a run as it is written."""
+    """Return the task of an experiment with the given settings."""
     from nnlo_lib.train.task import Task
     from nnlo_lib.workflow.plan import Plan
 
@@ -89,7 +89,7 @@ def test_simulated_equals_mpi(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])
 def test_mixed_precision_is_torchs(kind):
-    """One step against torch.autocast and torch's own gradient scaler."""
+    """One step equals a step with torch.autocast and torch's gradient scaler."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3))
     inputs, labels = torch.randn(20, 6), torch.randint(3, (20,))
@@ -166,7 +166,7 @@ HALF = {"allreduce": {}, "allreduce, buckets": SYNCHRONOUS["allreduce, buckets"]
 @pytest.mark.long
 @pytest.mark.parametrize("case", HALF)
 def test_skipped_steps_resume_to_the_same_bits(tmp_path, manifest, case, monkeypatch):
-    """Scales begin so high that steps overflow, and grow so fast that they go on to."""
+    """The loss scale starts so high and grows so fast that steps keep overflowing."""
     monkeypatch.setattr(precision, "INITIAL_SCALE_EXPONENT", 30)
     monkeypatch.setattr(precision, "GROWTH_INTERVAL", 2)
     settings = in_numbers("fp16", case, HALF[case])
@@ -189,7 +189,7 @@ def scales(job):
 
 
 def test_ranks_skip_together_what_one_of_them_overflowed(tmp_path, manifest, monkeypatch):
-    """A scale that overflows for one rank only: replicas stay equal to the bit (the invariant), and scales as well."""
+    """If the gradient of one rank overflows, all ranks skip the step: replicas (the invariant) and scales stay bit-identical."""
     from nnlo_lib.train.replica.gradients import LocalGradients
 
     overflowing, seen = LocalGradients.__call__, []

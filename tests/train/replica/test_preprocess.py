@@ -1,3 +1,5 @@
+"""Preprocessing of input batches for training and evaluation."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The batched simulator does what the exact one does, up to rounding, for any network."""
+"""The batched simulator computes the same results as the exact one, up to rounding, for any network."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ TIMINGS = ("seconds", "samples_per_second")
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
-    """Return the embedded digits, converted."""
+    """Return the manifest of the converted digits data set."""
     path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
     prepare_dataset(Experiment().data, path.parent)
     return path
@@ -88,7 +88,7 @@ def test_batched_equals_exact(tmp_path, manifest, case):
 
 
 def history(folder):
-    """Return what was measured after each epoch."""
+    """Return the rows of the history without timings."""
     table = JsonlTable(folder / "state/history.jsonl")
     table.rewind(2)
     return [{key: value for key, value in row.items() if key not in TIMINGS} for row in table.rows]

@@ -1,4 +1,4 @@
-"""Batch normalization over all ranks is that of one process with all samples."""
+"""Synchronized batch normalization over all ranks equals normalization in one process with all samples."""
 
 import functools
 
@@ -25,7 +25,7 @@ def outcome(transport, size, kind):
 
 @functools.cache
 def alone(kind):
-    """Return what torch's own layers do with the combined batch."""
+    """Return the state of torch's own layers after each step with the combined batch."""
     module, path = programs.network(kind), []
     for step in range(programs.STEPS):
         programs.learn(module, *programs.samples(kind, step), lambda grad: None)
@@ -59,7 +59,10 @@ def test_each_rank_goes_on_in_its_own_random_stream():
 
 
 class _Ranked:
-    """A world of one that says it is some rank: it has the same statistics, as all ranks' samples are equal."""
+    """World of one rank with a given rank number.
+
+    Its statistics equal the global statistics, because the samples of all ranks are equal.
+    """
 
     def __init__(self, rank):
         self.rank, self.size = rank, 1

@@ -1,4 +1,4 @@
-"""Trainings whose batch normalization is over all ranks."""
+"""Trainings with synchronized batch normalization over all ranks."""
 
 import pytest
 import torch
@@ -54,7 +54,10 @@ def weights_of(folder, ranks, transport="simulated", **parallel):
 
 @pytest.mark.processes
 def test_four_ranks_are_one_and_all_transports_alike(tmp_path):
-    """1,297 samples in global batches of 1,296: in the last step only one rank has a sample, and all must normalize."""
+    """Four ranks equal one rank, although only one rank has a sample in the last step and all must normalize.
+
+    The training has 1,297 samples in global batches of 1,296.
+    """
     one, _ = weights_of(tmp_path / "one", 1)
     many, bits = weights_of(tmp_path / "many", 4, sync_batch_norm=True)
     for name, tensor in one.items():
