@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from helpers.source_tree import MODULES, PACKAGE, REPOSITORY, short, tree
 
-FOLDERS = ("nnlo_lib", "scripts", "benchmarks", "workflow")
-SOURCES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
+FOLDERS = ("nnlo_lib", "scripts", "benchmarks", "workflow", "tests")
+SOURCES = sorted(
+    path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py") if path != Path(__file__)
+)
 STYLE_GUIDE = REPOSITORY / "docs/develop/style.md"  # quotes what it forbids
 PAGES = sorted({*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")} - {STYLE_GUIDE})
 TEMPLATES = sorted(PACKAGE.rglob("*.html"))
@@ -54,12 +56,15 @@ def _docstring_nodes(module: ast.Module) -> dict[int, str]:
 
 @cache
 def _prose(path: Path) -> tuple[tuple[int, str], ...]:
-    """Return comments and strings of three or more words, with their line numbers."""
+    """Return docstrings, comments and, except in tests, strings of three or more words, with their lines."""
     source = path.read_text()
-    texts = [
+    texts = list(_docstring_nodes(ast.parse(source)).items())
+    # Strings of tests are outputs to compare with, also those of other programs.
+    texts += [
         (node.lineno, node.value)
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) > 2
+        if not path.is_relative_to(REPOSITORY / "tests")
     ]
     texts += [
         (token.start[0], token.string)
