@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from helpers.decentralized_programs import each_case, interrupted, neighbours
+from helpers.decentralized_programs import each_case, interrupted, neighbors
 from helpers.energy_matching import EnergyMatching
 from helpers.gossip_cases import UNEQUAL
 from helpers.gossip_oracles import hops, targets
@@ -57,7 +57,7 @@ def test_average(transport, ranks, kind):
 
 @KINDS
 def test_a_checkpoint_of_average_holds_the_errors(kind):
-    whole = on_ranks(neighbours, "simulated", 4, AVERAGE, CYCLE, "sgd", 12, SETTINGS[kind])
+    whole = on_ranks(neighbors, "simulated", 4, AVERAGE, CYCLE, "sgd", 12, SETTINGS[kind])
     parts = on_ranks(interrupted, "simulated", 4, AVERAGE, CYCLE, 12, SETTINGS[kind])
     assert [result["path"] for result in whole] == parts
 

@@ -31,20 +31,20 @@ RANKS = 3
 CODE = "0.1.0 (0123456789ab)"
 
 
-def together(folder, work, ranks=RANKS, **wish):
+def together(folder, work, ranks=RANKS, **settings):
     """Run `work` on simulated ranks; return the result of each rank.
 
     Args:
         folder: run folder.
         work: function of the rank and its checkpointer.
         ranks: number of ranks.
-        **wish: settings of the section `checkpoint`.
+        **settings: settings of the section `checkpoint`.
     """
 
     def one(comm):
         journal = RunLog(folder, enabled=comm.rank == 0)
-        wishes = CheckpointConfig.model_validate(wish)
-        return work(comm.rank, Checkpointer(folder / "checkpoints", "key", CODE, wishes, comm, journal, 20))
+        config = CheckpointConfig.model_validate(settings)
+        return work(comm.rank, Checkpointer(folder / "checkpoints", "key", CODE, config, comm, journal, 20))
 
     return SimulatedWorld(ranks, SimulationConfig(), 0).run(one)
 

@@ -53,7 +53,7 @@ def requests_overlap(comm: Communicator) -> None:
     assert all(torch.equal(vector, torch.full_like(vector, comm.size)) for vector in vectors)
 
 
-def neighbours_exchange(comm: Communicator) -> None:
+def neighbors_exchange(comm: Communicator) -> None:
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     received = {peer: torch.empty(LARGE) for peer in (left, right)}
     comm.exchange({peer: torch.full((LARGE,), float(comm.rank)) for peer in (left, right)}, received)
@@ -177,7 +177,7 @@ def bytes_follow_the_closed_form(comm: Communicator) -> None:
 
 ALL = [
     ranks_and_size, gather_carries_json, broadcast_overwrites, allreduce_adds, allreduce_adds_in_rank_order,
-    requests_overlap, neighbours_exchange, messages_keep_their_order, probe_tells_who_and_what,
+    requests_overlap, neighbors_exchange, messages_keep_their_order, probe_tells_who_and_what,
     sending_never_waits, sending_never_waits_between_hosts, mailboxes_are_used_again,
     arrived_looks_without_waiting,
     split_makes_groups, bytes_follow_the_closed_form,

@@ -14,7 +14,7 @@ def algorithm_of(comm: Communicator, algorithm: dict, topology: dict, compressio
     return build_algorithm(Run.model_validate(settings | {"parallel": {"ranks": comm.size}}), comm, seed=0)
 
 
-def neighbours(
+def neighbors(
     comm: Communicator, algorithm: dict, topology: dict, optimizer: str, steps: int, compression: dict
 ) -> dict[str, object]:
     """Take `steps` steps with full batches; return the parameters after each step, bytes sent and telemetry.
@@ -37,14 +37,14 @@ def neighbours(
 
 
 def each_case(comm: Communicator, cases: list[list]) -> list[dict[str, object]]:
-    """Return the results of `neighbours` for each list of arguments."""
-    return [neighbours(comm, *case) for case in cases]
+    """Return the results of `neighbors` for each list of arguments."""
+    return [neighbors(comm, *case) for case in cases]
 
 
 def interrupted(
     comm: Communicator, algorithm: dict, topology: dict, steps: int, compression: dict
 ) -> list[list[float]]:
-    """Train like `neighbours`, but before each step save the state and load it into new objects.
+    """Train like `neighbors`, but before each step save the state and load it into new objects.
 
     Args:
         comm: communicator of this node.

@@ -162,7 +162,7 @@ def recorded(
 
 
 def paused(
-    comm: Communicator, name: str, settings: dict, workers: int, steps: int, wishes: list[int], group: int = 1
+    comm: Communicator, name: str, settings: dict, workers: int, steps: int, stops: list[int], group: int = 1
 ) -> dict[str, object]:
     """Train synchronously with stops; after each stop all ranks resume from their saved state.
 
@@ -172,12 +172,12 @@ def paused(
         settings: arguments of the algorithm's class.
         workers: number of worker processes.
         steps: number of steps of each worker.
-        wishes: steps at which the last rank requests a stop.
+        stops: steps at which the last rank requests a stop.
         group: number of processes per worker.
     """
     servers, done, parts, path = comm.size - workers, 0, 0, []
     saved: dict[str, torch.Tensor] | None = None
-    wanted = list(wishes)
+    wanted = list(stops)
     while True:
         replica = make_replica(name)
         algorithm = make(comm, name, settings, servers, group)

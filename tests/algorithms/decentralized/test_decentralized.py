@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.decentralized_programs import each_case, interrupted, neighbours
+from helpers.decentralized_programs import each_case, interrupted, neighbors
 from helpers.least_squares import DIMENSION, START, Momentum, gradient, rows
 from helpers.run_on_ranks import EVERYWHERE, on_ranks
 from hypothesis import given, settings
@@ -206,7 +206,7 @@ def test_bits_are_those_of_mpi(case):
 @pytest.mark.parametrize("case", CASES)
 def test_a_checkpoint_holds_everything(case):
     _, algorithm, topology, _, _, compression = CASES[case]
-    whole = on_ranks(neighbours, "simulated", 4, algorithm, topology, "sgd", 7, compression)
+    whole = on_ranks(neighbors, "simulated", 4, algorithm, topology, "sgd", 7, compression)
     parts = on_ranks(interrupted, "simulated", 4, algorithm, topology, 7, compression)
     assert [result["path"] for result in whole] == parts
 
@@ -216,7 +216,7 @@ def test_equal_nodes_feel_no_penalty():
 
     A rounding error would matter, because a newly reset Adam divides by its gradient.
     """
-    results = on_ranks(neighbours, "simulated", 4, DINNO, {"name": "complete"}, "plain", 1, NONE)
+    results = on_ranks(neighbors, "simulated", 4, DINNO, {"name": "complete"}, "plain", 1, NONE)
     for rank, result in enumerate(results):
         alone = START - 0.05 * gradient(START, rows(rank, 0))
         np.testing.assert_array_max_ulp(np.array(result["path"][0]), alone, maxulp=1)
@@ -244,7 +244,7 @@ def test_invariants_hold_on_any_graph(name, graph, nodes, steps, compression):
     """The global invariants (mean of trackers, sum of duals, ...) hold on any graph, with and without compression."""
     graph = {**graph, "weights": "lazy_metropolis"} if name == "d2" else graph
     arguments = {"name": name}, graph, "plain", steps, {"name": compression}
-    for result in SimulatedWorld(nodes).run(lambda comm: neighbours(comm, *arguments)):
+    for result in SimulatedWorld(nodes).run(lambda comm: neighbors(comm, *arguments)):
         assert result["telemetry"]["invariant"] < 1e-12
 
 
@@ -258,5 +258,5 @@ def test_invariants_hold_where_links_are_lost(name, graph, drop, nodes, steps):
     graph = {**graph, "p": 1.0} if "p" in graph else graph
     graph = {**graph, "name": "path"} if graph["name"] == "wheel" else graph
     arguments = {"name": name}, {**graph, "drop": drop}, "plain", steps, NONE
-    for result in SimulatedWorld(nodes).run(lambda comm: neighbours(comm, *arguments)):
+    for result in SimulatedWorld(nodes).run(lambda comm: neighbors(comm, *arguments)):
         assert result["telemetry"]["invariant"] < 1e-12
