@@ -33,7 +33,7 @@ def test_each_tfrecord_file_is_a_job_and_a_killed_conversion_goes_on(checkout, s
     made = shard.stat().st_mtime_ns
     whole = checkout.snakemake(f"{STORE}/manifest.json")
     assert whole.returncode == 0, whole.stdout
-    assert whole.stdout.count("convert train/train-0000") == 3
+    assert whole.stdout.count("convert shard train/train-0000") == 3
     assert shard.stat().st_mtime_ns == made
     with np.load(shard) as arrays:  # PyDTNN reads the shard the same way
         assert (arrays["x"].shape, arrays["x"].dtype) == ((16, 3, 227, 227), np.uint8)
