@@ -35,6 +35,7 @@ from nnlo_lib.config.problem import (
 from nnlo_lib.config.rules.combinations import first_fault
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.config.user_class import UserClassConfig
 
 # Placeholder of the problem's default, which validation fills in.
 PROBLEM_DEFAULT: Any = None
@@ -157,6 +158,13 @@ class Run(ConfigModel):
     def measured(self) -> tuple[str, ...]:
         """Column names of the loss and the metrics."""
         return ("loss", *map(metric_column, self.metrics))
+
+    @property
+    def input_files(self) -> tuple[str, ...]:
+        """User's files that the result depends on: network, weights, and classes named by `path.py:Class`."""
+        sections = (self.algorithm, self.problem, self.compression)
+        classes = (section.file for section in sections if isinstance(section, UserClassConfig))
+        return (*self.model.input_files, *sorted(set(classes)))
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Task:
         }
         settings = non_defaults(run.model_copy(update=sections))
         # A file that the model reads may change while its name in the configuration does not.
-        read = [file_sha256(Path(path)) for path in self.run.model.input_files]
+        read = [file_sha256(Path(path)) for path in self.run.input_files]
         text = json.dumps(
             [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True
         )

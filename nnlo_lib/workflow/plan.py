@@ -86,9 +86,9 @@ class Plan:
         """Return the path of the manifest of a run's data."""
         return manifest_of(self.runs[name])
 
-    def model_files(self, name: str) -> list[str]:
-        """Return the files with a run's layers and initial weights."""
-        return list(self.runs[name].model.input_files)
+    def input_files(self, name: str) -> list[str]:
+        """Return the user's files that a run depends on."""
+        return list(self.runs[name].input_files)
 
     def fetch_options(self, dataset: str) -> str:
         """Return the command-line options for the source of a data set."""

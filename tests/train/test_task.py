@@ -84,3 +84,29 @@ def test_ranks_and_where_they_are_change_nothing(tmp_path):
         )
         == 1
     )
+
+
+ALGORITHM = """
+from nnlo_lib import Algorithm
+
+class Mine(Algorithm):
+    def on_gradient(self, replica, share):
+        pass
+    def before_evaluation(self, replica):
+        pass
+"""
+
+
+def test_an_edit_of_a_users_class_is_another_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "mine.py").write_text(ALGORITHM)
+    run = Run.model_validate({"algorithm": {"name": "mine.py:Mine"}})
+
+    def fingerprint():
+        return Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint
+
+    before = fingerprint()
+    assert fingerprint() == before
+    (tmp_path / "mine.py").write_text(ALGORITHM.replace("pass", "return None", 1))
+    assert fingerprint() != before

@@ -107,7 +107,7 @@ def test_a_model_is_made_of_its_files(tmp_path):
     weights.touch()
     runs = {"drawn": {}, "read": {"model": {"weights": str(weights)}}}
     plan = Plan.of(Experiment.model_validate({"runs": runs}))
-    assert [plan.model_files(name) for name in runs] == [[], [str(weights)]]
+    assert [plan.input_files(name) for name in runs] == [[], [str(weights)]]
 
 
 def test_a_search_alone_has_no_run():

@@ -15,6 +15,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, read
+from nnlo_lib.data.store.manifest import file_sha256
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, ShardFormat, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 
@@ -127,6 +128,8 @@ class Conversion:
         # The time distinguishes files that were fetched again, even if their record is equal.
         source = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
         settings = [self.dataset.reader, self.options, self.shard_size, self.format]
+        if code := self.dataset.reader.rpartition(":")[0]:  # the file of the user's reader
+            settings.append(file_sha256(Path(code)))
         text = json.dumps([source, settings, unit.name, origin.st_size, origin.st_mtime_ns], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -66,7 +66,7 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
         # Trials use the first seed only; the others are for the retraining and may change.
         "seeds": experiment.seeds[0],
         "search": search | space,
-        "files": dict(_files([named, space])),
+        "files": dict(_files([named, search, space])),
     }
 
 

@@ -152,3 +152,24 @@ def test_an_older_search_has_no_files_to_compare(tmp_path: Path, monkeypatch: py
     del written["files"]
     (tmp_path / "search.json").write_text(json.dumps(written))
     freeze_or_verify_settings(tmp_path, experiment(NAMING["model"]))
+
+
+PRUNER = """
+from nnlo_lib import Pruner
+
+class Mine(Pruner):
+    def rungs(self, trial, epochs):
+        return (epochs,)
+    def promote(self, known):
+        return None
+"""
+
+
+def test_the_file_of_a_users_pruner_may_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(PRUNER)
+    changes = {"search": {"space": {"train.epochs": [1, 2]}, "fidelity": {"name": "mine.py:Mine"}}}
+    freeze_or_verify_settings(tmp_path, experiment(changes))
+    Path("mine.py").write_text(PRUNER.replace("None", "(0, 1)"))
+    with pytest.raises(UserError, match=r'files\.mine\.py was "\w+" and is "\w+"'):
+        freeze_or_verify_settings(tmp_path, experiment(changes))
