@@ -1,6 +1,8 @@
 """Import of user functions, which an experiment gives as `path/to/file.py:function` or `path/to/file.py`."""
 
 import importlib.util
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +29,14 @@ def split_function_reference(name: str) -> tuple[str, str]:
 
 
 def load_user_module(path: str) -> ModuleType:
-    """Run the file and return it as a module; errors of the file are not caught."""
+    """Run the file and return it as a module; errors of the file are not caught.
+
+    The file can import modules from its folder and from the working directory.
+    """
+    # Last, so that a file of the user such as types.py does not replace a module of Python or of NNLO.
+    for folder in (str(Path(path).absolute().parent), os.getcwd()):
+        if folder not in sys.path:
+            sys.path.append(folder)
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert specification is not None
     assert specification.loader is not None
