@@ -4,9 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from nnlo_lib.config.base import NAME_PATTERN, ConfigModel, raise_config_error, suggest_name
+from nnlo_lib.config.base import NAME_PATTERN, ConfigModel, non_defaults, raise_config_error, suggest_name
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.store.settings import StoreSettings
 
 
 class IidPartitionConfig(ConfigModel):
@@ -139,6 +140,15 @@ class DataConfig(ConfigModel):
     def samples_per_shard(self) -> int:
         """`shard_size`, or the default of the reader."""
         return self.shard_size or (self.reader or BaseReaderConfig).samples_per_shard
+
+    @property
+    def store_settings(self) -> StoreSettings:
+        """Settings that determine the contents of the store."""
+        reader = non_defaults(self.reader) if self.reader else {}
+        # The reader of the catalog, written out, is the same as none.
+        if self.dataset in CATALOG and reader.keys() <= {"name"}:
+            reader = {}
+        return StoreSettings(self.dataset, self.source, reader, self.format, self.samples_per_shard)
 
     @field_validator("source")
     @classmethod

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, overload
+from typing import TYPE_CHECKING, Protocol, overload
 
-from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.run import JobSpec, Run
+
+if TYPE_CHECKING:
+    from nnlo_lib.data.store.location import StoreLocation
 
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
 
@@ -239,11 +241,14 @@ class ExperimentPaths:
         return RunPaths(self.folder / job.path)
 
 
-def manifest_of(run: Run) -> str:
-    """Return the path of the manifest of a run's data."""
-    return f"data/{store_name(run.data)}/manifest.json"
+def store_of(run: Run, leads: bool = False) -> "StoreLocation":
+    """Return the location of the store of a run's data.
 
+    Args:
+        run: the run.
+        leads: see `locate_store`; jobs use the location that the process which started them has recorded.
+    """
+    # Imported here, because reading an experiment must not import h5py and numpy.
+    from nnlo_lib.data.store.location import locate_store
 
-def store_name(data: DataConfig) -> str:
-    """Return the folder of a data set's store, relative to data/."""
-    return f"{data.dataset}/{data.format}"
+    return locate_store(run.data.store_settings, leads)

@@ -2,41 +2,79 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+
+POLL_SECONDS = 0.2
+
+logger = get_logger(__name__)
 
 
 @contextmanager
-def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
+def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
     """Hold the lock of the file `path`, which is created if missing and removed afterwards if it is empty.
 
-    Raises UserError if another process holds the lock or has just removed or renamed the file; the message
-    describes the work of that process by `doing`, such as "downloading train.gz".
+    Args:
+        path: file to lock.
+        doing: work of the process that holds the lock, for messages, such as "downloading train.gz".
+        patience: longest wait for another process, in seconds; the start of a wait is logged.
+        shared: hold the lock together with other processes that share it; the file then stays.
+
+    Raises:
+        UserError: if another process still holds the lock after `patience`, or, without patience, if another
+            process has just removed or renamed the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Append mode creates a missing file but keeps the content, which can be a partial download.
-    with path.open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"another process is {doing}; wait until it has finished, then run the command again"
-            ) from error
-        # Between open and flock, the previous holder can have renamed or removed the file. A lock on that
-        # file would not exclude the next process, which opens the file that is now at `path`.
-        if not _is_still(path, lock):
-            raise UserError(f"another process has just stopped {doing}; run the command again")
-        try:
-            yield
-        finally:
-            # Before the lock is released, because the next holder could write to the file as soon as it has
-            # the lock.
-            if _is_still(path, lock) and not path.stat().st_size:
-                path.unlink()
+    deadline, waits = time.monotonic() + patience, False
+    while True:
+        # Append mode creates a missing file but keeps the content, which can be a partial download.
+        with path.open("ab") as lock:
+            obstacle = _obstacle(path, lock, doing, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            if obstacle is None:
+                yield from _held(path, lock, keeps=shared)
+                return
+        if time.monotonic() >= deadline:
+            raise UserError(obstacle)
+        if not waits:
+            logger.info(f"another process is {doing}; waiting until it has finished")
+        waits = True
+        time.sleep(POLL_SECONDS)
+
+
+def _obstacle(path: Path, lock: IO[bytes], doing: str, kind: int) -> str | None:
+    """Acquire the lock of an open file and return None, or return why it is not acquired.
+
+    Args:
+        path: path of the file.
+        lock: open file.
+        doing: work of the process that holds the lock.
+        kind: LOCK_EX or LOCK_SH.
+    """
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return f"another process is {doing}; wait until it has finished, then run the command again"
+    # Between open and flock, the previous holder can have renamed or removed the file. A lock on that
+    # file would not exclude the next process, which opens the file that is now at `path`.
+    return (
+        None if _is_still(path, lock) else f"another process has just stopped {doing}; run the command again"
+    )
+
+
+def _held(path: Path, lock: IO[bytes], keeps: bool) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        # Before the lock is released, because the next holder could write to the file as soon as it has
+        # the lock.
+        if not keeps and _is_still(path, lock) and not path.stat().st_size:
+            path.unlink()
 
 
 def _is_still(path: Path, file: IO[bytes]) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 from threading import Event
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.config.paths import SearchPaths, manifest_of
+from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.factory import EXECUTORS
@@ -20,7 +20,7 @@ from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import decisions_in_order, read_trials
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
-from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.prepare_dataset import prepare_store
 
 logger = get_logger(__name__)
 
@@ -49,8 +49,9 @@ def run_search(
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))
     try:
+        store = store_of(experiment, leads=True)
         experiment = freeze_or_verify_settings(folder, experiment)
-        _prepare(experiment)
+        prepare_store(store)
         # Executors and their processes read this file, so it must exist before they are built.
         write_config(experiment)
         if executor == "mpi":
@@ -108,9 +109,3 @@ def _report_outcome(folder: Path, status: int) -> int:
     elif not status:
         report_outcome(folder)
     return status
-
-
-def _prepare(experiment: Experiment) -> None:
-    manifest = Path(manifest_of(experiment))
-    if not manifest.exists():
-        prepare_dataset(experiment.data, manifest.parent)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.config.paths import manifest_of
+from nnlo_lib.config.paths import store_of
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS, TRANSIENT_REASONS
@@ -50,7 +50,7 @@ def train_fold_task(
         return 0
     point = read_trial(folder, fold_task.trial).point
     # Outside the `try`: an error of the data set is not a failure of the trial.
-    manifest = DataManifest.load(Path(manifest_of(experiment)))
+    manifest = DataManifest.load(store_of(experiment).manifest)
     try:
         too_large = _too_large(experiment, trial_run(experiment, point), manifest)
     except UserError as error:
@@ -164,5 +164,5 @@ def task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: Se
     run = trial_run(experiment, point)
     return Task(
         experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
-        Path(manifest_of(run)), fold_task.run_folder(folder), fold_task.epochs,
+        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
     )  # fmt: skip

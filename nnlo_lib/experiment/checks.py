@@ -6,7 +6,7 @@ from typing import Any
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.rules.combinations import unused_settings
 from nnlo_lib.config.rules.watched_metrics import unvalidated_metrics
-from nnlo_lib.experiment.validation_messages import Mistake, shown, validation_mistakes
+from nnlo_lib.experiment.validation_messages import Mistake, validation_mistakes
 from nnlo_lib.experiment.yaml_source import KeyPath
 
 Settings = Mapping[str, Any]  # the experiment as written in the file
@@ -57,25 +57,6 @@ def _is_set(settings: Any, *key: str) -> bool:
     for part in key:
         settings = settings.get(part) if isinstance(settings, Mapping) else None
     return settings is not None
-
-
-def _data_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield conflicts between runs about the same data, because all runs share one copy.
-
-    Runs conflict if they have another source or reader for one data set, or another shard size for one store.
-    """
-    first: dict[KeyPath, Any] = {}
-    for name, run in experiment.variants.items():
-        data = run.data.model_dump(mode="json")
-        store = data["dataset"], data["format"]
-        for key, *shared in (("source", store[0]), ("reader", store[0]), ("shard_size", *store)):
-            other = first.setdefault((key, *shared), data[key])
-            if other != data[key]:
-                what = (
-                    f"another run has {shown(other)}, but runs with the same data set share one store; "
-                    "use the same value"
-                )
-                yield ("runs", name, "data", key), what
 
 
 def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
@@ -142,7 +123,6 @@ def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
 CHECKS: tuple[Check, ...] = (
     _run_mistakes,
     _unused_mistakes,
-    _data_mistakes,
     _unvalidated_metric_mistakes,
     _missing_extras,
     _graph_mistakes,

@@ -35,6 +35,7 @@ class TrainingData:
         self._task, self._workers, data = task, workers, task.run.data
         self.manifest = DataManifest.load(task.manifest)
         # Before staging, which may copy for a long time.
+        self.manifest.refuse_other_settings(data.store_settings)
         self._check_splits()
         if data.stage_to:
             self.manifest = stage_dataset(self.manifest, data.stage_to)

@@ -6,13 +6,17 @@ from nnlo_lib.config.data import DataConfig
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.location import StoreLocation
+
+
+def prepare_store(store: StoreLocation) -> Path:
+    """Fetch and convert the data of a store unless it exists; return the path of its manifest."""
+    if not store.manifest.exists():
+        fetch(store.settings.spec, store.raw, store.settings.source)
+        convert(Conversion.of(store))
+    return store.manifest
 
 
 def prepare_dataset(data: DataConfig, target: Path) -> None:
-    """Fetch a data set and convert it to the store in `target`."""
-    raw, reader = target.parent / "raw", data.reader.model_dump(mode="json") if data.reader else None
-    conversion = Conversion.from_settings(
-        data.dataset, reader, raw, target, data.format, data.samples_per_shard
-    )
-    fetch(conversion.dataset, raw, data.source)
-    convert(conversion)
+    """Fetch a data set and convert it to a store in the folder `target`, which the caller names."""
+    prepare_store(StoreLocation.at(data.store_settings, target))

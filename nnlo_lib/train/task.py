@@ -10,7 +10,7 @@ from pathlib import Path
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import non_defaults
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.store.manifest import DataManifest, file_sha256
 
 # A resumed run may change these settings: they decide where and how it runs, but do not change its results.
 PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")
@@ -88,6 +88,8 @@ class Task:
         run = self.run.with_defaults_for(*BLOCKS_OUTSIDE_FINGERPRINT)
         free = () if run.train.schedule.depends_on_epochs else ("epochs",)
         sections = {
+            # The manifest says which samples these are, wherever they came from or are copied to.
+            "data": run.data.with_defaults_for("source", "stage_to"),
             "train": run.train.with_defaults_for(*free),
             # A change of `ranks` is allowed here and checked when the run resumes (elastic.py).
             "parallel": run.parallel.with_defaults_for(
@@ -98,6 +100,7 @@ class Task:
         # A file that the model reads may change while its name in the configuration does not.
         read = [file_sha256(Path(path)) for path in self.run.input_files]
         text = json.dumps(
-            [settings, self.seed, self.fold, self.folds, self.manifest.read_text(), *read], sort_keys=True
+            [settings, self.seed, self.fold, self.folds, DataManifest.load(self.manifest).fingerprint, *read],
+            sort_keys=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()

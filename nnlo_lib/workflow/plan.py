@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, JobSpec, Run
-from nnlo_lib.config.data import DataConfig
-from nnlo_lib.config.paths import ExperimentPaths, RunPaths, manifest_of, store_name
+from nnlo_lib.config.paths import ExperimentPaths, RunPaths
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
+from nnlo_lib.data.store.location import DATA_FOLDER, StoreLocation, locate_store
+from nnlo_lib.data.store.settings import StoreSettings
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
 BEST_RUN = "best"  # the run that retrains the best trial of a search
@@ -24,16 +25,25 @@ class Plan:
 
     experiment: Experiment
     runs: dict[str, Run]
-    stores: dict[str, DataConfig]
+    leads: bool = True
 
     @classmethod
-    def of(cls, experiment: Experiment) -> "Plan":
-        """Return the plan of an experiment."""
+    def of(cls, experiment: Experiment, leads: bool = True) -> "Plan":
+        """Return the plan of an experiment; `leads` is False in jobs of a workflow, see `locate_store`."""
         only_search = experiment.search is not None and not experiment.runs
-        runs = {} if only_search else experiment.variants
+        return cls(experiment, {} if only_search else experiment.variants, leads)
+
+    @cached_property
+    def stores(self) -> dict[str, StoreLocation]:
+        """Locations of all stores, by data set and folder such as `digits/hdf5-0123456789ab`."""
+        located = {store.hash: locate_store(store, self.leads) for store in self._store_settings}
+        return {f"{store.settings.dataset}/{store.folder.name}": store for store in located.values()}
+
+    @property
+    def _store_settings(self) -> list[StoreSettings]:
         # With a search, the experiment itself is the base run of the trials, so its data are needed, too.
-        trained = [experiment, *runs.values()] if experiment.search else runs.values()
-        return cls(experiment, runs, {store_name(run.data): run.data for run in trained})
+        trained = [self.experiment, *self.runs.values()] if self.experiment.search else self.runs.values()
+        return [run.data.store_settings for run in trained]
 
     @cached_property
     def jobs(self) -> list[JobSpec]:
@@ -82,36 +92,58 @@ class Plan:
         folder = ExperimentPaths(self.experiment.name).run_folder(wildcards.run)
         return RunPaths(folder / wildcards.job).state.folder
 
+    @property
+    def manifests(self) -> list[str]:
+        """Paths of the manifests of all stores."""
+        return [str(store.manifest) for store in self.stores.values()]
+
+    @property
+    def base_manifest(self) -> str:
+        """Path of the manifest of the data of a search's trials."""
+        return str(self._store_of(self.experiment).manifest)
+
     def manifest(self, name: str) -> str:
         """Return the path of the manifest of a run's data."""
-        return manifest_of(self.runs[name])
+        return str(self.store(name).manifest)
+
+    def store(self, name: str) -> StoreLocation:
+        """Return the location of the store of a run's data."""
+        return self._store_of(self.run(name))
+
+    def _store_of(self, run: Run) -> StoreLocation:
+        wanted = run.data.store_settings.hash
+        return next(store for store in self.stores.values() if store.settings.hash == wanted)
 
     def input_files(self, name: str) -> list[str]:
         """Return the user's files that a run depends on."""
         return list(self.runs[name].input_files)
 
-    def fetch_options(self, dataset: str) -> str:
-        """Return the command-line options for the source of a data set."""
-        data = self._data(dataset)
-        return " ".join(
-            (["--source", shlex.quote(data.source)] if data.source else []) + _reader_option(data)
+    def fetch_options(self, dataset: str, raw: str) -> str:
+        """Return the command-line options for the source of the files in `raw` of a data set."""
+        settings = next(
+            store.settings for store in self.stores.values() if store.raw == DATA_FOLDER / dataset / raw
         )
+        source = ["--source", shlex.quote(settings.source)] if settings.source else []
+        return " ".join([*source, *_reader_option(settings)])
 
-    def convert_options(self, dataset: str, file_format: str) -> str:
-        """Return the command-line options for the store of a data set."""
-        data = self.stores[f"{dataset}/{file_format}"]
-        return " ".join(["--shard-size", str(data.samples_per_shard), *_reader_option(data)])
+    def raw_record(self, name: str) -> str:
+        """Return the path of the record of the fetched files of a store."""
+        return str(self.stores[name].raw / FETCH_RECORD_FILE)
+
+    def convert_options(self, name: str) -> str:
+        """Return the command-line options for a store."""
+        store = self.stores[name]
+        options = ["--raw", str(store.raw), "--target", str(store.folder), "--format", store.settings.format]
+        options += ["--shard-size", str(store.settings.shard_size), *_reader_option(store.settings)]
+        return " ".join([*options, *(["--identity", store.identity] if store.is_of_folder else [])])
 
     @cached_property
     def shards(self) -> dict[str, list[str]]:
-        """Shards of each data set that separate jobs convert: TFRecord files; empty for other readers.
+        """Shards of each store that separate jobs convert: TFRecord files; empty for other readers.
 
         Raises UserError if a folder of TFRecords is missing or incomplete.
         """
-        return {data.dataset: _shards(data) for data in self.stores.values()}
-
-    def _data(self, dataset: str) -> DataConfig:
-        return next(data for data in self.stores.values() if data.dataset == dataset)
+        return {name: _shards(store.settings) for name, store in self.stores.items()}
 
     def resolved_config(self, name: str) -> str:
         """Return a run's complete configuration as JSON, for config.json beside its results."""
@@ -128,29 +160,18 @@ class Plan:
         return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))
 
 
-def reader_of(data: DataConfig) -> str:
-    """Return the name of a data set's reader."""
-    return data.reader.name if data.reader else CATALOG[data.dataset].reader
-
-
-def reader_json(data: DataConfig) -> str | None:
-    """Return the reader's settings as JSON for the scripts, or None if `data.reader` is not set."""
-    return data.reader.model_dump_json() if data.reader else None
-
-
-def _shards(data: DataConfig) -> list[str]:
-    if reader_of(data) != "tfrecord":
+def _shards(settings: StoreSettings) -> list[str]:
+    if settings.spec.reader != "tfrecord":
         return []
-    folder = Path(data.source or "").expanduser()
-    if data.source is None or not folder.is_dir():
+    folder = Path(settings.source or "").expanduser()
+    if not folder.is_dir():
         raise UserError(
-            f"data.source: must be the folder with the TFRecord files of {data.dataset}, not {data.source}"
+            f"data.source: must be the folder with the TFRecord files of {settings.dataset}, not {settings.source}"
         )
     from nnlo_lib.data.readers.tfrecord import list_shards
 
     return list_shards(folder)
 
 
-def _reader_option(data: DataConfig) -> list[str]:
-    settings = reader_json(data)
-    return ["--reader", shlex.quote(settings)] if settings else []
+def _reader_option(settings: StoreSettings) -> list[str]:
+    return ["--reader", shlex.quote(json.dumps(dict(settings.reader)))] if settings.reader else []

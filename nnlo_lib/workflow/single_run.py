@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 from nnlo_lib.config import Experiment, JobSpec
 from nnlo_lib.config.metrics import metric_column
@@ -10,7 +9,7 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.state.outcome import AttemptOutcome
-from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
@@ -63,9 +62,7 @@ def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None,
         title: the experiment's folder below results/; by default, the experiment's name.
     """
     plan, title = Plan.of(experiment), title or experiment.name
-    run, manifest = plan.run(name), Path(plan.manifest(name))
-    if not manifest.exists():
-        prepare_dataset(run.data, manifest.parent)
+    run, manifest = plan.run(name), prepare_store(plan.store(name))
     fold = fold or 0 if experiment.folds > 1 else fold
     folder = ExperimentPaths(title).job(JobSpec(run=name, seed=seed, fold=fold)).folder
     return Task(title, name, run, seed, fold, experiment.folds, manifest, folder)

@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from helpers.conversions import conversion_for
 
 from nnlo_lib.data.catalog import DIGITS, DatasetSpec, SourceFile
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
 
@@ -25,7 +25,7 @@ def digits_raw(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session", params=["hdf5", "npz"])
 def digits(request, digits_raw) -> DataManifest:
     """Return the digits as four shards of training images and one of test images, in one of the formats."""
-    return convert(Conversion(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400))
+    return convert(conversion_for(DIGITS, digits_raw, digits_raw.parent / request.param, request.param, 400))
 
 
 class Server:

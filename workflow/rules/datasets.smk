@@ -1,75 +1,81 @@
-# Fetch the original files of each data set and convert them once to a store.
+# Fetch the original files of each data set and convert them once to a store. The name of a store ends with a key of its
+# settings, of the code of a user's reader, and of the original files.
+
+STORE = "data/{dataset}/{store}"
+
+
+wildcard_constraints:
+    dataset="[^/]+",
+    raw="raw(-[0-9a-f]{12})?",
+    store="(hdf5|npz)-[0-9a-f]{12}",
+
+
+rule stores:
+    input:
+        PLAN.manifests,
 
 
 rule fetch:
     output:
-        "data/{dataset}/raw/fetched.json",
+        "data/{dataset}/{raw}/fetched.json",
     log:
-        "logs/{dataset}/fetch.log",
+        "logs/{dataset}/{raw}/fetch.log",
     conda:
         "../envs/nnlo.yaml"
     params:
-        options=lambda wildcards: PLAN.fetch_options(wildcards.dataset),
+        options=lambda wildcards: PLAN.fetch_options(wildcards.dataset, wildcards.raw),
     message:
         "fetch {wildcards.dataset}"
     shell:
         "python scripts/fetch.py --dataset {wildcards.dataset} {params.options}"
-        " --target data/{wildcards.dataset}/raw 2>&1 | tee -i {log}"
+        " --target data/{wildcards.dataset}/{wildcards.raw} 2>&1 | tee -i {log}"
 
 
 # Convert one file of a large data set (TFRecords); the jobs of different files may run in parallel.
 rule convert_shard:
     input:
-        "data/{dataset}/raw/fetched.json",
+        lambda wildcards: PLAN.raw_record(f"{wildcards.dataset}/{wildcards.store}"),
     output:
-        "data/{dataset}/{format}/shards/{shard}.json",
+        f"{STORE}/shards/{{shard}}.json",
     log:
-        "logs/{dataset}/{format}/{shard}.log",
-    wildcard_constraints:
-        dataset="[^/]+",
-        format="hdf5|npz",
+        "logs/{dataset}/{store}/{shard}.log",
     group:
         "convert"
     conda:
         "../envs/nnlo.yaml"
     params:
         options=lambda wildcards: PLAN.convert_options(
-            wildcards.dataset, wildcards.format
+            f"{wildcards.dataset}/{wildcards.store}"
         ),
     message:
         "convert shard {wildcards.shard} of {wildcards.dataset}"
     shell:
-        "python scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
-        " --target data/{wildcards.dataset}/{wildcards.format} --format {wildcards.format}"
-        " --shard {wildcards.shard} {params.options} 2>&1 | tee -i {log}"
+        "python scripts/convert.py --dataset {wildcards.dataset} {params.options}"
+        " --shard {wildcards.shard} 2>&1 | tee -i {log}"
 
 
 # Convert the missing shards, then write the manifest, which completes the store.
 rule convert:
     input:
-        "data/{dataset}/raw/fetched.json",
+        lambda wildcards: PLAN.raw_record(f"{wildcards.dataset}/{wildcards.store}"),
         lambda wildcards: expand(
-            "data/{dataset}/{format}/shards/{shard}.json",
-            shard=PLAN.shards[wildcards.dataset],
+            f"{STORE}/shards/{{shard}}.json",
+            shard=PLAN.shards[f"{wildcards.dataset}/{wildcards.store}"],
             **wildcards,
         ),
     output:
-        "data/{dataset}/{format}/manifest.json",
+        f"{STORE}/manifest.json",
     log:
-        "logs/{dataset}/convert-{format}.log",
-    wildcard_constraints:
-        dataset="[^/]+",
-        format="hdf5|npz",
+        "logs/{dataset}/convert-{store}.log",
     conda:
         "../envs/nnlo.yaml"
     threads: 2
     params:
         options=lambda wildcards: PLAN.convert_options(
-            wildcards.dataset, wildcards.format
+            f"{wildcards.dataset}/{wildcards.store}"
         ),
     message:
-        "convert {wildcards.dataset} to {wildcards.format}"
+        "convert {wildcards.dataset} to {wildcards.store}"
     shell:
-        "python scripts/convert.py --dataset {wildcards.dataset} --raw data/{wildcards.dataset}/raw"
-        " --target data/{wildcards.dataset}/{wildcards.format} --format {wildcards.format}"
-        " --processes {threads} {params.options} 2>&1 | tee -i {log}"
+        "python scripts/convert.py --dataset {wildcards.dataset} {params.options}"
+        " --processes {threads} 2>&1 | tee -i {log}"

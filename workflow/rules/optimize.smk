@@ -1,7 +1,6 @@
 # Hyperparameter search: each fold task is a job. When a fold task ends, the search decides on the next ones.
 from snakemake.io import flag
 
-from nnlo_lib.config.paths import manifest_of
 from nnlo_lib.workflow.search_queue import TrialQueue
 
 BEST = f"{SEARCH.best}/seed-{{seed}}"
@@ -45,7 +44,7 @@ if not SEARCH.has_ended:
 # Train one fold of one trial up to an epoch. With `update`, Snakemake keeps existing results and does not repeat them.
 rule fold_task:
     input:
-        manifest=ancient(manifest_of(EXPERIMENT)),
+        manifest=ancient(PLAN.base_manifest),
         model=ancient(SEARCH.model_files),
     output:
         update(f"{SEARCH.folder}/trials/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.json"),
@@ -114,7 +113,7 @@ rule choose:
 use rule train as best with:
     input:
         config=f"{SEARCH.best}/config.json",
-        manifest=manifest_of(EXPERIMENT),
+        manifest=PLAN.base_manifest,
         model=SEARCH.model_files,
     output:
         model=f"{BEST}/model.safetensors",
@@ -141,7 +140,7 @@ use rule train as best with:
 use rule evaluate as evaluate_best with:
     input:
         config=f"{SEARCH.best}/config.json",
-        manifest=manifest_of(EXPERIMENT),
+        manifest=PLAN.base_manifest,
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",
     output:

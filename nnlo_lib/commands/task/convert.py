@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the fetched or your own files, such as data/mnist/raw",
     )
     parser.add_argument(
-        "--target", required=True, type=Path, help="folder of the store, such as data/mnist/hdf5"
+        "--target", required=True, type=Path, help="folder of the store, such as data/mnist/hdf5-0a1b2c3d4e5f"
     )
     parser.add_argument(
         "--format", default="hdf5", choices=("hdf5", "npz"), help="file format; default: %(default)s"
@@ -33,19 +33,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes", default=1, type=int, help="shards to convert in parallel; default: %(default)s"
     )
+    parser.add_argument(
+        "--identity", default="", help="expected digest of the original files, in the name of the store"
+    )
     parser.add_argument("--shard", help="convert only this shard and write no manifest")
 
 
 def run(options: argparse.Namespace) -> None:
     """Convert the missing shards and write the manifest; with --shard, convert only that shard."""
+    from nnlo_lib.core.file_lock import exclusive_lock
     from nnlo_lib.data.store.conversion import Conversion
-    from nnlo_lib.data.store.convert import convert, print_skipped
+    from nnlo_lib.data.store.convert import LOCK_FILE, LOCK_TIMEOUT_SECONDS, convert, print_skipped
+    from nnlo_lib.data.store.settings import StoreSettings
 
-    conversion = Conversion.from_settings(
-        options.dataset, options.reader, options.raw, options.target, options.format, options.shard_size
+    settings = StoreSettings(
+        options.dataset, reader=options.reader or {}, format=options.format, shard_size=options.shard_size
     )
+    conversion = Conversion(settings, options.raw, options.target, options.identity)
     if options.shard:
-        print_skipped(conversion.convert_unit(conversion.layout, conversion.unit(options.shard)))
+        lock, doing = options.target / LOCK_FILE, f"converting to {options.target}"
+        with exclusive_lock(lock, doing, LOCK_TIMEOUT_SECONDS, shared=True):
+            print_skipped(conversion.convert_unit(conversion.layout, conversion.unit(options.shard)))
         return
     manifest = convert(conversion, options.processes)
     counts = ", ".join(f"{part.samples} {name}" for name, part in manifest.splits.items())

@@ -8,7 +8,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
@@ -17,7 +16,8 @@ from nnlo_lib.data.catalog import DatasetSpec, SourceFile
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, extract, is_archive, single_subfolder
 from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
-from nnlo_lib.data.fetch.record import FetchRecord
+from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord, tree_size
+from nnlo_lib.data.fetch.source import file_name, is_remote, local_archive, local_source, required_source
 
 EXTRACTED_FOLDER = "files"  # folder of extracted archives, below the target
 
@@ -45,7 +45,7 @@ def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRe
     base = source or _embedded(dataset)
     # The source is an archive of the official files. If the official file is itself an archive (CIFAR), it is
     # copied.
-    if base and is_archive(_name(base)) and not is_archive(dataset.files[0].name):
+    if base and is_archive(file_name(base)) and not is_archive(dataset.files[0].name):
         base = str(target / _unpacked(_archive(base, target), target))
     dataset = _as_found(dataset, target, base)
     paths = [
@@ -61,49 +61,36 @@ def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRe
         }
         for file, path in zip(dataset.files, paths, strict=True)
     )
-    folder = _unpacked(paths[0], target) if is_archive(paths[0].name) else "."
-    return FetchRecord(
-        target, dataset.name, source or dataset.embedded or list(dataset.mirrors), folder, files
-    )
+    origin = source or dataset.embedded or list(dataset.mirrors)
+    if not is_archive(paths[0].name):
+        return FetchRecord(target, dataset.name, origin, ".", files)
+    folder = _unpacked_once(paths[0], target, files)
+    return FetchRecord(target, dataset.name, origin, folder, files, tree_size(target / folder))
 
 
 def _own(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
-    if source is None:
-        hint = f" ({dataset.hint})" if dataset.hint else ""
-        raise UserError(
-            f"data.source: required, because data set {dataset.name} has no download address; set it to the folder, archive "
-            f"or URL of the files{hint}"
-        )
-    path = Path(source).expanduser()
-    if not _is_remote(source) and path.is_dir():
+    source = required_source(dataset, source)
+    if not is_remote(source) and (path := local_source(dataset, source)).is_dir():
         return FetchRecord(target, dataset.name, source, str(path.resolve()), ())
-    if not is_archive(_name(source)):
+    if not is_archive(file_name(source)):
         raise UserError(
             f"data.source: {source} is neither an existing folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})"
         )
     archive = _archive(source, target)
-    return FetchRecord(target, dataset.name, source, _unpacked(archive, target), (_described(archive),))
-
-
-def _is_remote(source: str) -> bool:
-    return "://" in source
-
-
-def _name(source: str) -> str:
-    """Return the file name in a path or URL, without the query of a URL."""
-    return Path(urlsplit(source).path if _is_remote(source) else source).name
+    files = (_described(archive),)
+    folder = _unpacked_once(archive, target, files)
+    return FetchRecord(target, dataset.name, source, folder, files, tree_size(target / folder))
 
 
 def _archive(source: str, target: Path) -> Path:
     """Return the local archive, downloaded into `target` if `source` is a URL."""
-    path = target / _name(source) if _is_remote(source) else Path(source).expanduser()
-    if _is_remote(source):
-        task = f"download {source}; download it on another machine, copy it here and set data.source to the archive"
-        _download([source], path, lambda *_: None, task)
-    elif not path.is_file():
-        raise UserError(
-            f"data.source: file not found: {source}; set data.source to an existing folder or archive"
-        )
+    if not is_remote(source):
+        return local_archive(source)
+    path = target / file_name(source)
+    task = (
+        f"download {source}; download it on another machine, copy it here and set data.source to the archive"
+    )
+    _download([source], path, lambda *_: None, task)
     return path
 
 
@@ -125,12 +112,26 @@ def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSp
 def _is_available(file: SourceFile, places: list[str]) -> bool:
     """Return True if one of `places` is a path or URL with the file's name, or a folder that contains it."""
     return any(
-        _name(place) == file.name or (Path(place).expanduser() / file.name).is_file() for place in places
+        file_name(place) == file.name or (Path(place).expanduser() / file.name).is_file() for place in places
     )
 
 
 def _described(path: Path) -> dict[str, Any]:
     return {"name": path.name, "bytes": path.stat().st_size, "md5": _md5(path)}
+
+
+def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...]) -> str:
+    """Return the folder of an archive's files relative to `target`; extract it unless all files are there.
+
+    Args:
+        archive: archive to extract.
+        target: folder of the record.
+        files: description of the archive, as in the record.
+    """
+    before = FetchRecord.load(target) if (target / FETCH_RECORD_FILE).is_file() else None
+    if before and before.files == files and before.extracted == tree_size(before.path):
+        return before.folder
+    return _unpacked(archive, target)
 
 
 def _unpacked(archive: Path, target: Path) -> str:
@@ -168,7 +169,7 @@ def _valid_existing_file(file: SourceFile, target: Path) -> Path | None:
 
 
 def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | None) -> Path:
-    if base is None or _is_remote(base):
+    if base is None or is_remote(base):
         final = _from_web(dataset, file, target, base)
     else:
         final = _from_disk(dataset, file, target, Path(base).expanduser())
@@ -199,7 +200,7 @@ def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path)
 
 
 def _from_web(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | None) -> Path:
-    if base and _name(base) == file.name:
+    if base and file_name(base) == file.name:
         urls = [base]
     else:
         urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]

@@ -21,6 +21,7 @@ class FetchRecord:
         source: origin of the files: a path or URL, or the list of mirrors.
         folder: folder to read the files from, relative to `raw`; absolute for data that are not copied.
         files: name, size in bytes and checksums of each fetched file.
+        extracted: number and total size in bytes of the files of an extracted archive; None without one.
     """
 
     raw: Path
@@ -28,6 +29,7 @@ class FetchRecord:
     source: str | list[str]
     folder: str
     files: tuple[dict[str, Any], ...]
+    extracted: tuple[int, int] | None = None
 
     @classmethod
     def load(cls, raw: Path) -> "FetchRecord":
@@ -38,7 +40,10 @@ class FetchRecord:
         """
         try:
             fields = json.loads((raw / FETCH_RECORD_FILE).read_text())
-            return cls(raw, fields["dataset"], fields["source"], fields["folder"], tuple(fields["files"]))
+            extracted = tuple(fields.get("extracted") or ()) or None
+            return cls(
+                raw, fields["dataset"], fields["source"], fields["folder"], tuple(fields["files"]), extracted
+            )
         # A folder of files that nnlo did not fetch can be converted, too.
         except FileNotFoundError:
             return cls(raw, "", str(raw), ".", ())
@@ -53,8 +58,17 @@ class FetchRecord:
         return self.raw / self.folder
 
     def save(self) -> Path:
-        """Write the record atomically; return its path."""
+        """Write the record atomically unless it is unchanged; return its path."""
+        path = self.raw / FETCH_RECORD_FILE
         fields = {name: value for name, value in asdict(self).items() if name != "raw"}
-        with atomic_write(self.raw / FETCH_RECORD_FILE) as part:
-            part.write_text(json.dumps(fields, indent=2) + "\n")
-        return self.raw / FETCH_RECORD_FILE
+        text = json.dumps(fields, indent=2) + "\n"
+        if not path.is_file() or path.read_text() != text:
+            with atomic_write(path) as part:
+                part.write_text(text)
+        return path
+
+
+def tree_size(folder: Path) -> tuple[int, int]:
+    """Return the number and the total size in bytes of the files below a folder."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return len(sizes), sum(sizes)

@@ -41,12 +41,19 @@ class ConversionUnit:
         name: file name of the shard without suffix.
         origin: file that an error about a sample names.
         read: reads the samples from the files again at each call; may raise UserError.
+        files: all files of which the shard is made; empty: only `origin`.
     """
 
     split: str
     name: str
     origin: Path
     read: Callable[[], SampleBlock]
+    files: tuple[Path, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """All files of which the shard is made."""
+        return self.files or (self.origin,)
 
 
 @dataclass(frozen=True)

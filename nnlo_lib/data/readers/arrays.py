@@ -92,7 +92,8 @@ def _units(
     for name, start, end in shard_ranges(split, ends[-1], shard_size):
         # Only the files of this unit, because units are sent to other processes.
         pieces = _pieces(sources, ends, start, end)
-        yield ConversionUnit(split, name, pieces[0].labels.path, partial(reading, pieces))
+        files = dict.fromkeys(array.path for piece in pieces for array in (*piece.inputs, piece.labels))
+        yield ConversionUnit(split, name, pieces[0].labels.path, partial(reading, pieces), tuple(files))
 
 
 def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end: int) -> list[FileSlice]:

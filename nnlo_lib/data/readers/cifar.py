@@ -78,7 +78,13 @@ def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> Datase
     folder = _root(folder)
     splits = _splits(folder, labels)
     units = [
-        ConversionUnit(split, name, batches[0].path, partial(_block, batches, start, end))
+        ConversionUnit(
+            split,
+            name,
+            batches[0].path,
+            partial(_block, batches, start, end),
+            tuple(batch.path for batch in batches),
+        )
         for split, batches in splits.items()
         for name, start, end in shard_ranges(split, sum(batch.count for batch in batches), shard_size)
     ]

@@ -55,7 +55,8 @@ def read(
     for split, images in splits.items():
         for name, start, end in shard_ranges(split, len(images), shard_size):
             block = partial(_block, folder, images[start:end], resize, size, colour, on_corrupt == "skip")
-            units.append(ConversionUnit(split, name, folder, block))
+            files = tuple(folder / path for path, _ in images[start:end])
+            units.append(ConversionUnit(split, name, folder, block, files))
     return DatasetContents(tuple(units), class_names=tuple(classes))
 
 

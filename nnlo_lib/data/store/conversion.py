@@ -1,80 +1,77 @@
 """One conversion: the mapping of original files to shards, and the conversion of a single shard."""
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
-from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord
-from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, read
+from nnlo_lib.data.catalog import DatasetSpec
+from nnlo_lib.data.fetch.record import FetchRecord
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
+from nnlo_lib.data.store.location import CHECKSUMS_FILE, StoreLocation
 from nnlo_lib.data.store.manifest import file_sha256
-from nnlo_lib.data.store.shard import SHARD_SUFFIXES, ShardFormat, write_shard
+from nnlo_lib.data.store.settings import ShardFormat, StoreSettings, short_hash
+from nnlo_lib.data.store.shard import SHARD_SUFFIXES, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
+from nnlo_lib.data.store.source_checksums import SourceChecksums, stamp_of
+from nnlo_lib.data.store.source_identity import folder_digest, read_contents
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Conversion of the files in `raw` to shards of up to `shard_size` samples in `target`.
+    """Conversion of the files in `raw` to shards in `target`.
 
-    `reader` has the name and options of the reader from the experiment. If it is empty, the reader of the
-    catalog is used without options.
+    Attributes:
+        settings: data set, reader and layout of the store.
+        raw: folder of the fetched files, with their record; or of other files of the data set.
+        target: folder of the store.
+        identity: expected digest of a folder of original files; empty: any files are converted.
+        code: checksums of the user's code that reads the samples; by default of its files as they are now.
     """
 
-    dataset: DatasetSpec
+    settings: StoreSettings
     raw: Path
     target: Path
-    format: ShardFormat
-    shard_size: int
-    reader: Mapping[str, Any] = field(default_factory=dict)
+    identity: str = ""
+    code: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Fix the code's checksums, before the code is loaded."""
+        code = self.code or tuple(file_sha256(Path(file)) for file in self.settings.code_files)
+        object.__setattr__(self, "code", code)
 
     @classmethod
-    def from_settings(
-        cls,
-        name: str,
-        reader: Mapping[str, Any] | None,
-        raw: Path,
-        target: Path,
-        format: ShardFormat,
-        shard_size: int,
-    ) -> "Conversion":
-        """Return the conversion of a catalog data set, or else of the user's data set with this `reader`.
-
-        Args:
-            name: name of the data set.
-            reader: name and options of the reader; None: the reader of the catalog.
-            raw: folder of the fetched files.
-            target: folder of the store.
-            format: format of the shards.
-            shard_size: maximum number of samples per shard.
-        """
-        dataset = user_dataset(name, reader["name"]) if reader and name not in CATALOG else find_dataset(name)
-        return cls(dataset, raw, target, format, shard_size, reader or {})
+    def of(cls, store: StoreLocation) -> "Conversion":
+        """Return the conversion that makes the store at a location."""
+        return cls(store.settings, store.raw, store.folder, store.identity if store.is_of_folder else "")
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of the reader."""
-        options = {key: value for key, value in self.reader.items() if key not in ("name", "args")}
-        # The options of a user's reader are in `args`.
-        return {**options, **self.reader.get("args", {})}
+    def dataset(self) -> DatasetSpec:
+        """Specification of the data set."""
+        return self.settings.spec
+
+    @property
+    def format(self) -> ShardFormat:
+        """Format of the shards."""
+        return self.settings.format
+
+    @cached_property
+    def folder(self) -> Path:
+        """Folder to read the original files from."""
+        return FetchRecord.load(self.raw).path
 
     @cached_property
     def contents(self) -> DatasetContents:
         """Contents of the data set. Raises UserError if files are damaged or there is no training sample."""
-        if self.shard_size < 1:
-            raise UserError(f"data.shard_size: must be at least 1, not {self.shard_size}")
-        folder = FetchRecord.load(self.raw).path
-        contents = read(self.dataset.reader, folder, self.shard_size, self.options)
+        contents = read_contents(self.settings, self.folder)
         if not any(unit.split == "train" for unit in contents.units):
             raise UserError(
-                f"{folder}: no training samples of {self.dataset.name} found; download or copy the files again"
+                f"{self.folder}: no training samples of {self.dataset.name} found; download or copy the files again"
             )
         return contents
 
@@ -87,9 +84,23 @@ class Conversion:
             f"{self.raw}: data set {self.dataset.name} has no shard {name}; check --shard, or restore removed files"
         )
 
+    @property
+    def current(self) -> "Conversion":
+        """The same conversion of the files and the code as they are now."""
+        return replace(self, code=())
+
     def missing_units(self) -> Iterator[ConversionUnit]:
         """Yield the units that have no shard of this conversion yet."""
         return (unit for unit in self.contents.units if self.record(unit) is None)
+
+    def refuse_changed_source(self) -> None:
+        """Raise UserError if the original files are not those that the name of the store stands for."""
+        checksums = SourceChecksums(self.target.parent / CHECKSUMS_FILE)
+        if self.identity and folder_digest(self.settings, self.folder, checksums) != self.identity:
+            raise UserError(
+                f"{self.folder}: the files changed since the start of the command; run the same command again to "
+                f"convert the changed files"
+            )
 
     def record(self, unit: ConversionUnit) -> ShardRecord | None:
         """Return the record of the unit's shard, or None if the shard is missing, incomplete or outdated."""
@@ -106,6 +117,8 @@ class Conversion:
 
     def convert_unit(self, layout: DatasetContents, unit: ConversionUnit) -> ShardRecord:
         """Read one unit and write its shard, then its record. Raises UserError if the samples are invalid."""
+        # Before the files are read: if they change meanwhile, the shard is outdated and made again.
+        key = self._key(unit)
         block = unit.read()
         self._check(layout, unit, block)
         names = [*layout.inputs, layout.labels]
@@ -113,7 +126,7 @@ class Conversion:
         with atomic_write(self.target / file) as part:
             arrays = dict(zip(names, (*block.inputs, block.labels), strict=True))
             write_shard(part, self.format, arrays)
-            record = ShardRecord.from_block(self._key(unit), unit.split, file, part, block, names)
+            record = ShardRecord.from_block(key, unit.split, file, part, block, names)
         # Last: a shard without a record counts as missing, so that a process that is killed here leaves no
         # wrong shard.
         record.save(self._record_path(unit))
@@ -123,15 +136,11 @@ class Conversion:
         return self.target / SHARD_RECORDS_FOLDER / f"{unit.name}.json"
 
     def _key(self, unit: ConversionUnit) -> str:
-        """Return a hash of the original files and the settings; a shard with another key is outdated."""
-        fetched, origin = self.raw / FETCH_RECORD_FILE, unit.origin.stat()
-        # The time distinguishes files that were fetched again, even if their record is equal.
-        source = [fetched.stat().st_mtime_ns, fetched.read_text()] if fetched.exists() else []
-        settings = [self.dataset.reader, self.options, self.shard_size, self.format]
-        if code := self.dataset.reader.rpartition(":")[0]:  # the file of the user's reader
-            settings.append(file_sha256(Path(code)))
-        text = json.dumps([source, settings, unit.name, origin.st_size, origin.st_mtime_ns], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Return a hash of the unit's files and the settings; a shard with another key is outdated."""
+        folder, settings = self.folder, self.settings
+        files = [[os.path.relpath(path, folder), *stamp_of(path)] for path in unit.sources]
+        made_by = [dict(settings.reader), settings.shard_size, settings.format, self.code]
+        return short_hash([*made_by, unit.name, files])
 
     def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
         """Raise UserError if the block is empty, or differs from the catalog in shape or classes.

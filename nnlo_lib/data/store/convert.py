@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents
 from nnlo_lib.data.store.conversion import Conversion
@@ -18,27 +19,50 @@ from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest,
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord, pooled
 
 # Shards, their records and temporary files of both; other files in the folder are not touched.
+ROUNDS = 3  # conversions of files that change meanwhile, before they are refused
+LOCK_FILE = ".lock"
+LOCK_TIMEOUT_SECONDS = 24 * 3600.0  # longest wait for another process that converts to the same folder
 LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
 
 
 def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
     """Make the missing shards of `conversion` in `processes` processes; write and return the manifest.
 
-    Each process holds one shard in memory. Raises UserError if files are missing or damaged. After an error
-    while shards are made, the store has no manifest and cannot be used. The finished shards remain, and the
-    next conversion makes only the other shards.
+    Each process holds one shard in memory. One process converts to a folder at a time; others wait.
+
+    Raises:
+        UserError: if files are missing or damaged, or change during each of ROUNDS conversions. After an error
+            while shards are made, the store has no manifest and cannot be used. The finished shards remain,
+            and the next conversion makes only the other shards.
     """
-    target, missing = conversion.target, list(conversion.missing_units())
-    if missing:
-        # An interrupted conversion must not leave a manifest that describes shards of another conversion.
-        (target / MANIFEST_FILE).unlink(missing_ok=True)
-        _make_all(conversion, missing, processes)
-    records = [conversion.record(unit) for unit in conversion.contents.units]
-    manifest = _manifest(conversion, [record for record in records if record])
-    # Before the manifest, which marks the store as complete.
-    _remove_leftover_files(target, [record.shard.file for record in records if record])
-    manifest.save()
+    target = conversion.target
+    with exclusive_lock(target / LOCK_FILE, f"converting to {target}", LOCK_TIMEOUT_SECONDS):
+        records = _complete_records(conversion, processes)
+        manifest = _manifest(conversion, records)
+        # Before the manifest, which marks the store as complete.
+        _remove_leftover_files(target, [record.shard.file for record in records])
+        manifest.save()
     return manifest
+
+
+def _complete_records(conversion: Conversion, processes: int) -> list[ShardRecord]:
+    """Return the records of all shards, in the order of the samples, after making the missing shards."""
+    for _ in range(ROUNDS):
+        # Files that changed while their shard was made leave an outdated shard, which counts as missing.
+        conversion = conversion.current
+        missing = list(conversion.missing_units())
+        if not missing:
+            conversion.refuse_changed_source()
+            records = map(conversion.record, conversion.contents.units)
+            return [record for record in records if record is not None]
+        # An interrupted conversion must not leave a manifest that describes shards of another conversion.
+        (conversion.target / MANIFEST_FILE).unlink(missing_ok=True)
+        _make_all(conversion, missing, processes)
+    raise UserError(
+        f"{missing[0].origin}: the file changes while it is converted ({len(missing)} of "
+        f"{len(conversion.contents.units)} shards, {ROUNDS} times); wait until the files are complete, then run the "
+        f"same command again"
+    )
 
 
 def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes: int) -> None:
@@ -97,7 +121,7 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         class_names=contents.class_names,
         # Only bytes are scaled; other numbers keep the units of the data set.
         scale=conversion.dataset.scale if first.inputs[0].dtype == "uint8" else 1.0,
-        settings={"reader": dict(conversion.reader), "shard_size": conversion.shard_size},
+        settings={"reader": dict(conversion.settings.reader), "shard_size": conversion.settings.shard_size},
         splits={split: _part(records, split) for split in dict.fromkeys(record.split for record in records)},
     )
 

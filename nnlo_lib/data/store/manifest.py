@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.settings import StoreSettings
 
 MANIFEST_FILE = "manifest.json"
 
@@ -99,9 +99,8 @@ class DataManifest:
 
     def save(self) -> Path:
         """Write `manifest.json` into the folder atomically; return its path."""
-        fields = {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
         with atomic_write(self.folder / MANIFEST_FILE) as part:
-            part.write_text(json.dumps(fields, indent=2) + "\n")
+            part.write_text(json.dumps(self._fields, indent=2) + "\n")
         return self.folder / MANIFEST_FILE
 
     def verify(self) -> None:
@@ -110,6 +109,18 @@ class DataManifest:
             for shard in part.shards:
                 if file_sha256(self.path(shard)) != shard.sha256:
                     raise self.damaged_shard_error(shard, "the checksum differs from the manifest")
+
+    def refuse_other_settings(self, wanted: StoreSettings) -> None:
+        """Raise UserError if the store was converted with another data set or reader than `wanted`."""
+        made = {"data.dataset": self.dataset, **_flat(self.settings.get("reader", {}))}
+        asked = {"data.dataset": wanted.dataset, **_flat(dict(wanted.reader))}
+        for key in sorted(made.keys() | asked.keys()):
+            if made.get(key) != asked.get(key):
+                raise UserError(
+                    f"{self.folder / MANIFEST_FILE}: converted with {key}: {_json(made.get(key))}, but the experiment has "
+                    f"{_json(asked.get(key))}; convert the data of the experiment (nnlo run FILE, or snakemake stores "
+                    f"--configfile FILE)"
+                )
 
     def path(self, shard: Shard) -> Path:
         """Return the path of a shard. Raises UserError if the file is missing or has a wrong size."""
@@ -123,17 +134,33 @@ class DataManifest:
 
     def damaged_shard_error(self, shard: Shard, reason: str) -> UserError:
         """Return an error with the path of an unreadable shard and the command that restores it."""
-        path, reader = self.folder / shard.file, json.dumps(self.settings["reader"])
+        path, manifest = self.folder / shard.file, self.folder / MANIFEST_FILE
         if self.staged:
             return UserError(
                 f"shard {path} is unreadable ({reason}); remove this staged copy and run again: rm -f {path}"
             )
         return UserError(
-            f"shard {path} is unreadable ({reason}); convert it again: rm -f {path}; "
-            f"python scripts/convert.py --dataset {self.dataset} --raw {self.folder.parent / 'raw'} "
-            f"--target {self.folder} --format {self.format} --shard-size {self.settings['shard_size']}"
-            + (f" --reader {quote(reader)}" if self.settings["reader"] else "")
+            f"shard {path} is unreadable ({reason}); remove it and run the same command again, which converts "
+            f"this shard again: rm -f {path} {manifest}"
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the samples and their description, without the settings of the conversion."""
+        fields = {name: value for name, value in self._fields.items() if name != "settings"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
+
+
+def _flat(reader: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"data.reader.{key}": value for key, value in reader.items()}
+
+
+def _json(value: Any) -> str:
+    return "its default" if value is None else json.dumps(value)
 
 
 def file_sha256(path: Path) -> str:

@@ -5,14 +5,14 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import h5py
 import numpy as np
 
 from nnlo_lib.data.readers import Array
+from nnlo_lib.data.store.settings import ShardFormat as ShardFormat
 
-ShardFormat = Literal["hdf5", "npz"]
 SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
 UNREADABLE_SHARD_ERRORS = (OSError, KeyError, ValueError, EOFError, struct.error, zipfile.BadZipFile)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_origin
 import yaml
 
 from nnlo_lib.config import ConfigModel, Experiment, Run
-from nnlo_lib.config.paths import SearchPaths, manifest_of
+from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
@@ -94,7 +94,7 @@ def _with_validation(run: Run, share: float) -> Run:
 
 
 def _has_test(run: Run) -> bool:
-    path = Path(manifest_of(run))
+    path = store_of(run).manifest
     return not path.exists() or "test" in DataManifest.load(path).splits
 
 

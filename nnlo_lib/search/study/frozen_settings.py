@@ -7,13 +7,14 @@ from typing import Any
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.model import NETWORK_SUFFIXES, WEIGHT_SUFFIXES
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.user_code import split_function_reference
 from nnlo_lib.data.store.manifest import file_sha256
 
 FINGERPRINTED_SUFFIXES = (".py", *NETWORK_SUFFIXES, *WEIGHT_SUFFIXES)
+PLACES_OF_DATA = ("source", "stage_to")
 MUTABLE_KEYS: dict[str, Any] = {
     "trials": True,
     "parallel": True,
@@ -45,8 +46,8 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
         with atomic_write(path) as part:
             part.write_text(json.dumps(current, indent=1) + "\n")
     recorded = _read(path)
-    if "files" not in recorded:
-        current.pop("files")  # older versions did not record the files
+    for key in {"files", "store"} - recorded.keys():
+        current.pop(key)  # older versions did not record the key
     if changes := list(_differences(recorded, current)):
         raise UserError(
             f"{path}: the search was started with other settings: {'; '.join(changes)}; "
@@ -62,10 +63,13 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
     named = {key: value for key, value in base.items() if key != "data"}  # a store already contains the data
+    # `store` says which samples these are, wherever they came from or are copied to.
+    base["data"] = {key: value for key, value in base["data"].items() if key not in PLACES_OF_DATA}
     return base | {
         # Trials use the first seed only; the others are for the retraining and may change.
         "seeds": experiment.seeds[0],
         "search": search | space,
+        "store": store_of(experiment).folder.name,
         "files": dict(_files([named, search, space])),
     }
 

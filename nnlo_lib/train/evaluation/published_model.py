@@ -11,9 +11,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.replica.model_init import build_random_model
 from nnlo_lib.train.replica.precision import parameter_dtype
@@ -32,8 +34,10 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
         path: safetensors file with the weights.
 
     Raises:
-        UserError: if the file does not contain the weights of this run's model.
+        UserError: if the file does not contain the weights of this run's model, or the model was trained with
+            other data.
     """
+    _refuse_other_data(data, path.parent)
     dtype = parameter_dtype(run.train.precision)
     tensors = Preprocessor(data, run.data, "cpu", dtype)
     # The seed has no effect, because all weights are loaded.
@@ -45,6 +49,19 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
             f"{path}: the file does not contain the weights of the model {run.model.name}: {error}"
         ) from error
     return module.eval(), tensors
+
+
+def _refuse_other_data(data: DataManifest, folder: Path) -> None:
+    """Raise UserError if the summary in `folder` says that the model was trained with other data."""
+    if not RunPaths(folder).summary.exists():
+        return
+    trained = FinishedRun(folder).summary.get("data", {})
+    # Older versions recorded no fingerprint.
+    if trained.get("fingerprint", data.fingerprint) != data.fingerprint:
+        raise UserError(
+            f"{data.folder}: not the data of the model in {folder}, which was trained with {trained['manifest']}; train "
+            f"the model again, or use the data of the training"
+        )
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers.conversions import conversion_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ from nnlo_lib.data.loading import sampler as sampling
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.data.loading.sampler import PartitionedSampler, SharedOrderSampler
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.split import Split
 
@@ -21,7 +21,7 @@ AUGMENT = Augment(flip=0.5, pad=2, window=5, seed=3)
 @pytest.fixture(scope="module")
 def split(digits_raw, tmp_path_factory) -> Split:
     return Split(
-        convert(Conversion(DIGITS, digits_raw, tmp_path_factory.mktemp("store"), "hdf5", 100)), "test"
+        convert(conversion_for(DIGITS, digits_raw, tmp_path_factory.mktemp("store"), "hdf5", 100)), "test"
     )
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from helpers.conversions import conversion_for
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, find_dataset
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
-from nnlo_lib.data.store import conversion
+from nnlo_lib.data.store import conversion, source_identity
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
@@ -32,7 +33,7 @@ def listing(folder: Path) -> dict[str, bytes]:
 
 
 def stored(dataset, raw: Path, target: Path, format: str, shard_size: int) -> DataManifest:
-    return convert(Conversion(dataset, raw, target, format, shard_size))
+    return convert(conversion_for(dataset, raw, target, format, shard_size))
 
 
 def mnist_raw(folder: Path, labels: list[int]) -> Path:
@@ -135,7 +136,7 @@ def conversion_of(monkeypatch, tmp_path, blocks: list[SampleBlock], dataset=DIGI
         )
         for index, block in enumerate(blocks)
     ]
-    monkeypatch.setattr(conversion, "read", lambda *_: DatasetContents(tuple(units), **contents))
+    monkeypatch.setattr(source_identity, "read", lambda *_: DatasetContents(tuple(units), **contents))
     return Conversion(dataset, tmp_path, tmp_path / "store", "npz", 5)
 
 
@@ -194,7 +195,7 @@ def test_what_is_left_out_is_said_and_counted(tmp_path, monkeypatch, capfd, proc
 @pytest.mark.long
 def test_imagenet_in_both_formats_is_what_the_reader_gives(shared_data, tmp_path):
     for format in ("hdf5", "npz"):
-        job = Conversion(
+        job = conversion_for(
             find_dataset("imagenet"), shared_data / "imagenet_tfrecord", tmp_path / format, format, 1
         )
         manifest = convert(job, 2)
@@ -249,15 +250,15 @@ def test_files_fetched_anew_are_converted_anew(digits_raw, tmp_path):
     raw = tmp_path / "raw"
     shutil.copytree(digits_raw, raw)
     stored(DIGITS, raw, tmp_path / "store", "npz", 400)
-    assert not list(Conversion(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())
+    assert not list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())
     os.utime(raw / "fetched.json", ns=(1, 1))
-    assert len(list(Conversion(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())) == 5
+    assert len(list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())) == 5
 
 
 def test_shards_made_by_independent_jobs_make_the_same_store(digits_raw, tmp_path):
     """The workflow's rules convert_shard and convert make the same store if shards are converted in reverse order."""
     whole = stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400)
-    job = Conversion(DIGITS, digits_raw, tmp_path / "parts", "hdf5", 400)
+    job = conversion_for(DIGITS, digits_raw, tmp_path / "parts", "hdf5", 400)
     for unit in reversed(job.contents.units):
         job.convert_unit(job.layout, unit)
     assert not (tmp_path / "parts" / "manifest.json").exists()

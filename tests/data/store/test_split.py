@@ -5,13 +5,13 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+from helpers.conversions import conversion_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS
 from nnlo_lib.data.readers import read
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
@@ -54,7 +54,7 @@ def test_index_outside_is_an_error(digits, indices):
 
 @pytest.fixture(params=["hdf5", "npz"])
 def many_shards(request, digits_raw, tmp_path) -> DataManifest:
-    return convert(Conversion(DIGITS, digits_raw, tmp_path / "many", request.param, 10))
+    return convert(conversion_for(DIGITS, digits_raw, tmp_path / "many", request.param, 10))
 
 
 @pytest.fixture

@@ -1,0 +1,64 @@
+"""Settings of an experiment that determine the contents of a store."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from nnlo_lib.core.imported_files import imported_files
+from nnlo_lib.core.user_code import split_function_reference
+from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
+
+ShardFormat = Literal["hdf5", "npz"]
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """Data set, source, reader and layout of a store.
+
+    Attributes:
+        dataset: name of the data set.
+        source: folder, archive or URL of the original files; None: the origin in the catalog.
+        reader: name and options of the reader that differ from their defaults; empty: the reader of the catalog.
+        format: format of the shards, "hdf5" or "npz".
+        shard_size: maximum number of samples per shard.
+    """
+
+    dataset: str
+    source: str | None = None
+    reader: Mapping[str, Any] = field(default_factory=dict)
+    format: ShardFormat = "hdf5"
+    shard_size: int = 10_000
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """Specification of the data set: of the catalog, or of a data set of the user with this reader."""
+        is_own = self.reader and self.dataset not in CATALOG
+        return user_dataset(self.dataset, self.reader["name"]) if is_own else find_dataset(self.dataset)
+
+    @property
+    def code_files(self) -> tuple[str, ...]:
+        """Files of the user's code that reads or adapts the samples, with the modules that they import."""
+        named = {split_function_reference(text)[0] for text in _texts(dict(self.reader))}
+        code = (path for path in named if path.endswith(".py") and Path(path).is_file())
+        return tuple(sorted({file for path in code for file in imported_files(path)}))
+
+    @property
+    def hash(self) -> str:
+        """Hash of all settings, without the contents of the files that they name."""
+        return short_hash(asdict(self))
+
+
+def short_hash(value: Any) -> str:
+    """Return the first 12 hexadecimal digits of the SHA-256 of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)

@@ -1,0 +1,83 @@
+"""Checksums of original files, kept by path, size and modification time so that unchanged files are read once."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import file_sha256
+
+# A file can change again within the resolution of its time; a file that changed this recently is read again.
+SETTLED_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class SourceChecksums:
+    """SHA-256 of files, with a JSON file of the known ones.
+
+    Attributes:
+        file: JSON file, which need not exist: [size, modification time in ns, SHA-256] by absolute path.
+    """
+
+    file: Path
+
+    def of(self, paths: Sequence[Path]) -> list[str]:
+        """Return the checksum of each file; files that changed since the last call are read.
+
+        Raises UserError if a file cannot be read.
+        """
+        known, before = self._load(), time.time_ns()
+        stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
+        changed = [
+            path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [])[:2] != stamp
+        ]
+        fresh = dict(zip(changed, _read_all(changed), strict=True))
+        found = {path: fresh.get(path) or known[os.path.abspath(path)][2] for path in stamps}
+        settled = [path for path in fresh if before - stamps[path][1] > SETTLED_SECONDS * 1e9]
+        if settled:
+            self._save(known | {os.path.abspath(path): [*stamps[path], found[path]] for path in settled})
+        return [found[path] for path in paths]
+
+    def _load(self) -> dict[str, list[Any]]:
+        try:
+            known = json.loads(self.file.read_text())
+        except (OSError, ValueError):  # the checksums are then computed again
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _save(self, known: dict[str, list[Any]]) -> None:
+        with atomic_write(self.file) as part:
+            part.write_text(json.dumps(known))
+
+
+def stamp_of(path: Path) -> list[int]:
+    """Return size in bytes and modification time in ns of a file. Raises UserError if it cannot be read."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _read_all(paths: Sequence[Path]) -> list[str]:
+    """Return the checksums of files, read in parallel; a progress bar is shown on a terminal."""
+    from tqdm import tqdm
+
+    # Threads, because hashlib computes without holding the interpreter's lock.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(
+            tqdm(pool.map(_sha256, paths), "checksums", len(paths), unit="file", disable=None, leave=False)
+        )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,36 @@
+"""Conversions of a stated data set, also of one that is not in the catalog."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.data.catalog import DIGITS, DatasetSpec
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.settings import ShardFormat, StoreSettings
+
+
+@dataclass(frozen=True)
+class StatedSettings(StoreSettings):
+    """Settings of a store with a given specification of the data set."""
+
+    stated: DatasetSpec = DIGITS
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """The given specification."""
+        return self.stated
+
+
+def conversion_for(
+    dataset: DatasetSpec, raw: Path, target: Path, format: ShardFormat, shard_size: int
+) -> Conversion:
+    """Return the conversion of the files in `raw` to a store in `target`.
+
+    Args:
+        dataset: specification of the data set.
+        raw: folder of the original files.
+        target: folder of the store.
+        format: format of the shards.
+        shard_size: maximum number of samples per shard.
+    """
+    settings = StatedSettings(dataset.name, format=format, shard_size=shard_size, stated=dataset)
+    return Conversion(settings, raw, target)
