@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from nnlo_lib.data.catalog import find_dataset, user_dataset
+from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.data.loading.sampler import SharedOrderSampler
@@ -27,6 +27,7 @@ from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.settings import StoreSettings
 from nnlo_lib.data.store.split import Split
 
 BATCH = 64
@@ -124,7 +125,7 @@ def load(manifest: Path, loader: str, epochs: int) -> Figures:
 
 def conversion(source: Path, target: Path) -> Figures:
     """Convert TFRecords in one process; return the speed, and memory in MB."""
-    converting = Conversion(user_dataset("imagenet", "tfrecord"), source, target, "npz", 1)
+    converting = Conversion(StoreSettings("imagenet", format="npz", shard_size=1), source, target)
     started = time.perf_counter()
     manifest = convert(converting)
     seconds = time.perf_counter() - started
@@ -144,7 +145,7 @@ def _memory() -> Figures:
 
 def _mnist(folder: Path, source: str) -> Path:
     fetch(find_dataset("mnist"), folder / "raw", source)
-    convert(Conversion(find_dataset("mnist"), folder / "raw", folder / "mnist", "hdf5", 10_000))
+    convert(Conversion(StoreSettings("mnist"), folder / "raw", folder / "mnist"))
     return folder / "mnist"
 
 
@@ -163,7 +164,8 @@ def _imagenet_sized(folder: Path, images: int) -> Path:
     ]
     # The conversion reads through module.read: generated blocks replace the files of a reader.
     original, module.read = module.read, lambda *_: DatasetContents(tuple(units))
-    convert(Conversion(user_dataset("imagenet-sized", "folder"), folder, folder / "imagenet", "hdf5", 1024))
+    sized = StoreSettings("imagenet-sized", reader={"name": "folder"}, shard_size=1024)
+    convert(Conversion(sized, folder, folder / "imagenet"))
     module.read = original
     return folder / "imagenet"
 

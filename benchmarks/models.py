@@ -18,6 +18,7 @@ from nnlo_lib.data.catalog import find_dataset, user_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.settings import StoreSettings
 
 # data set, batch size, steps per epoch
 CASES = {"simplecnn": ("mnist", 64, 400), "vgg11": ("cifar10", 64, 20)}
@@ -97,7 +98,7 @@ def _prepared(dataset: str, folder: Path, source: str) -> Path:
     if dataset == "cifar10":  # the archive holds only a part of CIFAR-10, which is enough for a few steps
         known, source = user_dataset("cifar10", "cifar"), f"{source}/cifar-10-binary.tar.gz"
     fetch(known, folder / "raw", source)
-    convert(Conversion(known, folder / "raw", folder / "hdf5", "hdf5", 10_000))
+    convert(Conversion(StoreSettings(dataset), folder / "raw", folder / "hdf5"))
     return folder / "hdf5" / "manifest.json"
 
 

@@ -19,6 +19,7 @@ from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.settings import StoreSettings
 
 HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
 QUICK = ("plain torch, 1 process", "nnlo, 1 rank")
@@ -99,7 +100,7 @@ def main() -> None:
 
 def _prepare(folder: Path, source: str) -> Path:
     fetch(find_dataset("mnist"), folder / "raw", source)
-    convert(Conversion(find_dataset("mnist"), folder / "raw", folder / "hdf5", "hdf5", 10_000))
+    convert(Conversion(StoreSettings("mnist"), folder / "raw", folder / "hdf5"))
     return folder / "hdf5" / "manifest.json"
 
 

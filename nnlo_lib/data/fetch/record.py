@@ -40,14 +40,13 @@ class FetchRecord:
         """
         try:
             fields = json.loads((raw / FETCH_RECORD_FILE).read_text())
-            extracted = tuple(fields.get("extracted") or ()) or None
-            return cls(
-                raw, fields["dataset"], fields["source"], fields["folder"], tuple(fields["files"]), extracted
-            )
+            files, extracted = tuple(fields["files"]), fields.get("extracted")
+            size = (int(extracted[0]), int(extracted[1])) if extracted else None
+            return cls(raw, fields["dataset"], fields["source"], fields["folder"], files, size)
         # A folder of files that nnlo did not fetch can be converted, too.
         except FileNotFoundError:
             return cls(raw, "", str(raw), ".", ())
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise UserError(
                 f"{raw / FETCH_RECORD_FILE}: damaged ({error}); remove it and fetch the data set again"
             ) from error

@@ -100,6 +100,7 @@ def test_record_says_what_came_from_where(one_file, tmp_path):
         "source": str(tmp_path),
         "folder": ".",
         "files": [{"name": "one.gz", "bytes": len(ARCHIVE), "content_sha256": digest, "md5": None}],
+        "extracted": None,
     }
     assert FetchRecord.load(tmp_path / "raw") == fetched
 

@@ -17,6 +17,7 @@ from helpers.conversions import conversion_for
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, find_dataset
+from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store import conversion, source_identity
 from nnlo_lib.data.store.conversion import Conversion
@@ -137,7 +138,7 @@ def conversion_of(monkeypatch, tmp_path, blocks: list[SampleBlock], dataset=DIGI
         for index, block in enumerate(blocks)
     ]
     monkeypatch.setattr(source_identity, "read", lambda *_: DatasetContents(tuple(units), **contents))
-    return Conversion(dataset, tmp_path, tmp_path / "store", "npz", 5)
+    return conversion_for(dataset, tmp_path, tmp_path / "store", "npz", 5)
 
 
 @pytest.mark.parametrize(("labels", "first", "wrong"), [([0, -1], 0, -1), ([1, 11], 1, 11), ([0, 1], 1, 0)])
@@ -246,13 +247,76 @@ def test_interrupted_conversion_goes_on_shard_by_shard(digits_raw, tmp_path, mon
     assert {name: (tmp_path / "store" / name).stat().st_mtime_ns for name in made} == stamps
 
 
-def test_files_fetched_anew_are_converted_anew(digits_raw, tmp_path):
+def test_files_that_changed_are_converted_again(digits_raw, tmp_path):
     raw = tmp_path / "raw"
     shutil.copytree(digits_raw, raw)
     stored(DIGITS, raw, tmp_path / "store", "npz", 400)
     assert not list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())
-    os.utime(raw / "fetched.json", ns=(1, 1))
+    fetch(DIGITS, raw)  # changes no file
+    assert not list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())
+    os.utime(raw / "digits.csv.gz", ns=(1, 1))
     assert len(list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())) == 5
+
+
+def test_a_file_that_changes_during_the_conversion_loses_no_shard(tmp_path, monkeypatch):
+    """Once per shard of the first round, the labels are written again; the store has the last ones."""
+    raw, written = mnist_raw(tmp_path, [0] * 25), []
+
+    def changing(path, *rest):
+        write_shard(path, *rest)
+        written.append(path)
+        if len(written) <= 10:
+            mnist_raw(tmp_path, [len(written) % 10] * 25)
+            os.utime(raw / "train-labels-idx1-ubyte", ns=(0, len(written)))
+            os.utime(raw / "t10k-labels-idx1-ubyte", ns=(0, len(written)))
+
+    monkeypatch.setattr(conversion, "write_shard", changing)
+    manifest = stored(MNIST, raw, tmp_path / "store", "npz", 5)
+    assert {name: part.samples for name, part in manifest.splits.items()} == {"train": 25, "test": 25}
+    assert Split(manifest, "train").labels.tolist() == [0] * 25  # the tenth writing
+    assert len(written) == 20
+
+
+def test_a_file_that_never_rests_is_refused(tmp_path, monkeypatch):
+    raw, written = mnist_raw(tmp_path, [0] * 25), []
+
+    def changing(path, *rest):
+        write_shard(path, *rest)
+        written.append(path)
+        os.utime(raw / "train-labels-idx1-ubyte", ns=(0, len(written)))
+
+    monkeypatch.setattr(conversion, "write_shard", changing)
+    with pytest.raises(UserError, match=r"train-labels-idx1-ubyte: the file changes while it is converted"):
+        stored(MNIST, raw, tmp_path / "store", "npz", 5)
+    assert not (tmp_path / "store/manifest.json").exists()
+
+
+@pytest.mark.parametrize("part", ["images", "labels"])
+def test_a_change_of_any_file_of_a_shard_outdates_it(tmp_path, part):
+    raw = mnist_raw(tmp_path, [0] * 25)
+    stored(MNIST, raw, tmp_path / "store", "npz", 5)
+    (path,) = raw.glob(f"train-{part}*")
+    os.utime(path, ns=(1, 1))
+    missing = list(conversion_for(MNIST, raw, tmp_path / "store", "npz", 5).missing_units())
+    assert [unit.split for unit in missing] == ["train"] * 5
+
+
+@pytest.mark.processes
+def test_two_conversions_at_once_make_one_whole_store(digits_raw, tmp_path):
+    command = [sys.executable, "scripts/convert.py", "--dataset", "digits", "--raw", digits_raw]
+    command += ["--target", tmp_path / "store", "--shard-size", "20"]
+    root = Path(__file__).parents[3]
+    started = [
+        subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for process in started:
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert "1442 train, 355 test samples" in output
+    manifest = DataManifest.load(tmp_path / "store")
+    manifest.verify()
+    assert len(manifest.splits["train"].shards) == 73
 
 
 def test_shards_made_by_independent_jobs_make_the_same_store(digits_raw, tmp_path):
@@ -275,7 +339,7 @@ def test_several_processes_make_the_same_store(digits_raw, tmp_path):
 
 
 def replace_target(whole: DataManifest, raw: Path, folder: Path) -> Conversion:
-    return Conversion(DIGITS, raw, folder / "parts", whole.format, whole.settings["shard_size"])
+    return conversion_for(DIGITS, raw, folder / "parts", whole.format, whole.settings["shard_size"])
 
 
 def test_images_of_another_size_are_refused(tmp_path):

@@ -1,0 +1,200 @@
+"""The name of a store changes with everything that its samples depend on, and with nothing else."""
+
+import json
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.location import locate_store
+from nnlo_lib.data.store.settings import StoreSettings
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.train.prepare_dataset import prepare_store
+
+READER = {"name": "arrays", "train": "part*.h5"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "files").mkdir()
+    for number in range(2):
+        write(tmp_path / f"files/part{number}.h5", number)
+    (tmp_path / "adapt.py").write_text("import beside\ndef scaled(x):\n    return x * beside.factor\n")
+    (tmp_path / "beside.py").write_text("factor = 1\n")
+    return tmp_path
+
+
+def write(path: Path, value: float) -> None:
+    with h5py.File(path, "w") as file:
+        file["features"] = np.full((6, 3), value, np.float32)
+        file["labels"] = np.arange(6) % 2
+        file["others"] = np.arange(6) % 3
+
+
+def settings(**changes) -> StoreSettings:
+    reader = READER | changes.pop("reader", {})
+    return StoreSettings(**({"dataset": "mine", "source": "files", "reader": reader} | changes))
+
+
+def name(**changes) -> str:
+    return locate_store(settings(**changes)).folder.name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reader": {"labels": "others"}},
+        {"reader": {"train": ["part1.h5", "part0.h5"]}},
+        {"reader": {"adaptor": "adapt.py:scaled"}},
+        {"shard_size": 5},
+        {"format": "npz"},
+    ],
+    ids=str,
+)
+def test_settings_change_the_name(project: Path, changes: dict) -> None:
+    assert name(**changes) != name() == name()
+
+
+@pytest.mark.parametrize("path", ["adapt.py", "beside.py"])
+def test_an_edit_of_the_code_changes_the_name(project: Path, path: str) -> None:
+    adapted = {"reader": {"adaptor": "adapt.py:scaled"}}
+    before = name(**adapted)
+    with (project / path).open("a") as file:
+        file.write("# edited\n")
+    assert name(**adapted) != before
+
+
+def test_the_contents_of_the_files_decide_not_their_place_or_time(project: Path) -> None:
+    before = name()
+    os.utime(project / "files/part0.h5")
+    (project / "files/notes.txt").write_text("not read")
+    assert name() == before
+    (project / "files").rename(project / "moved")
+    assert name(source="moved") == before
+    stamp = (project / "moved/part1.h5").stat()
+    write(project / "moved/part1.h5", 7)
+    assert (project / "moved/part1.h5").stat().st_size == stamp.st_size
+    assert name(source="moved") != before
+
+
+def test_a_checksum_is_computed_once_for_files_that_stay(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (project / "files").iterdir():
+        os.utime(path, (1, 1))
+    before, read = name(), []
+    monkeypatch.setattr("nnlo_lib.data.store.source_checksums.file_sha256", lambda path: read.append(path))
+    assert name() == before
+    assert not read
+
+
+def test_the_readers_of_the_user_depend_on_all_files_of_the_source(project: Path) -> None:
+    (project / "own.py").write_text("def read(folder, shard_size):\n    raise AssertionError\n")
+    own = StoreSettings("mine", "files", {"name": "own.py:read"})
+    before = locate_store(own).folder
+    (project / "files/.hidden").touch()
+    assert locate_store(own).folder == before
+    (project / "files/new.txt").touch()
+    assert locate_store(own).folder != before
+    (project / "files/new.txt").unlink()
+    with (project / "own.py").open("a") as file:
+        file.write("# edited\n")
+    assert locate_store(own).folder != before
+
+
+def test_results_in_the_working_directory_are_no_source(project: Path) -> None:
+    (project / "own.py").write_text("def read(folder, shard_size):\n    raise AssertionError\n")
+    own = StoreSettings("mine", ".", {"name": "own.py:read"})
+    before = locate_store(own).folder
+    for place in ("results", "logs", "data"):
+        (project / place).mkdir(exist_ok=True)
+        (project / place / "new").touch()
+    assert locate_store(own).folder == before
+
+
+def test_two_archives_of_one_name_have_folders_of_their_own(project: Path) -> None:
+    stores = []
+    for value in (3, 4):
+        write(project / "one.h5", value)
+        with zipfile.ZipFile(project / "all.zip", "w") as archive:
+            archive.write(project / "one.h5", "one.h5")
+        store = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
+        prepare_store(store)
+        stores.append(store)
+    first, second = stores
+    assert first.raw != second.raw
+    for store, value in ((first, 3), (second, 4)):
+        (features,), _ = Split(convert(Conversion.of(store)), "train").take(np.arange(6))
+        assert (features == value).all()
+
+
+def test_a_job_uses_the_store_of_the_process_that_started_it(project: Path) -> None:
+    store = locate_store(settings())
+    write(project / "files/part1.h5", 7)
+    assert locate_store(settings(), leads=False) == store
+    assert locate_store(settings()).folder != store.folder
+    assert locate_store(settings(), leads=False) == locate_store(settings())
+
+
+def test_a_store_outlives_its_source(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = locate_store(settings())
+    prepare_store(store)
+    (project / "files").rename(project / "gone")
+    assert locate_store(settings()) == store
+    assert "files not found; using the store that was converted from it" in capfd.readouterr().err
+    with pytest.raises(UserError, match=r"data\.source: files is neither an existing folder nor an archive"):
+        locate_store(settings(shard_size=3))
+
+
+def test_a_source_that_changes_before_its_conversion_is_refused(project: Path) -> None:
+    store = locate_store(settings())
+    write(project / "files/part1.h5", 7)
+    with pytest.raises(UserError, match="the files changed since the start of the command"):
+        prepare_store(store)
+    assert not store.manifest.exists()
+    assert prepare_store(locate_store(settings())).exists()
+
+
+def test_the_official_files_of_a_data_set_are_one_store_wherever_they_come_from(project: Path) -> None:
+    plain, named, elsewhere = (
+        locate_store(each)
+        for each in (
+            StoreSettings("mnist"),
+            StoreSettings("mnist", source="/nowhere"),
+            StoreSettings("mnist", source="https://example.org/mnist"),
+        )
+    )
+    assert plain.folder == named.folder == elsewhere.folder
+    assert not (project / "data").exists()
+
+
+def test_a_manifest_of_other_settings_is_refused(project: Path) -> None:
+    manifest = convert(Conversion(settings(), project / "files", project / "store"))
+    manifest.refuse_other_settings(settings(source="elsewhere", shard_size=1))
+    with pytest.raises(UserError, match=r'converted with data\.reader\.labels: its default, but .* "others"'):
+        manifest.refuse_other_settings(settings(reader={"labels": "others"}))
+    with pytest.raises(UserError, match=r'data\.dataset: "mine", but the experiment has "yours"'):
+        manifest.refuse_other_settings(settings(dataset="yours"))
+
+
+def test_a_damaged_list_of_locations_is_named(project: Path) -> None:
+    name()
+    (project / "data/mine/stores.json").write_text("[")
+    with pytest.raises(UserError, match=r"stores\.json: damaged"):
+        name()
+
+
+def test_the_fingerprint_of_a_manifest_is_of_its_samples(project: Path) -> None:
+    whole = convert(Conversion(settings(), project / "files", project / "1"))
+    assert replace(whole, settings={}, folder=Path("x"), staged=True).fingerprint == whole.fingerprint
+    fields = json.loads((project / "1/manifest.json").read_text())
+    for key in fields.keys() - {"settings"}:
+        assert replace(whole, **{key: None}).fingerprint != whole.fingerprint, key
