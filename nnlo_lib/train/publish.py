@@ -16,7 +16,7 @@ from torch import nn
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.version import code_version
-from nnlo_lib.data.store.manifest import DataManifest, file_sha256
+from nnlo_lib.data.store.manifest import file_sha256, manifest_fingerprint
 from nnlo_lib.problems.gan import GanProblem
 from nnlo_lib.topology.topology import build_topology
 from nnlo_lib.train.evaluation import gan_samples as samples
@@ -146,9 +146,8 @@ def _checksums(paths: RunPaths) -> dict[str, str]:
 
 
 def _data(task: Task) -> dict[str, str]:
-    manifest = DataManifest.load(task.manifest)
-    checksum = file_sha256(task.manifest)
-    return {"manifest": str(task.manifest), "sha256": checksum, "fingerprint": manifest.fingerprint}
+    checksum, fingerprint = file_sha256(task.manifest), manifest_fingerprint(task.manifest)
+    return {"manifest": str(task.manifest), "sha256": checksum, "fingerprint": fingerprint}
 
 
 def _total(counts: list[dict[str, int]]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import non_defaults
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.data.store.manifest import DataManifest, file_sha256
+from nnlo_lib.data.store.manifest import file_sha256, manifest_fingerprint
 
 # A resumed run may change these settings: they decide where and how it runs, but do not change its results.
 PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")
@@ -100,7 +100,7 @@ class Task:
         # A file that the model reads may change while its name in the configuration does not.
         read = [file_sha256(Path(path)) for path in self.run.input_files]
         text = json.dumps(
-            [settings, self.seed, self.fold, self.folds, DataManifest.load(self.manifest).fingerprint, *read],
+            [settings, self.seed, self.fold, self.folds, manifest_fingerprint(self.manifest), *read],
             sort_keys=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()

@@ -24,7 +24,7 @@ def handmade(folder: Path, splits, shard=100, skipped=None, **fields) -> DataMan
     manifest = DataManifest(
         **{
             "folder": folder,
-            "dataset": "handmade",
+            "dataset": "digits",
             "format": "npz",
             "inputs": tuple(
                 ArraySpec(name, array.shape[1:], array.dtype.name)

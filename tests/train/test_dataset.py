@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused_at_once(tmp_path):
         opened(numbers, tmp_path, data={"validation": "test"})
     with pytest.raises(UserError, match=r"no test split, and data\.validation is 0"):
         opened(numbers, tmp_path, data={"validation": 0})
-    with pytest.raises(UserError, match=r"handmade are float64 numbers; set problem: regression"):
+    with pytest.raises(UserError, match=r"digits are float64 numbers; set problem: regression"):
         assert opened(numbers, tmp_path).outputs
     with pytest.raises(UserError, match=r"data\.partition: by_class divides the samples by class"):
         opened(numbers, tmp_path, data={"partition": {"name": "by_class"}})

@@ -3,6 +3,7 @@ import re
 import shlex
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from nnlo_lib.config import Experiment, Run
@@ -41,21 +42,35 @@ def test_runs_of_several_processes_and_of_one(plan):
     assert [plan.training_resources.threads(job) for job in jobs] == [6, 1, 1, 2]
 
 
-def test_one_store_for_each_data_set_and_format(plan):
-    assert list(plan.stores) == ["digits/hdf5", "digits/npz", "mnist/hdf5"]
-    assert plan.manifest("virtual") == "data/digits/hdf5/manifest.json"
-    assert plan.manifest("one") == "data/digits/npz/manifest.json"
-    assert plan.convert_options("digits", "npz") == "--shard-size 50"
-    assert plan.convert_options("digits", "hdf5") == "--shard-size 10000"
+def test_one_store_for_each_data_set_and_layout(plan):
+    names = list(plan.stores)
+    assert [re.sub(r"-[0-9a-f]{12}$", "-KEY", name) for name in names] == [
+        "digits/hdf5-KEY",
+        "digits/npz-KEY",
+        "mnist/hdf5-KEY",
+    ]
+    assert plan.manifest("virtual") == plan.manifest("two") == f"data/{names[0]}/manifest.json"
+    assert plan.manifest("one") == f"data/{names[1]}/manifest.json"
+    assert plan.convert_options(names[1]) == (
+        f"--raw data/digits/raw --target data/{names[1]} --format npz --shard-size 50"
+    )
+    assert plan.raw_record(names[1]) == "data/digits/raw/fetched.json"
 
 
-def test_source_and_reader_are_quoted_for_the_shell(plan):
-    assert plan.fetch_options("digits") == """--source '/a folder/it'"'"'s'"""
-    assert plan.fetch_options("mnist") == ""
-    data = {"dataset": "jets", "source": "/x", "reader": {"name": "arrays", "train": "it's *.h5"}}
-    words = shlex.split(Plan.of(Experiment.model_validate({"data": data})).convert_options("jets", "hdf5"))
-    assert words[:3] == ["--shard-size", "10000", "--reader"]
-    assert json.loads(words[3])["train"] == "it's *.h5"
+def test_source_and_reader_are_quoted_for_the_shell(plan, tmp_path, monkeypatch):
+    assert plan.fetch_options("digits", "raw") == """--source '/a folder/it'"'"'s'"""
+    assert plan.fetch_options("mnist", "raw") == ""
+    monkeypatch.chdir(tmp_path)
+    np.savez("it's 1.npz", features=np.zeros((4, 3)), labels=np.arange(4))
+    data = {"dataset": "jets", "source": ".", "reader": {"name": "arrays", "train": "it's *.npz"}}
+    jets = Plan.of(Experiment.model_validate({"data": data}))
+    (name,) = jets.stores
+    words = shlex.split(jets.convert_options(name))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert json.loads(options["--reader"]) == {"name": "arrays", "train": "it's *.npz"}
+    assert options["--identity"] == jets.stores[name].identity
+    (raw,) = {store.raw.name for store in jets.stores.values()}
+    assert shlex.split(jets.fetch_options("jets", raw))[:2] == ["--source", "."]
 
 
 def test_shards_of_a_folder_are_smaller_unless_told():
@@ -64,17 +79,19 @@ def test_shards_of_a_folder_are_smaller_unless_told():
     assert sizes == [1000, 7]
 
 
-def test_only_tfrecords_are_converted_by_jobs_of_their_own(plan, tmp_path):
+def test_only_tfrecords_are_converted_by_jobs_of_their_own(plan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for index in range(3):
         (tmp_path / f"train-{index:05d}-of-00003").touch()
     (tmp_path / "validation-00000-of-00001").touch()
     data = {"dataset": "imagenet", "source": str(tmp_path)}
     imagenet = Plan.of(Experiment.model_validate({"data": data}))
-    assert imagenet.shards["imagenet"] == [
+    (shards,) = imagenet.shards.values()
+    assert shards == [
         *(f"train/train-{index:05d}-of-00003" for index in range(3)),
         "test/validation-00000-of-00001",
     ]
-    assert plan.shards == {"digits": [], "mnist": []}
+    assert list(plan.shards.values()) == [[], [], []]
 
 
 @pytest.mark.parametrize("source", [None, "/no/such/folder"])

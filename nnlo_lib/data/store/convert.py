@@ -21,7 +21,7 @@ from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord, 
 # Shards, their records and temporary files of both; other files in the folder are not touched.
 ROUNDS = 3  # conversions of files that change meanwhile, before they are refused
 LOCK_FILE = ".lock"
-LOCK_TIMEOUT_SECONDS = 24 * 3600.0  # longest wait for another process that converts to the same folder
+LOCK_TIMEOUT_SECONDS = 86_400.0  # longest wait for another process that converts to the same folder
 LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
 
 

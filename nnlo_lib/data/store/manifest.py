@@ -147,12 +147,24 @@ class DataManifest:
     @property
     def fingerprint(self) -> str:
         """Hash of the samples and their description, without the settings of the conversion."""
-        fields = {name: value for name, value in self._fields.items() if name != "settings"}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        return _fingerprint(self._fields)
 
     @property
     def _fields(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
+
+
+def manifest_fingerprint(path: Path) -> str:
+    """Return `DataManifest.fingerprint` of the manifest file at `path`. Raises UserError if it is damaged."""
+    try:
+        return _fingerprint(json.loads(path.read_text()))
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
+
+
+def _fingerprint(fields: Mapping[str, Any]) -> str:
+    samples = {name: value for name, value in fields.items() if name != "settings"}
+    return hashlib.sha256(json.dumps(samples, sort_keys=True).encode()).hexdigest()
 
 
 def _flat(reader: Mapping[str, Any]) -> dict[str, Any]:

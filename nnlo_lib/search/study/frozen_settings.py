@@ -46,8 +46,10 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
         with atomic_write(path) as part:
             part.write_text(json.dumps(current, indent=1) + "\n")
     recorded = _read(path)
-    for key in {"files", "store"} - recorded.keys():
-        current.pop(key)  # older versions did not record the key
+    # Older versions did not record these keys.
+    for key in ("files", "store") if isinstance(recorded, dict) else ():
+        if key not in recorded:
+            current.pop(key)
     if changes := list(_differences(recorded, current)):
         raise UserError(
             f"{path}: the search was started with other settings: {'; '.join(changes)}; "

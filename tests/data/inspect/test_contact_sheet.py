@@ -172,7 +172,7 @@ def test_what_is_no_image_is_refused(tmp_path, shape):
     manifest = handmade(tmp_path, {"train": (np.zeros((2, *shape), np.float32), np.arange(2))})
     assert image_input(manifest) is None
     with pytest.raises(
-        UserError, match=r"handmade: cannot draw a contact sheet, .* the inputs are features \("
+        UserError, match=r"digits: cannot draw a contact sheet, .* the inputs are features \("
     ):
         contact_sheet(manifest, "train", tmp_path / "a.png")
 

@@ -1,5 +1,6 @@
 """Layer table and FLOP counts compared with published counts, hand computation and the model itself."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -163,14 +164,12 @@ def test_the_command_needs_no_data_where_the_catalog_knows_their_shape(monkeypat
 
 
 def test_the_command_says_what_it_needs(monkeypatch, capsys, tmp_path):
-    status, said = command(
-        monkeypatch,
-        capsys,
-        tmp_path,
-        "data.dataset=mine",
-        "data.source=.",
-        "data.reader={name: arrays, train: a.npz}",
-    )
+    own = "data.dataset=mine", "data.source=.", "data.reader={name: arrays, train: a.npz}"
+    status, said = command(monkeypatch, capsys, tmp_path, *own)
+    assert status == 2
+    assert "data.reader: file 'a.npz' not found in ." in said
+    np.savez(tmp_path / "a.npz", features=np.zeros((4, 3)), labels=np.arange(4))
+    status, said = command(monkeypatch, capsys, tmp_path, *own)
     assert status == 2
     assert (
         "the sample shape of mine is unknown before the conversion; convert the data set with `snakemake data/mine"
