@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
 
 
-def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
+def add_experiment_arguments(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
     """Add the experiment file, and overrides of its keys."""
-    parser.add_argument("file", help="experiment file (YAML)")
+    parser.add_argument("file", nargs=None if is_required else "?", help="experiment file (YAML)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
         help="set a key of the experiment file, such as train.epochs=5; may be repeated",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.store_folder import store_folder
 from helpers.synthetic_store import handmade
 from PIL import Image
 
@@ -39,7 +40,7 @@ def experiment(**changes):
 
 
 def test_shows_store_workers_and_picture(here, capsys):
-    handmade(here / "data/digits/npz", {"train": (images(), LABELS)}, dataset="digits", scale=1 / 16)
+    handmade(here / store_folder(format="npz"), {"train": (images(), LABELS)}, dataset="digits", scale=1 / 16)
     print_data_overview(experiment(), ["shared", "own", "served"], 0)
     text = capsys.readouterr().out
     assert "samples   train 200" in text
@@ -52,7 +53,7 @@ def test_shows_store_workers_and_picture(here, capsys):
 
 
 def test_only_the_named_run_and_with_folds_the_first(here, capsys):
-    handmade(here / "data/digits/npz", {"train": (images(), LABELS)}, dataset="digits")
+    handmade(here / store_folder(format="npz"), {"train": (images(), LABELS)}, dataset="digits")
     print_data_overview(experiment(folds=4), ["own"], 7)
     text = capsys.readouterr().out
     assert "run own: 150 training samples, 50 validation samples" in text
@@ -61,15 +62,15 @@ def test_only_the_named_run_and_with_folds_the_first(here, capsys):
 
 
 def test_nothing_is_staged(here):
-    handmade(here / "data/digits/npz", {"train": (images(), LABELS)}, dataset="digits")
+    handmade(here / store_folder(format="npz"), {"train": (images(), LABELS)}, dataset="digits")
     staging = {"format": "npz", "stage_to": str(here / "local")}
     print_data_overview(experiment(data=staging), ["shared"], 0)
     assert not (here / "local").exists()
 
 
 def test_each_store_is_told_once(here, capsys):
-    handmade(here / "data/digits/npz", {"train": (images(), LABELS)}, dataset="digits")
-    handmade(here / "data/mnist/npz", {"train": (images(), LABELS)}, dataset="mnist")
+    handmade(here / store_folder(format="npz"), {"train": (images(), LABELS)}, dataset="digits")
+    handmade(here / store_folder("mnist", format="npz"), {"train": (images(), LABELS)}, dataset="mnist")
     runs = {"a": {}, "b": {"data": {"dataset": "mnist"}}, "c": {"train": {"epochs": 3}}}
     print_data_overview(experiment(runs=runs), ["a", "b", "c"], 0)
     told = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
@@ -79,7 +80,11 @@ def test_each_store_is_told_once(here, capsys):
 
 
 def test_samples_that_are_no_images(here, capsys):
-    handmade(here / "data/digits/npz", {"train": (np.zeros((200, 54), np.float32), LABELS)}, dataset="digits")
+    handmade(
+        here / store_folder(format="npz"),
+        {"train": (np.zeros((200, 54), np.float32), LABELS)},
+        dataset="digits",
+    )
     print_data_overview(experiment(), ["shared"], 0)
     assert capsys.readouterr().out.endswith("no contact sheet: the samples of digits are not images\n")
     assert not (here / "results").exists()
@@ -87,6 +92,6 @@ def test_samples_that_are_no_images(here, capsys):
 
 def test_store_that_is_not_there_yet(here):
     with pytest.raises(
-        UserError, match=r"file not found: data/digits/npz/manifest\.json; create it with `snakemake "
+        UserError, match=r"file not found: data/digits/npz-\w+/manifest\.json; create it with `snakemake "
     ):
         print_data_overview(experiment(), ["shared"], 0)

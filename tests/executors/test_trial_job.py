@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from helpers.store_folder import store_folder
 from helpers.synthetic_store import handmade
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.config.paths import manifest_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import LaunchOptions
@@ -36,7 +36,7 @@ def fold_task(tmp_path, monkeypatch):
         )
         if store:
             images = np.zeros((20, 1, 8, 8), np.uint8), np.arange(20, dtype=np.int64) % 10
-            handmade((tmp_path / manifest_of(experiment)).parent, {"train": images})
+            handmade(tmp_path / store_folder(), {"train": images})
         write_trial(tmp_path, Trial(0, {"train.batch_size": 8}, (SchedulingDecision(0, LEAF, ()),)))
         status = train_fold_task(
             experiment, tmp_path, LEAF, LaunchOptions(), lambda *_: AttemptOutcome("finished", "")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from helpers.repository_copy import REPOSITORY, environment
+from helpers.store_folder import store_folder
 from helpers.training_process import processes_of, under_way, wait
 from helpers.training_process import started as training
 
@@ -56,7 +57,7 @@ def as_snakemake(run, *options, **variables):
     """
     command = [
         sys.executable, REPOSITORY / "scripts/train.py", "--config", run.job.parent / "config.json",
-        "--manifest", "data/digits/hdf5/manifest.json", "--folder", run.job.relative_to(run.folder), "--seed", "0",
+        "--manifest", store_folder() / "manifest.json", "--folder", run.job.relative_to(run.folder), "--seed", "0",
         *options,
     ]  # fmt: skip
     done = subprocess.run(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from nnlo_lib.core.size_text import size_text
 from nnlo_lib.data.inspect.class_counts import range_summary, samples_by_class, samples_by_worker
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
@@ -28,7 +29,7 @@ def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]
 
 def _facts(manifest: DataManifest) -> Iterator[str]:
     shards = [shard for part in manifest.splits.values() for shard in part.shards]
-    size = _size(sum(shard.bytes for shard in shards))
+    size = size_text(sum(shard.bytes for shard in shards))
     several = "s" if len(shards) > 1 else ""
     splits = ", ".join(f"{name} {part.samples:,}" for name, part in manifest.splits.items())
     yield f"data set  {manifest.dataset}"
@@ -42,14 +43,6 @@ def _facts(manifest: DataManifest) -> Iterator[str]:
     if skipped:
         more = f" and {len(skipped) - SKIPPED:,} more shards" if len(skipped) > SKIPPED else ""
         yield f"skipped   corrupt records: {', '.join(skipped[:SKIPPED])}{more}"
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.4g} {unit}"
-        count /= 1000
-    return f"{count:,.4g} TB"
 
 
 def _column(column: ArraySpec) -> str:

@@ -50,6 +50,8 @@ GO_ON = {
     "from": 6,
 }
 
+MANIFEST, SHARD = "data/store/manifest.json", "data/store/train-00000-of-00001.h5"
+
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
@@ -57,7 +59,7 @@ def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workspace")
     torch.set_num_threads(1)
     with contextlib.chdir(folder):
-        manifest = Path("data/digits/hdf5/manifest.json")
+        manifest = Path(MANIFEST)
         prepare_dataset(Experiment().data, manifest.parent)
         for case, settings in CASES.items():
             train(Path(f"results/t/{case}/seed-0"), manifest, settings)
@@ -163,7 +165,6 @@ def other_learning_rate(job):
     change(job, config=config)
 
 
-MANIFEST, SHARD = "data/digits/hdf5/manifest.json", "data/digits/hdf5/train-00000-of-00001.h5"
 TAMPERING = {
     "a flipped bit in the model": (
         lambda job: flip(job / "model.safetensors"),
@@ -223,11 +224,11 @@ TAMPERING = {
     ),
     "data converted anew": (
         lambda job: (job.parents[3] / MANIFEST).write_text("{}"),
-        ["{root}/data/digits/hdf5/manifest.json is not the manifest of the training data"],
+        ["{root}/data/store/manifest.json is not the manifest of the training data"],
     ),
     "a flipped bit in the data": (
         lambda job: flip(job.parents[3] / SHARD),
-        ["shard {root}/data/digits/hdf5/train-00000-of-00001.h5 is unreadable (the checksum differs from the manifest)"],
+        ["shard {root}/data/store/train-00000-of-00001.h5 is unreadable (the checksum differs from the manifest)"],
     ),
     "another configuration": (
         other_learning_rate,
