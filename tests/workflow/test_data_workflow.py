@@ -1,5 +1,6 @@
 """The DAG from source files to a trained model: ImageNet's TFRecords, images, CIFAR, lists of HDF5 files."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,8 +12,17 @@ import numpy as np
 import pytest
 from helpers.repository_copy import environment
 
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.workflow.plan import Plan
+
 ALONE = {"alone": {"parallel": {"ranks": 1}}}
-STORE = "data/imagenet/npz"
+
+
+def store_of(checkout) -> str:
+    """Return the folder of the only store of the experiment, as the workflow names it."""
+    with contextlib.chdir(checkout.folder):
+        (store,) = Plan.of(load_experiment("tiny.yaml")).stores.values()
+    return str(store.folder)
 
 
 def imagenet(checkout, source, **data):
@@ -26,19 +36,20 @@ def imagenet(checkout, source, **data):
 
 def test_each_tfrecord_file_is_a_job_and_a_killed_conversion_goes_on(checkout, shared_data):
     imagenet(checkout, shared_data / "imagenet_tfrecord")
-    one = f"{STORE}/shards/train/train-00002-of-00004.json"
+    folder = store_of(checkout)
+    one = f"{folder}/shards/train/train-00002-of-00004.json"
     part = checkout.snakemake(one)
     assert part.returncode == 0, part.stdout
-    shard = checkout.folder / STORE / "train/train-00002-of-00004.npz"
+    shard = checkout.folder / folder / "train/train-00002-of-00004.npz"
     made = shard.stat().st_mtime_ns
-    whole = checkout.snakemake(f"{STORE}/manifest.json")
+    whole = checkout.snakemake("stores")
     assert whole.returncode == 0, whole.stdout
     assert whole.stdout.count("convert shard train/train-0000") == 3
     assert shard.stat().st_mtime_ns == made
     with np.load(shard) as arrays:  # PyDTNN reads the shard the same way
         assert (arrays["x"].shape, arrays["x"].dtype) == ((16, 3, 227, 227), np.uint8)
         assert (arrays["y"].shape, arrays["y"].dtype) == ((16, 1), np.int16)
-    manifest = json.loads((checkout.folder / STORE / "manifest.json").read_text())
+    manifest = json.loads((checkout.folder / folder / "manifest.json").read_text())
     assert {name: part["samples"] for name, part in manifest["splits"].items()} == {"train": 64, "test": 16}
 
 
@@ -59,7 +70,7 @@ def test_imagenet_of_full_size_is_planned_in_seconds(checkout, tmp_path):
             (source / f"{split}-{index:05d}-of-{count:05d}").touch()
     imagenet(checkout, source)
     start = os.times()
-    plan = checkout.snakemake(f"{STORE}/manifest.json", "--dry-run", "--quiet", "rules")
+    plan = checkout.snakemake("stores", "--dry-run", "--quiet", "rules")
     end = os.times()  # processor time, because other tests may run in parallel
     seconds = end.children_user + end.children_system - start.children_user - start.children_system
     assert plan.returncode == 0, plan.stdout
@@ -158,3 +169,63 @@ def test_a_group_of_inputs_reaches_a_model_of_several_inputs(checkout, tmp_path)
     assert run.returncode == 0, run.stdout
     evaluation = json.loads((checkout.folder / "results/tiny/two/seed-0/evaluation.json").read_text())
     assert evaluation["accuracy"] > 0.9
+
+
+def blobs(folder, centre):
+    """Write features around `centre`, labels of two kinds and one more feature."""
+    rng = np.random.default_rng(1)
+    with h5py.File(folder / "all.h5", "w") as file:
+        file["features"] = rng.normal(centre, 1, (90, 5)).astype(np.float32)
+        file["labels"] = rng.integers(0, 3, 90)
+        file["others"] = rng.integers(0, 2, 90)
+
+
+def scaled(factor):
+    return f"def scaled(x):\n    return x * {factor}\n"
+
+
+EDITS = {
+    "labels": lambda checkout, source, reader: reader.update(labels="others"),
+    "adaptor": lambda checkout, source, reader: (checkout.folder / "adapt.py").write_text(scaled(2)),
+    "files": lambda checkout, source, reader: blobs(source, 3),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edit_of_the_data_trains_on_the_new_data(checkout, tmp_path, edit):
+    """The store of `nnlo run` is found again by Snakemake, and not after an edit of what it was made of."""
+    blobs(tmp_path, 0)
+    (checkout.folder / "adapt.py").write_text(scaled(1))
+    reader = {"name": "arrays", "train": "all.h5", "adaptor": "adapt.py:scaled"}
+    settings = {
+        "data": {"dataset": "blobs", "source": str(tmp_path), "reader": reader},
+        "model": {"name": "perceptron"},
+        "train": {"epochs": 1, "batch_size": 8},
+        "runs": ALONE,
+    }
+    checkout.experiment(**settings)
+    summary = checkout.folder / "results/tiny/alone/seed-0/summary.json"
+    losses, stores = [], []
+    for step in ("nnlo", "same", "edited"):
+        if step == "edited":
+            edit(checkout, tmp_path, reader)
+            checkout.experiment(**settings)
+        command = [Path(sys.executable).with_name("nnlo"), "run", "tiny.yaml"]
+        done = (
+            subprocess.run(command, cwd=checkout.folder, env=environment(), capture_output=True, text=True)
+            if step == "nnlo"
+            else checkout.snakemake("results/tiny/alone/seed-0/evaluation.json")
+        )
+        assert done.returncode == 0, done.stdout
+        losses.append(json.loads(summary.read_text())["final"]["val_loss"])
+        stores.append(store_of(checkout))
+    assert stores[0] == stores[1] != stores[2]
+    assert losses[0] == losses[1] != losses[2]
+    listed = subprocess.run(
+        [command[0], "data", "--stores"],
+        cwd=checkout.folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert all(store in listed.stdout for store in stores)
