@@ -27,8 +27,8 @@ from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.data.store.settings import StoreSettings
 from nnlo_lib.data.store.split import Split
+from nnlo_lib.data.store.store_settings import StoreSettings
 
 BATCH = 64
 EPOCHS = 5  # measured epochs after one for warm-up; a single epoch may be an outlier

@@ -13,7 +13,7 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store.location import DATA_FOLDER, StoreLocation, locate_store
-from nnlo_lib.data.store.settings import StoreSettings
+from nnlo_lib.data.store.store_settings import StoreSettings
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
 BEST_RUN = "best"  # the run that retrains the best trial of a search

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.core.size_text import size_text
+from nnlo_lib.data.inspect.size_text import size_text
 from nnlo_lib.data.store.inventory import list_data_folders
 from nnlo_lib.workflow.plan import Plan
 

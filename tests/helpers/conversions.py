@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nnlo_lib.data.catalog import DIGITS, DatasetSpec
 from nnlo_lib.data.store.conversion import Conversion
-from nnlo_lib.data.store.settings import ShardFormat, StoreSettings
+from nnlo_lib.data.store.store_settings import ShardFormat, StoreSettings
 
 
 @dataclass(frozen=True)

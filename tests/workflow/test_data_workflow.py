@@ -92,11 +92,11 @@ def test_missing_tfrecords_are_named_before_anything_runs(checkout, tmp_path):
 @pytest.mark.parametrize("partition", ["iid", "by_class"])
 def test_lists_of_hdf5_files_without_a_test_are_measured_on_what_was_held_back(checkout, tmp_path, partition):
     rng = np.random.default_rng(1)
-    centres = rng.normal(size=(3, 6))
+    centers = rng.normal(size=(3, 6))
     for number in range(3):
         classes = rng.integers(0, 3, 40)
         with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
-            file["features"] = (centres[classes] + 0.1 * rng.normal(size=(40, 6))).astype(np.float32)
+            file["features"] = (centers[classes] + 0.1 * rng.normal(size=(40, 6))).astype(np.float32)
             file["labels"] = np.eye(3)[classes]
     (tmp_path / "train.txt").write_text("part0.h5\npart1.h5\npart2.h5\n")
     (checkout.folder / "mine.py").write_text(
@@ -152,9 +152,9 @@ def build(shapes, classes):
 
 def test_a_group_of_inputs_reaches_a_model_of_several_inputs(checkout, tmp_path):
     rng = np.random.default_rng(1)
-    centres, classes = rng.normal(size=(3, 5)), rng.integers(0, 3, 90)
+    centers, classes = rng.normal(size=(3, 5)), rng.integers(0, 3, 90)
     with h5py.File(tmp_path / "all.h5", "w") as file:
-        file["X/jets"] = (centres[classes] + 0.1 * rng.normal(size=(90, 5))).astype(np.float32)
+        file["X/jets"] = (centers[classes] + 0.1 * rng.normal(size=(90, 5))).astype(np.float32)
         file["X/muons"] = rng.normal(size=(90, 2))
         file["Y"] = np.eye(3)[classes]
     (checkout.folder / "mine.py").write_text(TWO_INPUTS)
@@ -171,11 +171,11 @@ def test_a_group_of_inputs_reaches_a_model_of_several_inputs(checkout, tmp_path)
     assert evaluation["accuracy"] > 0.9
 
 
-def blobs(folder, centre):
-    """Write features around `centre`, labels of two kinds and one more feature."""
+def blobs(folder, center):
+    """Write features around `center`, labels of two kinds and one more feature."""
     rng = np.random.default_rng(1)
     with h5py.File(folder / "all.h5", "w") as file:
-        file["features"] = rng.normal(centre, 1, (90, 5)).astype(np.float32)
+        file["features"] = rng.normal(center, 1, (90, 5)).astype(np.float32)
         file["labels"] = rng.integers(0, 3, 90)
         file["others"] = rng.integers(0, 2, 90)
 

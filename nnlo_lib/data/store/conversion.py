@@ -15,11 +15,11 @@ from nnlo_lib.data.fetch.record import FetchRecord
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store.location import CHECKSUMS_FILE, StoreLocation
 from nnlo_lib.data.store.manifest import file_sha256
-from nnlo_lib.data.store.settings import ShardFormat, StoreSettings, short_hash
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 from nnlo_lib.data.store.source_checksums import SourceChecksums, stamp_of
 from nnlo_lib.data.store.source_identity import folder_digest, read_contents
+from nnlo_lib.data.store.store_settings import ShardFormat, StoreSettings, short_hash
 
 
 @dataclass(frozen=True)

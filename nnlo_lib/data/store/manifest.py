@@ -9,7 +9,7 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.store.settings import StoreSettings
+from nnlo_lib.data.store.store_settings import StoreSettings
 
 MANIFEST_FILE = "manifest.json"
 

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.store.settings import ShardFormat as ShardFormat
+from nnlo_lib.data.store.store_settings import ShardFormat as ShardFormat
 
 SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
 UNREADABLE_SHARD_ERRORS = (OSError, KeyError, ValueError, EOFError, struct.error, zipfile.BadZipFile)

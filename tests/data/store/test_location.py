@@ -14,8 +14,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.location import locate_store
-from nnlo_lib.data.store.settings import StoreSettings
 from nnlo_lib.data.store.split import Split
+from nnlo_lib.data.store.store_settings import StoreSettings
 from nnlo_lib.train.prepare_dataset import prepare_store
 
 READER = {"name": "arrays", "train": "part*.h5"}
