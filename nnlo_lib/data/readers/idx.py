@@ -94,7 +94,7 @@ def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[C
             f"{images.path}: {images.shape[0]} images, but {labels.path} has {labels.shape[0]} labels; "
             f"download or copy both files from the same source"
         )
-    for name, start, end in shard_ranges(split, labels.shape[0], shard_size):
+    for name, start, end in shard_ranges(split, labels.shape[0], shard_size, math.prod(images.shape[1:])):
         yield ConversionUnit(split, name, labels.path, partial(_block, images, labels, start, end))
 
 
