@@ -142,9 +142,7 @@ def _block(inputs: Array, labels: Array) -> SampleBlock:
     return SampleBlock((inputs,), labels)
 
 
-def shard_ranges(
-    split: str, samples: int, shard_size: int, sample_bytes: int
-) -> list[tuple[str, int, int]]:
+def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:
     """Return (name, first sample, end) of each shard of samples 0..samples-1.
 
     Args:

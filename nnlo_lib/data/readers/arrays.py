@@ -1,7 +1,7 @@
 """Reader of the user's own arrays in lists of HDF5, NPZ or NPY files, as in NNLO and mpi_learn."""
 
-from bisect import bisect_right
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate

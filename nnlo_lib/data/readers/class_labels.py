@@ -93,9 +93,7 @@ def _misfit(labels: Array, files: Sequence[FileArray], first_class: int | None) 
     if low < first or (low > first and first_class is None):
         fix = f"set data.reader.first_class: {low} if this is the first class"
         also = f", or {first} if class {first} has no sample" if low > first else ""
-        return (
-            f"{sample_of(low, files, LabelRule('classes'))}, the lowest label, but classes start at {first}; {fix}{also}"
-        )
+        return f"{sample_of(low, files, LabelRule('classes'))}, the lowest label, but classes start at {first}; {fix}{also}"
     # Some classes may have no sample, but an output for each of 10^9 classes is never meant.
     if high + 1 - first > 2 * len(labels):
         return (

@@ -16,6 +16,7 @@ from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_datas
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, read
 from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.store.non_finite import non_finite_error
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, ShardFormat, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 
@@ -114,6 +115,8 @@ class Conversion:
             arrays = dict(zip(names, (*block.inputs, block.labels), strict=True))
             write_shard(part, self.format, arrays)
             record = ShardRecord.from_block(self._key(unit), unit.split, file, part, block, names)
+            if record.shard.non_finite and layout.non_finite == "error":
+                raise non_finite_error(unit, arrays)
         # Last: a shard without a record counts as missing, so that a process that is killed here leaves no
         # wrong shard.
         record.save(self._record_path(unit))
@@ -158,6 +161,6 @@ class Conversion:
         too_high = labels >= first + classes if classes else np.zeros(labels.shape, np.bool_)
         for wrong in np.flatnonzero((labels < first) | too_high)[:1]:
             raise UserError(
-                f"{unit.origin}: sample {wrong} of shard {unit.name} has label {labels[wrong]}, but the classes "
+                f"{unit.locate(int(wrong))} has label {labels[wrong]}, but the classes "
                 f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; correct the file, or download or copy it again"
             )

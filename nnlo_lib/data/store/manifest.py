@@ -16,20 +16,31 @@ MANIFEST_FILE = "manifest.json"
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store: name, number of samples, size in bytes, SHA-256, number of skipped records."""
+    """One file of the store.
+
+    Attributes:
+        file: path relative to the store.
+        samples: number of samples.
+        bytes: size of the file.
+        sha256: checksum of the file.
+        skipped: number of corrupt records that were left out.
+        non_finite: number of values that are NaN or infinite.
+    """
 
     file: str
     samples: int
     bytes: int
     sha256: str
     skipped: int = 0
+    non_finite: int = 0
 
 
 @dataclass(frozen=True)
 class ArraySpec:
     """One array that every sample has: its name in the shards, the shape of a sample and the stored dtype.
 
-    `mean` and `std` are computed over the training samples for each channel (first axis), in stored units.
+    `mean` and `std` are computed over the finite values of the training samples for each channel (first axis),
+    in stored units.
     """
 
     name: str
@@ -63,6 +74,7 @@ class DataManifest:
         scale: factor from stored value to 0..1.
         settings: settings of the conversion: `reader` and `shard_size`.
         splits: splits by name.
+        notes: sentences about values that the conversion changed.
         staged: True for a copy on the node's own disk; not saved.
     """
 
@@ -77,6 +89,7 @@ class DataManifest:
     scale: float
     settings: Mapping[str, Any]
     splits: Mapping[str, SplitInfo]
+    notes: tuple[str, ...] = ()
     staged: bool = False
 
     @property
