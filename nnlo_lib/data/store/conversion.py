@@ -15,7 +15,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, read
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.store.manifest import MAX_CLASSES, file_sha256
 from nnlo_lib.data.store.non_finite import non_finite_error
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, ShardFormat, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
@@ -157,10 +157,9 @@ class Conversion:
 
     def _check_labels(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
         labels, first = block.labels.reshape(-1), layout.first_class
-        classes = self.dataset.classes or len(layout.class_names)
-        too_high = labels >= first + classes if classes else np.zeros(labels.shape, np.bool_)
-        for wrong in np.flatnonzero((labels < first) | too_high)[:1]:
+        classes = self.dataset.classes or len(layout.class_names) or MAX_CLASSES
+        for wrong in np.flatnonzero((labels < first) | (labels >= first + classes))[:1]:
             raise UserError(
                 f"{unit.locate(int(wrong))} has label {labels[wrong]}, but the classes "
-                f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; correct the file, or download or copy it again"
+                f"of {self.dataset.name} are {first}..{first + classes - 1}; correct the file, or download or copy it again"
             )

@@ -6,12 +6,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest_check import check_manifest, parse_json
 
 MANIFEST_FILE = "manifest.json"
+
+MAX_CLASSES = 10**7  # the output layer of a model with more classes fits in no memory
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,12 @@ class Shard:
         non_finite: number of values that are NaN or infinite.
     """
 
-    file: str
-    samples: int
-    bytes: int
+    file: Name
+    samples: Positive
+    bytes: Count
     sha256: str
-    skipped: int = 0
-    non_finite: int = 0
+    skipped: Count = 0
+    non_finite: Count = 0
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,8 @@ class ArraySpec:
     in stored units.
     """
 
-    name: str
-    shape: tuple[int, ...]
+    name: Name
+    shape: tuple[Positive, ...]
     dtype: str
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -54,7 +63,7 @@ class ArraySpec:
 class SplitInfo:
     """One split: its number of samples, and its shards in the order of the samples."""
 
-    samples: int
+    samples: Positive
     shards: tuple[Shard, ...]
 
 
@@ -79,14 +88,14 @@ class DataManifest:
     """
 
     folder: Path
-    dataset: str
-    format: str
+    dataset: Name
+    format: Literal["hdf5", "npz"]
     inputs: tuple[ArraySpec, ...]
     labels: ArraySpec
-    classes: int | None
-    first_class: int
+    classes: Annotated[int, Field(ge=1, le=MAX_CLASSES)] | None
+    first_class: Annotated[int, Field(ge=-(2**53), le=2**53)]
     class_names: tuple[str, ...]
-    scale: float
+    scale: Annotated[float, Field(gt=0)]
     settings: Mapping[str, Any]
     splits: Mapping[str, SplitInfo]
     notes: tuple[str, ...] = ()
@@ -102,12 +111,15 @@ class DataManifest:
         """Return the manifest at `path`, a file or folder. Raises UserError if it is missing or damaged."""
         path = path / MANIFEST_FILE if path.is_dir() else path
         try:
-            return cls(folder=path.parent, **_typed(json.loads(path.read_text())))
+            fields = {**json.loads(path.read_text()), "folder": str(path.parent), "staged": False}
+            manifest = parse_json(cls, fields)
+            check_manifest(manifest)
+            return manifest
         except FileNotFoundError as error:
             raise UserError(
                 f"{path}: data set not found; convert it, see python scripts/convert.py --help"
             ) from error
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
 
     def save(self) -> Path:
@@ -153,23 +165,3 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    splits = {
-        name: SplitInfo(part["samples"], tuple(Shard(**shard) for shard in part["shards"]))
-        for name, part in fields["splits"].items()
-    }
-    return {
-        **fields,
-        "inputs": tuple(array_spec_from_json(each) for each in fields["inputs"]),
-        "labels": array_spec_from_json(fields["labels"]),
-        "class_names": tuple(fields["class_names"]),
-        "splits": splits,
-    }
-
-
-def array_spec_from_json(fields: dict[str, Any]) -> ArraySpec:
-    """Return the ArraySpec of its JSON form."""
-    tuples = {name: tuple(fields[name]) for name in ("shape", "mean", "std")}
-    return ArraySpec(fields["name"], dtype=fields["dtype"], **tuples)

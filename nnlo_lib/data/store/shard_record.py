@@ -4,14 +4,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.data.readers import Array, SampleBlock
 from nnlo_lib.data.store.channel_moments import ChannelMoments
-from nnlo_lib.data.store.manifest import ArraySpec, Shard, array_spec_from_json, file_sha256
+from nnlo_lib.data.store.manifest import ArraySpec, Shard, file_sha256
+from nnlo_lib.data.store.manifest_check import parse_json
 
 SHARD_RECORDS_FOLDER = "shards"
 
@@ -71,8 +71,8 @@ class ShardRecord:
     def load(cls, path: Path) -> "ShardRecord | None":
         """Return the record, or None if it is missing or damaged; the shard is then made again."""
         try:
-            return cls(**_typed(json.loads(path.read_text())))
-        except (OSError, ValueError, TypeError, KeyError):
+            return parse_json(cls, json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def save(self, path: Path) -> None:
@@ -84,17 +84,3 @@ class ShardRecord:
 def _non_finite(array: Array) -> int:
     """Return the number of values that are NaN or infinite."""
     return int(array.size - np.isfinite(array).sum()) if array.dtype.kind == "f" else 0
-
-
-def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **fields,
-        "shard": Shard(**fields["shard"]),
-        "inputs": tuple(array_spec_from_json(each) for each in fields["inputs"]),
-        "labels": array_spec_from_json(fields["labels"]),
-        "skipped": tuple(fields["skipped"]),
-        "moments": tuple(
-            ChannelMoments(tuple(each["counts"]), tuple(each["means"]), tuple(each["squares"]))
-            for each in fields["moments"]
-        ),
-    }
