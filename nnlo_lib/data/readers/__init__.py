@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.lazy_import import load_implementation
 
 Array = npt.NDArray[Any]
@@ -114,8 +115,13 @@ def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any])
         shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
         options: further keyword arguments of the reader.
     """
-    reference = reader if ":" in reader else f"{__name__}.{reader}:read"
-    contents: DatasetContents = load_implementation(reference)(folder, shard_size, **options)
+    if ":" in reader:
+        from nnlo_lib.data.readers.user_reader import read_with_user_reader  # which imports this module
+
+        return read_with_user_reader(reader, folder, shard_size, options)
+    contents: DatasetContents = load_implementation(f"{__name__}.{reader}:read")(
+        folder, shard_size, **options
+    )
     return contents
 
 
@@ -128,7 +134,15 @@ def contents_of_arrays(
         splits: inputs (n, ...) and labels (n, ...) by split: `train`, and `validation` and `test` if any.
         origin: file that an error about a sample names.
         shard_size: maximum number of samples per shard.
+
+    Raises:
+        UserError: if a split has more inputs than labels, or fewer.
     """
+    for split, (inputs, labels) in splits.items():
+        if len(inputs) != len(labels):
+            raise UserError(
+                f"{origin}: {len(inputs):,} samples, but {len(labels):,} labels in the {split} split; correct the reader"
+            )
     return DatasetContents(
         tuple(
             ConversionUnit(split, name, origin, partial(_block, inputs[start:end], labels[start:end]))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 from nnlo_lib.data.readers import Array, Inputs, SampleBlock
 from nnlo_lib.data.readers.array_file import FileArray
 from nnlo_lib.data.readers.array_kind import is_number
@@ -114,8 +114,8 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
         changed = resolve_adaptor(load_user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
-    except Exception as error:
-        raise UserError(f"{path}: the adaptor {adaptor} failed: {type(error).__name__}: {error}") from error
+    except USER_CODE_ERRORS as error:
+        raise UserError(f"{path}: the adaptor {adaptor} failed: {error_with_source_line(error)}") from error
     fit = [len(array) == samples and array.size and is_number(array.dtype) for array in arrays]
     if len(arrays) != len(inputs) or not all(fit):
         found = ", ".join(f"{array.shape} {array.dtype}" for array in arrays[:5])
