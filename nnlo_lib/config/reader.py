@@ -16,6 +16,7 @@ from nnlo_lib.config.user_class import (
 
 Files = str | tuple[str, ...]
 OnCorrupt = Literal["error", "skip"]
+StoredType = Literal["float16", "float32", "float64", "uint8", "int32", "int64"]
 Resize = Literal["pydtnn", "standard", "none"]
 RESIZE = (
     "Method of resizing. standard: scale the shorter side to size*256/224, then crop the center; pydtnn: stretch the "
@@ -92,7 +93,14 @@ class ArraysReaderConfig(BaseReaderConfig):
         "features", description="Key of the features; a group or a list of keys gives several inputs."
     )
     labels: str = Field("labels", description="Key of the labels.")
-    one_hot: bool = Field(True, description="Convert one-hot labels to class numbers.")
+    one_hot: bool = Field(
+        True,
+        description="All labels are classes, and one-hot rows are converted to class numbers; false: labels are numbers to "
+        "learn, except class numbers and text.",
+    )
+    first_class: int | None = Field(
+        None, description="Number of the first class in the labels, such as 1; null: 0."
+    )
     channels: Literal["first", "last"] = Field(
         "first",
         description="Axis of the channels in images, after the adaptor; last: it is moved to the front, as the "
@@ -102,6 +110,17 @@ class ArraysReaderConfig(BaseReaderConfig):
         None,
         pattern=r"\.py:\w+$",
         description="`path.py:function` that is called with each block of features; null: none.",
+    )
+    dtype: StoredType | None = Field(
+        None,
+        description="Type of the features in the store, after the adaptor. null: floats and uint8 keep their type, booleans "
+        "and other integers become float32 or, from 32 bits on, float64. int64 and int32 are indices, for models with an "
+        "embedding.",
+    )
+    non_finite: Literal["error", "allow"] = Field(
+        "error",
+        description="NaN and infinity in features or targets: error ends the conversion with file and sample; allow "
+        "counts them in the manifest, and mean and deviation are those of the finite values.",
     )
 
 

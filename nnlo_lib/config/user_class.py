@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
 from nnlo_lib.config.base import RECORDED_RUN_CONTEXT, ImplementedConfig, is_missing_file, raise_config_error
+from nnlo_lib.core.errors import USER_CODE_ERRORS
 from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.core.user_code import error_with_source_line
 
@@ -68,7 +69,7 @@ class UserClassConfig(ImplementedConfig):
             )
         try:
             found = load_implementation(self.name)
-        except Exception as error:  # whatever the user's file raises
+        except USER_CODE_ERRORS as error:  # whatever the user's file raises
             raise_config_error(f"{self.name} cannot be loaded: {error_with_source_line(error)}", "name")
         if reason := self._misfit(found):
             raise_config_error(reason, "name")

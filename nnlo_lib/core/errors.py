@@ -15,6 +15,10 @@ class UserError(Exception):
     """An error that the user can correct; the message gives its location, its cause and the fix."""
 
 
+# Errors of a user's function. sys.exit() in it would end nnlo without a message, or with the status 0.
+USER_CODE_ERRORS = (Exception, SystemExit)
+
+
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
     """Wrap a command: a `UserError` is logged to stderr, and the exit status is 2.
 

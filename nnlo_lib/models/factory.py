@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function, split_function_reference
@@ -54,7 +54,7 @@ def build_model(
         model = _from_keras(model, shape, undone) if _is_keras(model) else model
     except UserError:
         raise
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         arguments = ", ".join(
             [*([] if Path(name).suffix == ".py" else [f"shape={shape}, classes={classes}"]), f"{args}"]
         )
@@ -119,7 +119,7 @@ def _made(name: str, args: dict[str, Any], shape: Shape, classes: int) -> Any:
 def _from_file(name: str) -> Callable[..., Any]:
     try:
         return load_user_function(name)
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         path, _ = split_function_reference(name)
         raise UserError(f"the model file {path} cannot be loaded: {error_with_source_line(error)}") from error
 

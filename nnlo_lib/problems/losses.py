@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from nnlo_lib.config.metrics import TOP_K_ACCURACY_PATTERN
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 from nnlo_lib.problems import classification_metrics as classes
 from nnlo_lib.problems.regression_losses import elementwise
@@ -88,7 +88,7 @@ def _compared(compare: PerSample, wanted: PerSample, outputs: Tensor, labels: Te
 def _from_file(name: str) -> PerSample:
     try:
         function = load_user_function(name)
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         # A UserError ends the run without retries, which would not repair the user's file.
         raise UserError(f"{name} cannot be used: {error_with_source_line(error)}") from error
     return partial(_checked, name, function)
@@ -97,7 +97,7 @@ def _from_file(name: str) -> PerSample:
 def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
     try:
         values = function(outputs, labels)
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
     # A function that returns the mean over samples would train, but its sums would be wrong.
     if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:

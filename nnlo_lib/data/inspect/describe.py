@@ -7,11 +7,11 @@ import numpy as np
 from nnlo_lib.data.inspect.class_counts import range_summary, samples_by_class, samples_by_worker
 from nnlo_lib.data.inspect.size_text import size_text
 from nnlo_lib.data.readers import Array, Indices
-from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
+from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, Shard
 from nnlo_lib.data.store.split import Split
 
 CHANNELS = 4  # maximum number of channels for which each mean and deviation is listed
-SKIPPED = 4  # maximum number of shards with corrupt records that are listed
+LISTED = 4  # maximum number of shards with corrupt records or non-finite values that are listed
 
 
 def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]) -> str:
@@ -39,10 +39,19 @@ def _facts(manifest: DataManifest) -> Iterator[str]:
         yield f"input     {_column(column)}{_moments(column, manifest.scale)}"
     classes = "" if manifest.classes is None else f", {manifest.classes:,} classes"
     yield f"labels    {_column(manifest.labels)}{classes}"
-    skipped = [f"{shard.skipped:,} in {shard.file}" for shard in shards if shard.skipped]
-    if skipped:
-        more = f" and {len(skipped) - SKIPPED:,} more shards" if len(skipped) > SKIPPED else ""
-        yield f"skipped   corrupt records: {', '.join(skipped[:SKIPPED])}{more}"
+    for note in manifest.notes:
+        yield f"note      {note}"
+    if skipped := _counts(shards, [shard.skipped for shard in shards]):
+        yield f"skipped   corrupt records: {skipped}"
+    if non_finite := _counts(shards, [shard.non_finite for shard in shards]):
+        yield f"values    NaN or infinite: {non_finite}"
+
+
+def _counts(shards: Sequence[Shard], counts: Sequence[int]) -> str:
+    """Return the counts that are not 0, with the names of their shards."""
+    found = [f"{count:,} in {shard.file}" for shard, count in zip(shards, counts, strict=True) if count]
+    more = f" and {len(found) - LISTED:,} more shards" if len(found) > LISTED else ""
+    return ", ".join(found[:LISTED]) + more
 
 
 def _column(column: ArraySpec) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
 from nnlo_lib.data.readers.array_kind import ArrayHeader
-from nnlo_lib.data.readers.hdf5 import find_hdf5, hdf5_names, hdf5_rows
-from nnlo_lib.data.readers.npy import find_npy, find_npz, npy_rows, npz_names, npz_rows
+from nnlo_lib.data.readers.hdf5 import find_hdf5, hdf5_blocks, hdf5_names
+from nnlo_lib.data.readers.npy import find_npy, find_npz, npy_blocks, npz_blocks, npz_names
 
 ARRAY_SUFFIXES = (".h5", ".hdf5", ".he5", ".npz", ".npy")
 SHOWN = 12
@@ -37,13 +37,28 @@ class FileArray:
 
     def rows(self, start: int, end: int) -> Array:
         """Return rows start..end-1 in native byte order. Raises UserError if the file is damaged."""
+        rows, filled = np.empty((end - start, *self.shape[1:]), self.dtype), 0
+        for block in self.blocks(start, end):
+            rows[filled : filled + len(block)] = block
+            filled += len(block)
+        return rows
+
+    def blocks(self, start: int, end: int) -> Iterator[Array]:
+        """Yield rows start..end-1 in blocks of about BLOCK_BYTES, in native byte order.
+
+        Raises UserError if the file is damaged.
+        """
+        left = end - start
         with _with_path_in_errors(self.path):
-            array = _format(self.path).rows(self.path, self.name, start, end)
-            # Files of different byte order must give shards of one type.
-            native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-            if (native.shape, native.dtype) != ((end - start, *self.shape[1:]), self.dtype):
+            for array in _format(self.path).blocks(self.path, self.name, start, end):
+                # Files of different byte order must give shards of one type.
+                native = array.astype(array.dtype.newbyteorder("="), copy=False)
+                left -= len(native)
+                if (native.shape[1:], native.dtype) != (self.shape[1:], self.dtype) or left < 0:
+                    raise ValueError("the file changed while it was read")
+                yield native
+            if left:
                 raise ValueError("the file changed while it was read")
-            return native
 
 
 def find_arrays(path: Path, key: str) -> list[FileArray]:
@@ -97,17 +112,17 @@ class ArrayFileFormat:
     Attributes:
         names: lists the arrays and groups of a file for error messages.
         find: finds the arrays for a key.
-        rows: reads rows start..end-1 of the array of a name.
+        blocks: reads rows start..end-1 of the array of a name in blocks.
     """
 
     names: Callable[[Path], list[str]]
     find: Callable[[Path, str], dict[str, ArrayHeader]]
-    rows: Callable[[Path, str, int, int], Array]
+    blocks: Callable[[Path, str, int, int], Iterator[Array]]
 
 
-HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_rows)
-NPZ = ArrayFileFormat(npz_names, find_npz, npz_rows)
-NPY = ArrayFileFormat(lambda path: [], find_npy, npy_rows)
+HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_blocks)
+NPZ = ArrayFileFormat(npz_names, find_npz, npz_blocks)
+NPY = ArrayFileFormat(lambda path: [], find_npy, npy_blocks)
 
 
 def _format(path: Path) -> ArrayFileFormat:

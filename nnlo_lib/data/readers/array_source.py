@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_file import FileArray, find_arrays, is_npy
-from nnlo_lib.data.readers.array_kind import is_number
+from nnlo_lib.data.readers.array_kind import is_number, is_text, stored_type
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,21 @@ class ArraySource:
     def samples(self) -> int:
         """Number of samples, equal to the number of rows of every array."""
         return self.labels.shape[0]
+
+    def layout(self, dtype: str | None) -> list[str]:
+        """Return name, sample shape and stored type of each array; text and integers are one type as labels.
+
+        Args:
+            dtype: `data.reader.dtype`.
+        """
+        kind = str(self.labels.dtype) if self.labels.dtype.kind == "f" else "integers"
+        labels = "text" if is_text(self.labels.dtype) else kind
+        inputs = [_text(array, str(stored_type(array.dtype, dtype))) for array in self.inputs]
+        return [*inputs, _text(self.labels, labels)]
+
+
+def _text(array: FileArray, kind: str) -> str:
+    return f"{array.name} {array.shape[1:]} {kind}"
 
 
 def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> ArraySource:
@@ -48,11 +63,15 @@ def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Ar
     return source
 
 
-def check_same_layout(source: ArraySource, first: ArraySource) -> None:
-    """Raise UserError unless the arrays of both sources have the same names, sample shapes and types."""
-    found, wanted = (
-        [f"{array.name} {array.shape[1:]} {array.dtype}" for array in each.arrays] for each in (source, first)
-    )
+def check_same_layout(source: ArraySource, first: ArraySource, dtype: str | None) -> None:
+    """Raise UserError unless the arrays of both sources have the same names, sample shapes and types.
+
+    Args:
+        source: source to check.
+        first: source that the other sources must agree with.
+        dtype: `data.reader.dtype`.
+    """
+    found, wanted = source.layout(dtype), first.layout(dtype)
     if found != wanted:
         surplus = ", ".join(each for each in found if each not in wanted) or "fewer arrays"
         absent = ", ".join(each for each in wanted if each not in found) or "no such array"
@@ -80,7 +99,7 @@ def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
 
 def _refuse_unsuitable_arrays(source: ArraySource) -> None:
     for array in source.arrays:
-        if not is_number(array.dtype):
+        if not is_number(array.dtype) and not (array is source.labels and is_text(array.dtype)):
             raise UserError(
                 f"{array.path}: {array.name} has the type {array.dtype}, but samples must be booleans, integers or "
                 f"floats of up to 64 bits; set data.reader to another array, or convert the array"

@@ -1,15 +1,19 @@
 """Reader of the user's own arrays in lists of HDF5, NPZ or NPY files, as in NNLO and mpi_learn."""
 
+import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
-from nnlo_lib.data.readers.array_block import FileSlice, read_block
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, FilePart, NonFinite, shard_ranges
+from nnlo_lib.data.readers.array_block import BlockReader, FileSlice
+from nnlo_lib.data.readers.array_kind import stored_type
+from nnlo_lib.data.readers.array_labels import refuse_labels_of_wrong_shape
 from nnlo_lib.data.readers.array_source import ArraySource, check_same_layout, open_source
+from nnlo_lib.data.readers.class_labels import find_classes
 from nnlo_lib.data.readers.file_list import FileSelection, resolve_files
 from nnlo_lib.data.readers.nnlo_module import is_nnlo_module, reader_options_of_module
 
@@ -24,12 +28,16 @@ def read(
     features: FileSelection = "features",
     labels: str = "labels",
     one_hot: bool = True,
+    first_class: int | None = None,
     channels: str = "first",
     adaptor: str | None = None,
+    dtype: str | None = None,
+    non_finite: NonFinite = "error",
 ) -> DatasetContents:
     """Return the contents of the files of each split.
 
-    Integer labels (n,) or (n, 1) are always classes; `one_hot` decides about other labels.
+    Labels that denote classes are read here, because all shards and splits need the same classes. Text becomes
+    the number of its class in alphabetical order; -1 and 1 become 0 and 1.
     Uncompressed arrays are read by row range and compressed HDF5 arrays by chunk. Compressed NPZ arrays are
     read from their start for each shard, so large arrays are slow.
 
@@ -43,10 +51,14 @@ def read(
         features: name of the input array; a group or a list of names denotes several inputs.
         labels: name of the label array.
         one_hot: True treats all labels as classes and also accepts integral floats and one-hot rows
-            (n, classes); False treats all labels except integers (n,) or (n, 1) as regression targets.
+            (n, classes); False treats all labels as regression targets, except text and class numbers (n,) or
+            (n, 1).
+        first_class: number of the first class in the files; None: 0.
         channels: "last" moves the last axis of samples of three axes or more to the front.
         adaptor: "path.py:function", called with some samples of a single file. The function gets the array
             (n, ...) of a single input or the tuple of several arrays, and returns as many arrays with n rows.
+        dtype: type of the stored features; None: see `array_kind.stored_type`.
+        non_finite: whether NaN and infinity are an error, or allowed and counted.
     Raises:
         UserError: if files are missing or damaged, or if their arrays differ in name, sample shape or type.
             Reading a unit raises it if labels are not classes despite `one_hot`.
@@ -57,7 +69,10 @@ def read(
             shard_size,
             test=test,
             one_hot=one_hot,
+            first_class=first_class,
             channels=channels,
+            dtype=dtype,
+            non_finite=non_finite,
             **reader_options_of_module(str(train)),
         )
     _refuse_missing_adaptor(adaptor)
@@ -69,31 +84,52 @@ def read(
         if each is not None
     }
     first, *others = (source for sources in splits.values() for source in sources)
-    _refuse_labels(first, one_hot)
+    refuse_labels_of_wrong_shape(first.labels, one_hot)
     for other in others:
-        check_same_layout(other, first)
+        check_same_layout(other, first, dtype)
     # The store has the labels at its top level, under the last part of their name.
     names, target = tuple(array.name for array in first.inputs), labels.strip("/").rpartition("/")[2]
     _refuse_one_name_for_two(names, target)
-    reading = partial(read_block, one_hot=one_hot, adaptor=adaptor, channels=channels)
-    units = [
-        unit for split, sources in splits.items() for unit in _units(split, sources, shard_size, reading)
-    ]
-    return DatasetContents(tuple(units), inputs=names, labels=target)
+    files = {split: [source.labels for source in sources] for split, sources in splits.items()}
+    labeled = find_classes(files, one_hot, first_class)
+    reader = BlockReader(labeled.rule, adaptor, channels, dtype)
+    return DatasetContents(
+        tuple(
+            unit for split, sources in splits.items() for unit in _units(split, sources, shard_size, reader)
+        ),
+        inputs=names,
+        labels=target,
+        first_class=labeled.first_class,
+        class_names=labeled.class_names,
+        non_finite=non_finite,
+        notes=(*_changed_types(first, reader), *labeled.notes),
+    )
+
+
+def _changed_types(source: ArraySource, reader: BlockReader) -> Iterator[str]:
+    """Yield a note for each input that the store has in another type; the type after an adaptor is not known."""
+    for array in source.inputs:
+        stored = stored_type(array.dtype, reader.dtype)
+        if stored != array.dtype and not reader.adaptor:
+            yield f"{array.name} is {array.dtype} in the files and {stored} in the store"
 
 
 def _units(
-    split: str,
-    sources: Sequence[ArraySource],
-    shard_size: int,
-    reading: Callable[[list[FileSlice]], SampleBlock],
+    split: str, sources: Sequence[ArraySource], shard_size: int, reader: BlockReader
 ) -> Iterator[ConversionUnit]:
     ends = list(accumulate(source.samples for source in sources))
-    for name, start, end in shard_ranges(split, ends[-1], shard_size):
+    size = sum(
+        math.prod(array.shape[1:]) * stored_type(array.dtype, reader.dtype).itemsize
+        for array in sources[0].inputs
+    )
+    for name, start, end in shard_ranges(split, ends[-1], shard_size, size):
         # Only the files of this unit, because units are sent to other processes.
         pieces = _pieces(sources, ends, start, end)
+        parts = tuple(FilePart(piece.labels.path, piece.start, piece.samples) for piece in pieces)
         files = dict.fromkeys(array.path for piece in pieces for array in (*piece.inputs, piece.labels))
-        yield ConversionUnit(split, name, pieces[0].labels.path, partial(reading, pieces), tuple(files))
+        yield ConversionUnit(
+            split, name, parts[0].path, partial(reader.read, pieces), parts, files=tuple(files)
+        )
 
 
 def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end: int) -> list[FileSlice]:
@@ -118,15 +154,6 @@ def _refuse_missing_adaptor(adaptor: str | None) -> None:
     if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
         raise UserError(
             f"data.reader.adaptor: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
-        )
-
-
-def _refuse_labels(source: ArraySource, one_hot: bool) -> None:
-    labels = source.labels
-    if one_hot and len(labels.shape) > 2:
-        raise UserError(
-            f"{labels.path}: {labels.name} has the shape {labels.shape}, but class labels have the shape (samples,) or, "
-            f"one-hot, (samples, classes); for regression targets set data.reader.one_hot: false"
         )
 
 

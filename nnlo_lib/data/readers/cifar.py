@@ -83,10 +83,10 @@ def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> Datase
             name,
             batches[0].path,
             partial(_block, batches, start, end),
-            tuple(batch.path for batch in batches),
+            files=tuple(batch.path for batch in batches),
         )
         for split, batches in splits.items()
-        for name, start, end in shard_ranges(split, sum(batch.count for batch in batches), shard_size)
+        for name, start, end in shard_ranges(split, sum(batch.count for batch in batches), shard_size, PIXELS)
     ]
     return DatasetContents(tuple(units), class_names=_class_names(folder, labels))
 

@@ -51,12 +51,12 @@ def read(
         UserError: if a class is empty, or if a split has a class that train does not have.
     """
     classes, splits = _listed(folder, test_fraction)
-    units = []
+    units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1)
     for split, images in splits.items():
-        for name, start, end in shard_ranges(split, len(images), shard_size):
+        for name, start, end in shard_ranges(split, len(images), shard_size, sample_bytes):
             block = partial(_block, folder, images[start:end], resize, size, colour, on_corrupt == "skip")
             files = tuple(folder / path for path, _ in images[start:end])
-            units.append(ConversionUnit(split, name, folder, block, files))
+            units.append(ConversionUnit(split, name, folder, block, files=files))
     return DatasetContents(tuple(units), class_names=tuple(classes))
 
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.readers.array_kind import ArrayHeader, refuse_bomb
+from nnlo_lib.data.readers.array_kind import ArrayHeader, block_rows, refuse_bomb
 
 
 def hdf5_names(path: Path) -> list[str]:
@@ -26,8 +26,8 @@ def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
         return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
 
 
-def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Return rows start..end-1 of an array; for a chunked array only the chunks of these rows are read.
+def hdf5_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
+    """Yield rows start..end-1 of an array; for a chunked array only the chunks of these rows are read, once.
 
     Args:
         path: HDF5 file.
@@ -36,7 +36,13 @@ def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
         end: last row + 1.
     """
     with h5py.File(path, "r", locking=False) as file:
-        return np.asarray(file[name][start:end])
+        dataset = file[name]
+        chunk = dataset.chunks[0] if dataset.chunks else 1
+        step = max(1, block_rows(ArrayHeader(dataset.shape, dataset.dtype)) // chunk) * chunk
+        while start < end:
+            stop = min(end, start // chunk * chunk + step)
+            yield np.asarray(dataset[start:stop])
+            start = stop
 
 
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:

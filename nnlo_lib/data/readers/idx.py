@@ -94,10 +94,9 @@ def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[C
             f"{images.path}: {images.shape[0]} images, but {labels.path} has {labels.shape[0]} labels; "
             f"download or copy both files from the same source"
         )
-    for name, start, end in shard_ranges(split, labels.shape[0], shard_size):
-        yield ConversionUnit(
-            split, name, labels.path, partial(_block, images, labels, start, end), (images.path, labels.path)
-        )
+    for name, start, end in shard_ranges(split, labels.shape[0], shard_size, math.prod(images.shape[1:])):
+        block = partial(_block, images, labels, start, end)
+        yield ConversionUnit(split, name, labels.path, block, files=(images.path, labels.path))
 
 
 def _find(folder: Path, name: str) -> Path:

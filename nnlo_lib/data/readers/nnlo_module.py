@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_module
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.user_code import error_with_source_line, load_user_module
 
 FEATURES = "get_features"  # returns a key, or (key, function of the array)
 
@@ -29,8 +29,8 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
         options = {key: getattr(module, name)() for key, name in functions.items() if hasattr(module, name)}
     except UserError:
         raise
-    except Exception as error:
-        raise UserError(f"data.reader.train: {path} failed: {type(error).__name__}: {error}") from error
+    except USER_CODE_ERRORS as error:
+        raise UserError(f"data.reader.train: {path} failed: {error_with_source_line(error)}") from error
     # The function itself cannot be stored as an option or sent to other processes, so its place in the module
     # is given.
     if isinstance(options.get("features"), tuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.readers.array_kind import ArrayHeader, refuse_bomb
+from nnlo_lib.data.readers.array_kind import ArrayHeader, block_rows, refuse_bomb
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -24,8 +24,8 @@ def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
         return {key: _header(stream, path.stat().st_size)[0]}
 
 
-def npy_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Return rows start..end-1 of an NPY.
+def npy_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
+    """Yield rows start..end-1 of an NPY in blocks.
 
     Args:
         path: NPY file.
@@ -34,7 +34,7 @@ def npy_rows(path: Path, name: str, start: int, end: int) -> Array:
         end: last row + 1.
     """
     with path.open("rb") as stream:
-        return _rows(stream, path.stat().st_size, start, end)
+        yield from _blocks(stream, path.stat().st_size, start, end)
 
 
 def npz_names(path: Path) -> list[str]:
@@ -51,8 +51,8 @@ def find_npz(path: Path, key: str) -> dict[str, ArrayHeader]:
     return {name: _kind_in_npz(path, name) for name in wanted}
 
 
-def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
-    """Return rows start..end-1 of an array of an NPZ.
+def npz_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
+    """Yield rows start..end-1 of an array of an NPZ in blocks.
 
     A compressed array is unpacked from its start in pieces. A call that includes the last row also verifies
     the checksum of the whole array.
@@ -66,7 +66,7 @@ def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
     if end == _kind_in_npz(path, name).shape[0]:
         _compare_checksum(path, name)
     with _opened(path, name) as (stream, member):
-        return _rows(stream, member.file_size, start, end)
+        yield from _blocks(stream, member.file_size, start, end)
 
 
 def _kind_in_npz(path: Path, name: str) -> ArrayHeader:
@@ -119,8 +119,8 @@ def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
     return kind, fortran
 
 
-def _rows(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Array:
-    """Read a range of rows: one contiguous strip in C order, one strip per column in Fortran order.
+def _blocks(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Iterator[Array]:
+    """Yield a range of rows in blocks in C order, and at once in Fortran order.
 
     Args:
         stream: stream at the start of the NPY.
@@ -129,14 +129,35 @@ def _rows(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Array:
         end: last row + 1.
     """
     kind, fortran = _header(stream, size)
-    begin, width = stream.tell(), math.prod(kind.shape[1:])
-    strips, length, column = (width, 1, kind.shape[0]) if fortran else (1, width, 0)
-    values = np.empty((strips, (end - start) * length * kind.dtype.itemsize), np.uint8)
-    for index, strip in enumerate(values):
-        stream.seek(begin + (index * column + start * length) * kind.dtype.itemsize)
-        if stream.readinto(strip.data) < len(strip):
-            raise ValueError("the file is truncated")
-    numbers = values.view(kind.dtype)
     if fortran:
-        return numbers.reshape(*kind.shape[:0:-1], end - start).T
-    return numbers.reshape(end - start, *kind.shape[1:])
+        yield _columns(stream, kind, start, end)
+        return
+    stream.seek(start * math.prod(kind.shape[1:]) * kind.dtype.itemsize, io.SEEK_CUR)
+    step = block_rows(kind)
+    for first in range(start, end, step):
+        rows = np.empty((min(step, end - first), *kind.shape[1:]), kind.dtype)
+        _fill(stream, rows)
+        yield rows
+
+
+def _columns(stream: io.BufferedIOBase, kind: ArrayHeader, start: int, end: int) -> Array:
+    """Return a range of rows of an array in Fortran order, in which the values of a column are contiguous.
+
+    Args:
+        stream: stream at the first value.
+        kind: shape and type of the whole array.
+        start: first row.
+        end: last row + 1.
+    """
+    begin, item = stream.tell(), kind.dtype.itemsize
+    columns = np.empty((math.prod(kind.shape[1:]), end - start), kind.dtype)
+    for index, column in enumerate(columns):
+        stream.seek(begin + (index * kind.shape[0] + start) * item)
+        _fill(stream, column)
+    return columns.reshape(*kind.shape[:0:-1], end - start).T
+
+
+def _fill(stream: io.BufferedIOBase, values: Array) -> None:
+    into = values.reshape(-1).view(np.uint8)
+    if stream.readinto(into.data) < len(into):
+        raise ValueError("the file is truncated")

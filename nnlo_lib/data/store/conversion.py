@@ -14,7 +14,8 @@ from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store.location import CHECKSUMS_FILE, StoreLocation
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.store.manifest import MAX_CLASSES, file_sha256
+from nnlo_lib.data.store.non_finite import non_finite_error
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 from nnlo_lib.data.store.source_checksums import SourceChecksums, stamp_of
@@ -127,6 +128,8 @@ class Conversion:
             arrays = dict(zip(names, (*block.inputs, block.labels), strict=True))
             write_shard(part, self.format, arrays)
             record = ShardRecord.from_block(key, unit.split, file, part, block, names)
+            if record.shard.non_finite and layout.non_finite == "error":
+                raise non_finite_error(unit, arrays)
         # Last: a shard without a record counts as missing, so that a process that is killed here leaves no
         # wrong shard.
         record.save(self._record_path(unit))
@@ -163,10 +166,9 @@ class Conversion:
 
     def _check_labels(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
         labels, first = block.labels.reshape(-1), layout.first_class
-        classes = self.dataset.classes or len(layout.class_names)
-        too_high = labels >= first + classes if classes else np.zeros(labels.shape, np.bool_)
-        for wrong in np.flatnonzero((labels < first) | too_high)[:1]:
+        classes = self.dataset.classes or len(layout.class_names) or MAX_CLASSES
+        for wrong in np.flatnonzero((labels < first) | (labels >= first + classes))[:1]:
             raise UserError(
-                f"{unit.origin}: sample {wrong} of shard {unit.name} has label {labels[wrong]}, but the classes "
-                f"of {self.dataset.name} are {first}..{first + classes - 1 if classes else ''}; correct the file, or download or copy it again"
+                f"{unit.locate(int(wrong))} has label {labels[wrong]}, but the classes "
+                f"of {self.dataset.name} are {first}..{first + classes - 1}; correct the file, or download or copy it again"
             )

@@ -14,9 +14,10 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents
+from nnlo_lib.data.store.channel_moments import pooled
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest, SplitInfo
-from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord, pooled
+from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
 
 # Shards, their records and temporary files of both; other files in the folder are not touched.
 ROUNDS = 3  # conversions of files that change meanwhile, before they are refused
@@ -120,7 +121,8 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         first_class=contents.first_class,
         class_names=contents.class_names,
         # Only bytes are scaled; other numbers keep the units of the data set.
-        scale=conversion.dataset.scale if first.inputs[0].dtype == "uint8" else 1.0,
+        scale=conversion.dataset.scale if any(each.dtype == "uint8" for each in first.inputs) else 1.0,
+        notes=contents.notes,
         settings={"reader": dict(conversion.settings.reader), "shard_size": conversion.settings.shard_size},
         splits={split: _part(records, split) for split in dict.fromkeys(record.split for record in records)},
     )
@@ -135,8 +137,8 @@ def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
     """Return the inputs with mean and standard deviation over the training samples."""
     moments = (pooled(each) for each in zip(*(record.moments for record in train), strict=True))
     return tuple(
-        replace(column, mean=mean, std=std)
-        for column, (mean, std) in zip(train[0].inputs, moments, strict=True)
+        replace(column, mean=each.means, std=each.deviations)
+        for column, each in zip(train[0].inputs, moments, strict=True)
     )
 
 

@@ -5,35 +5,55 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest_check import check_manifest, parse_json
 from nnlo_lib.data.store.store_settings import StoreSettings
 
 MANIFEST_FILE = "manifest.json"
 
+MAX_CLASSES = 10**7  # the output layer of a model with more classes fits in no memory
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1)]
+
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store: name, number of samples, size in bytes, SHA-256, number of skipped records."""
+    """One file of the store.
 
-    file: str
-    samples: int
-    bytes: int
+    Attributes:
+        file: path relative to the store.
+        samples: number of samples.
+        bytes: size of the file.
+        sha256: checksum of the file.
+        skipped: number of corrupt records that were left out.
+        non_finite: number of values that are NaN or infinite.
+    """
+
+    file: Name
+    samples: Positive
+    bytes: Count
     sha256: str
-    skipped: int = 0
+    skipped: Count = 0
+    non_finite: Count = 0
 
 
 @dataclass(frozen=True)
 class ArraySpec:
     """One array that every sample has: its name in the shards, the shape of a sample and the stored dtype.
 
-    `mean` and `std` are computed over the training samples for each channel (first axis), in stored units.
+    `mean` and `std` are computed over the finite values of the training samples for each channel (first axis),
+    in stored units.
     """
 
-    name: str
-    shape: tuple[int, ...]
+    name: Name
+    shape: tuple[Positive, ...]
     dtype: str
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -43,7 +63,7 @@ class ArraySpec:
 class SplitInfo:
     """One split: its number of samples, and its shards in the order of the samples."""
 
-    samples: int
+    samples: Positive
     shards: tuple[Shard, ...]
 
 
@@ -63,20 +83,22 @@ class DataManifest:
         scale: factor from stored value to 0..1.
         settings: settings of the conversion: `reader` and `shard_size`.
         splits: splits by name.
+        notes: sentences about values that the conversion changed.
         staged: True for a copy on the node's own disk; not saved.
     """
 
     folder: Path
-    dataset: str
-    format: str
+    dataset: Name
+    format: Literal["hdf5", "npz"]
     inputs: tuple[ArraySpec, ...]
     labels: ArraySpec
-    classes: int | None
-    first_class: int
+    classes: Annotated[int, Field(ge=1, le=MAX_CLASSES)] | None
+    first_class: Annotated[int, Field(ge=-(2**53), le=2**53)]
     class_names: tuple[str, ...]
-    scale: float
+    scale: Annotated[float, Field(gt=0)]
     settings: Mapping[str, Any]
     splits: Mapping[str, SplitInfo]
+    notes: tuple[str, ...] = ()
     staged: bool = False
 
     @property
@@ -89,12 +111,15 @@ class DataManifest:
         """Return the manifest at `path`, a file or folder. Raises UserError if it is missing or damaged."""
         path = path / MANIFEST_FILE if path.is_dir() else path
         try:
-            return cls(folder=path.parent, **_typed(json.loads(path.read_text())))
+            fields = {**json.loads(path.read_text()), "folder": str(path.parent), "staged": False}
+            manifest = parse_json(cls, fields)
+            check_manifest(manifest)
+            return manifest
         except FileNotFoundError as error:
             raise UserError(
                 f"{path}: data set not found; convert it, see python scripts/convert.py --help"
             ) from error
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
 
     def save(self) -> Path:
@@ -145,30 +170,26 @@ class DataManifest:
         )
 
     @property
-    def fingerprint(self) -> str:
-        """Hash of the samples and their description, without the settings of the conversion."""
-        return _fingerprint(self._fields)
-
-    @property
     def _fields(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
 
 
 def manifest_fingerprint(path: Path) -> str:
-    """Return `DataManifest.fingerprint` of the manifest file at `path`. Raises UserError if it is damaged."""
+    """Return a hash of the samples that a manifest file describes, without the settings of the conversion.
+
+    Raises UserError if the file is damaged.
+    """
     try:
-        return _fingerprint(json.loads(path.read_text()))
-    except (ValueError, AttributeError) as error:
+        fields = json.loads(path.read_text())
+        samples = {name: value for name, value in fields.items() if name not in ("settings", "notes")}
+    except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
-
-
-def _fingerprint(fields: Mapping[str, Any]) -> str:
-    samples = {name: value for name, value in fields.items() if name != "settings"}
     return hashlib.sha256(json.dumps(samples, sort_keys=True).encode()).hexdigest()
 
 
-def _flat(reader: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"data.reader.{key}": value for key, value in reader.items()}
+def _flat(reader: Any) -> dict[str, Any]:
+    options = reader if isinstance(reader, Mapping) else {}
+    return {f"data.reader.{key}": value for key, value in options.items()}
 
 
 def _json(value: Any) -> str:
@@ -179,23 +200,3 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _typed(fields: dict[str, Any]) -> dict[str, Any]:
-    splits = {
-        name: SplitInfo(part["samples"], tuple(Shard(**shard) for shard in part["shards"]))
-        for name, part in fields["splits"].items()
-    }
-    return {
-        **fields,
-        "inputs": tuple(array_spec_from_json(each) for each in fields["inputs"]),
-        "labels": array_spec_from_json(fields["labels"]),
-        "class_names": tuple(fields["class_names"]),
-        "splits": splits,
-    }
-
-
-def array_spec_from_json(fields: dict[str, Any]) -> ArraySpec:
-    """Return the ArraySpec of its JSON form."""
-    tuples = {name: tuple(fields[name]) for name in ("shape", "mean", "std")}
-    return ArraySpec(fields["name"], dtype=fields["dtype"], **tuples)

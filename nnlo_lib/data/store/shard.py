@@ -14,7 +14,6 @@ from nnlo_lib.data.readers import Array
 from nnlo_lib.data.store.store_settings import ShardFormat as ShardFormat
 
 SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
-UNREADABLE_SHARD_ERRORS = (OSError, KeyError, ValueError, EOFError, struct.error, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,7 @@ def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return the named arrays as read-only views of the file.
-
-    Raises one of UNREADABLE_SHARD_ERRORS if the file is damaged.
-    """
+    """Return the named arrays as read-only views of the file. Errors of a damaged file are not caught."""
     return [_mapped(path, place) for place in LOCATORS[path.suffix](path, names)]
 
 

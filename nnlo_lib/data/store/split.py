@@ -8,7 +8,7 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array, Indices, Inputs
 from nnlo_lib.data.store.manifest import DataManifest, Shard
-from nnlo_lib.data.store.shard import UNREADABLE_SHARD_ERRORS, map_shard
+from nnlo_lib.data.store.shard import map_shard
 
 
 class Split:
@@ -74,21 +74,30 @@ def _allow_files(count: int) -> None:
 def _labels(manifest: DataManifest, pieces: list[Array]) -> Array:
     """Return the joined labels; classes become (samples,) int64 from 0, whatever their stored shape."""
     labels = np.concatenate(pieces)
-    return labels if manifest.classes is None else labels.reshape(-1).astype(np.int64) - manifest.first_class
+    if manifest.classes is None:
+        return labels
+    classes: Array = labels.reshape(-1).astype(np.int64) - manifest.first_class
+    for wrong in np.flatnonzero((classes < 0) | (classes >= manifest.classes))[:1]:
+        raise UserError(
+            f"{manifest.folder}: the label of sample {wrong} is class {classes[wrong]}, but the manifest has "
+            f"{manifest.classes} classes; remove the folder and convert the data set again"
+        )
+    return classes
 
 
 def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
     path, columns = manifest.path(shard), (*manifest.inputs, manifest.labels)
     try:
         arrays = map_shard(path, [column.name for column in columns])
-    except UNREADABLE_SHARD_ERRORS as error:
+    except Exception as error:  # h5py, zipfile and numpy raise many types of exceptions for damaged files
         # Too few open files are not a damage of the shard, and converting it again would not help.
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             raise _too_many_files(manifest) from error
         raise manifest.damaged_shard_error(shard, str(error)) from error
     # A damaged header can describe other arrays in a file of the right size.
-    found = [(array.shape, array.dtype.name) for array in arrays]
-    if found != [((shard.samples, *column.shape), column.dtype) for column in columns]:
+    found = [(array.shape, array.dtype) for array in arrays]
+    # Types and not their names, which are equal for both byte orders.
+    if found != [((shard.samples, *column.shape), np.dtype(column.dtype)) for column in columns]:
         raise manifest.damaged_shard_error(shard, f"the arrays {found} differ from the manifest")
     # A copy of the labels, so that their mapping of the file can be closed.
     return tuple(arrays[:-1]), arrays[-1].copy()

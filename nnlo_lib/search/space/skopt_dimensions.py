@@ -7,8 +7,8 @@ from typing import Any
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.config.space import DimensionConfig
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 
 ATTRIBUTE = "parameter_range"
 
@@ -30,8 +30,8 @@ def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
         return {}
     try:
         listed = getattr(load_user_function(model.name), ATTRIBUTE, [])
-    except Exception as error:
-        raise UserError(f"{model.name} cannot be loaded: {type(error).__name__}: {error}") from error
+    except USER_CODE_ERRORS as error:
+        raise UserError(f"{model.name} cannot be loaded: {error_with_source_line(error)}") from error
     return dict(_dimensions(model.name, listed))
 
 

@@ -14,7 +14,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, manifest_fingerprint
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.replica.model_init import build_random_model
@@ -56,8 +56,9 @@ def _refuse_other_data(data: DataManifest, folder: Path) -> None:
     if not RunPaths(folder).summary.exists():
         return
     trained = FinishedRun(folder).summary.get("data", {})
+    present = manifest_fingerprint(data.folder / MANIFEST_FILE)
     # Older versions recorded no fingerprint.
-    if trained.get("fingerprint", data.fingerprint) != data.fingerprint:
+    if trained.get("fingerprint", present) != present:
         raise UserError(
             f"{data.folder}: not the data of the model in {folder}, which was trained with {trained['manifest']}; train "
             f"the model again, or use the data of the training"

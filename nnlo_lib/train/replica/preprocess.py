@@ -11,12 +11,14 @@ from nnlo_lib.data.readers import Array, Inputs
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
 from nnlo_lib.models.factory import Shape
 
+INDEX_TYPES = ("int32", "int64")  # torch's embedding takes these types only
+
 
 class Preprocessor:
     """Moves mini-batches to `device` and normalizes them there, so that images are transferred as bytes.
 
-    Bytes and floating-point inputs become normalized `dtype`, and images channels-last if `channels_last`.
-    Other integers (indices) keep their type.
+    Inputs become normalized `dtype`, and images channels-last if `channels_last`. Indices (int32 and int64) keep
+    their type.
 
     Args:
         manifest: manifest of the data store.
@@ -41,7 +43,7 @@ class Preprocessor:
         self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
         self._stored = [column.dtype for column in manifest.inputs]
         self._affine = [
-            tuple(value.to(device, dtype) for value in _affine(column, manifest.scale, data))
+            _on_device(_affine(column, manifest.scale, data), column, device, dtype)
             for column in manifest.inputs
         ]
 
@@ -70,8 +72,24 @@ class Preprocessor:
             stored = stored.contiguous(memory_format=torch.channels_last)
         factor, *offset = affine
         # In place even if `to` copies nothing: Split.take returns new arrays, which are used once.
-        values = stored.to(self._dtype).mul_(factor)
-        return values.add_(*offset) if offset else values
+        values = stored.to(factor.dtype).mul_(factor)
+        return (values.add_(*offset) if offset else values).to(self._dtype)
+
+
+def _on_device(
+    affine: list[Tensor], column: ArraySpec, device: str, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """Return the constants in the type of the calculation.
+
+    Args:
+        affine: result of `_affine`.
+        column: specification of the stored input.
+        device: device of the tensors.
+        dtype: type of the normalized inputs.
+    """
+    # The offset removes the mean; in float32, the digits of a small deviation from a large mean would be lost.
+    precise = len(affine) == 2 and column.dtype == "float64"
+    return tuple(value.to(device, torch.float64 if precise else dtype) for value in affine)
 
 
 def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
@@ -96,8 +114,9 @@ def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
     Raises:
         UserError: if the configured values do not match the number of channels.
     """
-    if np.dtype(column.dtype).kind not in "fu" or (column.dtype[0] == "u" and column.dtype != "uint8"):
+    if column.dtype in INDEX_TYPES:
         return []
+    scale = scale if column.dtype == "uint8" else 1.0
     if data.normalize == "unit":
         return [torch.tensor(scale, dtype=torch.float64)]
     if isinstance(data.normalize, NormalizationConfig):

@@ -27,7 +27,14 @@ def test_fields_are_plain_json(digits):
     assert (fields["labels"]["name"], fields["labels"]["shape"], fields["classes"]) == ("labels", [], 10)
     assert fields["scale"] == 1 / 16
     assert fields["splits"]["train"]["samples"] == 1442
-    assert set(fields["splits"]["train"]["shards"][0]) == {"file", "samples", "bytes", "sha256", "skipped"}
+    assert set(fields["splits"]["train"]["shards"][0]) == {
+        "file",
+        "samples",
+        "bytes",
+        "sha256",
+        "skipped",
+        "non_finite",
+    }
 
 
 def test_missing_manifest_says_what_to_run(tmp_path):

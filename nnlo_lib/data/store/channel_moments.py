@@ -1,0 +1,78 @@
+"""Mean and standard deviation of each channel of an input, computed from independent parts."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnlo_lib.data.readers import Array
+
+CHUNK_VALUES = 1 << 20  # values that are in memory as float64 at once
+
+
+@dataclass(frozen=True)
+class ChannelMoments:
+    """Moments of the finite values of some samples for each channel (first axis) of an input.
+
+    Attributes:
+        counts: number of finite values of each channel.
+        means: their means.
+        squares: sum of the squared deviations from the mean. Sums of squares would lose all digits of a small
+            deviation from a large mean.
+    """
+
+    counts: tuple[int, ...]
+    means: tuple[float, ...]
+    squares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, array: Array) -> "ChannelMoments":
+        """Return the moments of samples (n, channels, ...) or (n,)."""
+        channels = array.shape[1] if array.ndim > 1 else 1
+        values = array.reshape(len(array), channels, -1)
+        step = max(1, CHUNK_VALUES * len(array) // max(1, array.size))
+        return pooled([_of_chunk(values[first : first + step]) for first in range(0, len(array), step)])
+
+    @property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of each channel; 0 without a finite value."""
+        return tuple(
+            math.sqrt(squares / max(1, count))
+            for squares, count in zip(self.squares, self.counts, strict=True)
+        )
+
+
+def pooled(parts: Sequence[ChannelMoments]) -> ChannelMoments:
+    """Return the moments of all samples of the parts (Chan, Golub and LeVeque 1979, for any number of parts)."""
+    channels = [_pooled_channel(list(each)) for each in zip(*map(_channels, parts), strict=True)]
+    counts, means, squares = zip(*channels, strict=True)
+    return ChannelMoments(counts, means, squares)
+
+
+def _channels(moments: ChannelMoments) -> Iterator[tuple[int, float, float]]:
+    return zip(moments.counts, moments.means, moments.squares, strict=True)
+
+
+def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
+    """Return count, mean and sum of squared deviations of one channel."""
+    total = sum(count for count, _, _ in parts)
+    # fsum rounds once, so that the order of the parts does not change the result. Means are compared with the
+    # first, because the products with counts would round the digits of a large mean.
+    origin = parts[0][1]
+    mean = origin + math.fsum(count * (mean - origin) for count, mean, _ in parts) / max(1, total)
+    return total, mean, math.fsum(square + count * (each - mean) ** 2 for count, each, square in parts)
+
+
+def _of_chunk(values: Array) -> ChannelMoments:
+    """Return the moments of samples (n, channels, values)."""
+    values = values.astype(np.float64)
+    finite = np.isfinite(values)
+    counts = finite.sum(axis=(0, 2))
+    values[~finite] = 0.0
+    means = values.sum(axis=(0, 2)) / np.maximum(counts, 1)
+    # In place: a chunk and its mask are all that is in memory.
+    values -= means[:, np.newaxis]
+    values[~finite] = 0.0
+    squares = np.einsum("ncv,ncv->c", values, values)
+    return ChannelMoments(tuple(counts.tolist()), tuple(means.tolist()), tuple(squares.tolist()))

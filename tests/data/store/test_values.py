@@ -1,0 +1,96 @@
+"""Mean and deviation of difficult values, and values that are not finite."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import user_dataset
+from nnlo_lib.data.inspect.describe import describe
+from nnlo_lib.data.store import channel_moments
+from nnlo_lib.data.store.channel_moments import ChannelMoments, pooled
+from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+RNG = np.random.default_rng(0)
+
+
+def stored(folder, features, labels=None, shard_size=7, **options):
+    """Convert samples in two files; the second starts with sample 10."""
+    labels = np.arange(len(features)) % 2 if labels is None else labels
+    for name, part in {"a": slice(0, 10), "b": slice(10, None)}.items():
+        np.savez(folder / f"{name}.npz", features=features[part], labels=labels[part])
+    reader = {"name": "arrays", "train": ["a.npz", "b.npz"]} | options
+    return convert(
+        Conversion(user_dataset("mine", "arrays"), folder, folder / "store", "npz", shard_size, reader)
+    )
+
+
+@pytest.mark.parametrize("shard_size", [1, 7, 1000])
+def test_a_small_deviation_from_a_large_mean_keeps_its_digits(tmp_path, shard_size):
+    """Sums of squares gave 22.6 and 0.0 in place of the deviation 1."""
+    times = 1.7e9 + np.where(np.arange(200)[:, None] % 2, 1.0, -1.0) * [1, 0.5]
+    manifest = stored(tmp_path, times, shard_size=shard_size)
+    (column,) = manifest.inputs
+    assert column.mean == pytest.approx([1.7e9, 1.7e9], rel=1e-15)
+    assert column.std == pytest.approx([1.0, 0.5], rel=1e-6)
+    inputs, labels = Split(manifest, "train").take(np.arange(200))
+    (values,), _ = Preprocessor(manifest, DataConfig(normalize="standard"), "cpu")(inputs, labels)
+    assert np.allclose(np.abs(values.numpy()), 1.0, atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.floats(-1e8, 1e8), st.integers(1, 20))
+def test_any_division_gives_the_moments_of_the_whole(parts, center, chunk):
+    values = center + np.random.default_rng(1).normal(size=(sum(parts), 3, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channel_moments, "CHUNK_VALUES", chunk)
+        pieces = np.split(values, np.cumsum(parts)[:-1])
+        found = pooled([ChannelMoments.of(piece) for piece in pieces])
+    assert found.counts == (2 * sum(parts),) * 3
+    assert found.means == pytest.approx(values.mean(axis=(0, 2)), rel=1e-14, abs=1e-14)
+    assert found.deviations == pytest.approx(values.std(axis=(0, 2)), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_values_that_are_not_finite_are_named(tmp_path, value, dtype):
+    features = RNG.normal(size=(20, 3)).astype(dtype)
+    features[13, 1] = features[15, 2] = value
+    with pytest.raises(
+        UserError, match=rf"b\.npz: sample 3 has the value {value} in features; 1 of 7 samples"
+    ):
+        stored(tmp_path, features)
+    assert not (tmp_path / "store/manifest.json").exists()
+
+
+def test_targets_that_are_not_finite_are_named(tmp_path):
+    labels = np.arange(20.0)
+    labels[11] = np.nan
+    with pytest.raises(UserError, match=r"b\.npz: sample 1 has the value nan in labels"):
+        stored(tmp_path, RNG.normal(size=(20, 3)), labels, one_hot=False)
+
+
+def test_allowed_values_are_counted_and_shown(tmp_path):
+    features = RNG.normal(size=(20, 3))
+    features[0, 0], features[1, 0], features[19, 2] = np.nan, np.inf, np.nan
+    manifest = DataManifest.load(stored(tmp_path, features, non_finite="allow").folder)
+    assert [shard.non_finite for shard in manifest.splits["train"].shards] == [2, 0, 1]
+    finite = np.where(np.isfinite(features), features, np.nan)
+    assert manifest.inputs[0].mean == pytest.approx(np.nanmean(finite, axis=0))
+    assert manifest.inputs[0].std == pytest.approx(np.nanstd(finite, axis=0))
+    shown = "values    NaN or infinite: 2 in train-00000-of-00003.npz, 1 in train-00002-of-00003.npz"
+    assert shown in describe(manifest, {})
+
+
+def test_a_channel_without_a_finite_value(tmp_path):
+    features = np.full((20, 2), np.nan, np.float32)
+    features[:, 1] = 3
+    (column,) = stored(tmp_path, features, non_finite="allow").inputs
+    assert column.mean == (0, 3)
+    assert column.std == (0, 0)
