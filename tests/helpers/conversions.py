@@ -1,7 +1,9 @@
 """Conversions of a stated data set, also of one that is not in the catalog."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.data.catalog import DIGITS, DatasetSpec
 from nnlo_lib.data.store.conversion import Conversion
@@ -34,3 +36,18 @@ def conversion_for(
     """
     settings = StatedSettings(dataset.name, format=format, shard_size=shard_size, stated=dataset)
     return Conversion(settings, raw, target)
+
+
+def own_conversion(
+    raw: Path, target: Path, format: ShardFormat, shard_size: int, reader: Mapping[str, Any]
+) -> Conversion:
+    """Return the conversion of a data set of the user in `raw` to a store in `target`.
+
+    Args:
+        raw: folder of the original files.
+        target: folder of the store.
+        format: format of the shards.
+        shard_size: maximum number of samples per shard.
+        reader: name and options of the reader.
+    """
+    return Conversion(StoreSettings("mine", None, reader, format, shard_size), raw, target)

@@ -3,11 +3,10 @@
 import h5py
 import numpy as np
 import pytest
+from helpers.conversions import own_conversion
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.readers import read
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.split import Split
 
@@ -39,9 +38,7 @@ def classes(found, split="train"):
 
 def stored(folder, **options):
     options = OPTIONS | options if list(folder.glob("test*")) else {"train": "train*"} | options
-    job = Conversion(
-        user_dataset("mine", "arrays"), folder, folder / "store", "npz", 2, {"name": "arrays"} | options
-    )
+    job = own_conversion(folder, folder / "store", "npz", 2, {"name": "arrays"} | options)
     return convert(job)
 
 

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from helpers.conversions import own_conversion
 
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.inspect.describe import describe
 from nnlo_lib.data.readers import read
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.train.replica.preprocess import Preprocessor
@@ -20,7 +19,7 @@ def stored(folder, features, format="npz", **options):
     for name, values in {"a": features[:2], "b": features[2:]}.items():
         np.savez(folder / f"{name}.npz", features=values, labels=np.arange(len(values)) % 2)
     reader = {"name": "arrays", "train": ["a.npz", "b.npz"]} | options
-    return convert(Conversion(user_dataset("mine", "arrays"), folder, folder / "store", format, 3, reader))
+    return convert(own_conversion(folder, folder / "store", format, 3, reader))
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.conversions import own_conversion
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.readers import read
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 
 CODE = """import sys
@@ -46,7 +45,7 @@ def code(tmp_path):
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.processes)])
 def test_an_adaptor_that_exits_is_named(code, tmp_path, processes):
     reader = {"name": "arrays", "train": "part.npz", "adaptor": f"{code}:leave"}
-    job = Conversion(user_dataset("mine", "arrays"), tmp_path, tmp_path / "store", "npz", 2, reader)
+    job = own_conversion(tmp_path, tmp_path / "store", "npz", 2, reader)
     with pytest.raises(UserError, match=r"part\.npz: the adaptor .*mine\.py:leave failed: .*mine\.py:7\b"):
         convert(job, processes)
 

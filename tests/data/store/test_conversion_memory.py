@@ -16,14 +16,15 @@ from nnlo_lib.data.readers import read, shard_ranges
 MEASURE = """
 import json, resource, sys
 from pathlib import Path
-from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.store_settings import StoreSettings
 
 def peak(format, **reader):
     folder = Path(sys.argv[1])
     target = folder / f"store-{reader['train'][0].split('.')[0]}"
-    convert(Conversion(user_dataset("mine", "arrays"), folder, target, format, 10**9, {"name": "arrays"} | reader))
+    settings = StoreSettings("mine", None, {"name": "arrays"} | reader, format, 10**9)
+    convert(Conversion(settings, folder, target))
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 small, large, options, format = json.loads(sys.argv[2])

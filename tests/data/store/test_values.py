@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
+from helpers.conversions import own_conversion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.inspect.describe import describe
 from nnlo_lib.data.store import channel_moments
 from nnlo_lib.data.store.channel_moments import ChannelMoments, pooled
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
@@ -26,9 +25,7 @@ def stored(folder, features, labels=None, shard_size=7, **options):
     for name, part in {"a": slice(0, 10), "b": slice(10, None)}.items():
         np.savez(folder / f"{name}.npz", features=features[part], labels=labels[part])
     reader = {"name": "arrays", "train": ["a.npz", "b.npz"]} | options
-    return convert(
-        Conversion(user_dataset("mine", "arrays"), folder, folder / "store", "npz", shard_size, reader)
-    )
+    return convert(own_conversion(folder, folder / "store", "npz", shard_size, reader))
 
 
 @pytest.mark.parametrize("shard_size", [1, 7, 1000])
