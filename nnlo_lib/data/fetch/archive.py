@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive_member import Member
 from nnlo_lib.data.fetch.tar_archive import tar_members
+from nnlo_lib.data.fetch.visible import is_visible
 from nnlo_lib.data.fetch.zip_archive import zip_members
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
@@ -127,5 +128,5 @@ def _write(archive: Path, member: Member, path: Path) -> None:
 
 def single_subfolder(folder: Path) -> Path:
     """Return the only visible entry of `folder` if it is a folder, else `folder` itself."""
-    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    inside = [path for path in folder.iterdir() if is_visible(path.name)]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
