@@ -118,7 +118,9 @@ def test_loops_of_links_are_refused(tmp_path, place, target):
     fill(tmp_path / "train")
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).symlink_to(tmp_path / target)
-    with pytest.raises(UserError, match=r"loop.*: a link to a folder that contains the link; remove the link"):
+    with pytest.raises(
+        UserError, match=r"loop.*: a link to a folder that contains the link; remove the link"
+    ):
         ImageTree.of(tmp_path)
 
 
