@@ -146,9 +146,9 @@ def _shards(data: DataConfig) -> list[str]:
         raise UserError(
             f"data.source: must be the folder with the TFRecord files of {data.dataset}, not {data.source}"
         )
-    from nnlo_lib.data.readers.tfrecord import list_shards
+    from nnlo_lib.data.readers.tfrecord_files import SPLITS, find_files
 
-    return list_shards(folder)
+    return list(find_files(folder, {split: getattr(data.reader, split, None) for split in SPLITS}))
 
 
 def _reader_option(data: DataConfig) -> list[str]:
