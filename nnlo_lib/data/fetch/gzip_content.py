@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.file_version import FileVersion, file_version
+from nnlo_lib.data.fetch.file_version import FileVersion, file_version
 
 CONTENT_CHUNK_BYTES = 1 << 20
 DEFLATE_LIMIT = 1040  # approximate upper bound of the ratio of decompressed to compressed bytes in deflate
@@ -70,6 +70,13 @@ def open_at(path: Path, offset: int) -> Iterator[BinaryIO]:
 
 @lru_cache(maxsize=4)
 def _kept_stream(path: Path, _version: FileVersion, _process: int) -> BinaryIO:
+    """Return the same open stream for each call with the same arguments.
+
+    Args:
+        path: compressed file.
+        _version: version of the file; a stream of another version is not returned.
+        _process: number of the process; a stream of another process is not returned.
+    """
     return cast(BinaryIO, gzip.open(path))
 
 

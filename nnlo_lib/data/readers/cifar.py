@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.file_version import FileVersion, file_version
+from nnlo_lib.data.fetch.file_version import FileVersion, file_version
 from nnlo_lib.data.fetch.visible import is_visible
 from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, Labels, SampleBlock, shard_ranges
 from nnlo_lib.data.readers.cifar_pickle import load_batch, load_class_names
@@ -71,7 +71,13 @@ class CifarFile:
 
 @lru_cache(maxsize=1)
 def _kept_batch(path: Path, key: str, _version: FileVersion) -> tuple[Array, Labels]:
-    """Return a batch of the python layout, which is unpickled once for all consecutive shards from the batch."""
+    """Return a batch of the python layout, which is unpickled once for all consecutive shards from the batch.
+
+    Args:
+        path: file of the batch.
+        key: name of the labels in the file.
+        _version: version of the file; a batch of another version is not returned.
+    """
     return load_batch(path, key)
 
 
