@@ -36,7 +36,7 @@ class BaseReaderConfig(ConfigModel):
 
 
 class IdxReaderConfig(BaseReaderConfig):
-    """The four files of MNIST and data sets of the same format, plain or gzipped."""
+    """The four files of MNIST and data sets of the same format, plain or gzipped, also of other types."""
 
     name: Literal["idx"] = "idx"
 
