@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("tars")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(length=st.integers(0, END - 1))
 def test_a_tar_cut_at_any_byte_is_refused(folder, length):
     assert outcome(folder, "x.tar", WHOLE[:length]) is None
@@ -80,7 +80,7 @@ def flipped(content, at, bit):
     return bytes(changed)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(header=st.sampled_from(HEADERS), at=st.integers(0, BLOCK - 1), bit=st.integers(0, 7))
 def test_a_flipped_bit_of_a_header_is_refused_or_harmless(folder, header, at, bit):
     """Only the filling characters of the checksum field itself may change."""
@@ -100,7 +100,7 @@ def test_a_second_archive_behind_the_first_is_refused(folder):
         extract(folder / "x.tar", folder / "out")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_the_directory_of_a_zip_loses_no_file(folder, data, bit):
     whole = zip_bytes()
@@ -123,6 +123,15 @@ LONG = {f"{'long/' * 30}{'x' * 90}": b"1", "short": b"", "name-\N{LATIN SMALL LE
 @pytest.mark.parametrize("format", FORMATS)
 def test_tars_of_python_are_accepted(tmp_path, format):
     assert outcome(tmp_path, "x.tar", tar_bytes(LONG, FORMATS[format])) == LONG
+
+
+@settings(max_examples=30, deadline=None)
+@given(format=st.sampled_from(sorted(FORMATS)), cut=st.floats(0, 1, exclude_max=True))
+def test_a_cut_between_long_names_is_refused(folder, format, cut):
+    """Long names are in blocks before the header of the file."""
+    whole = tar_bytes(LONG, FORMATS[format])
+    end = -(-len(whole.rstrip(b"\0")) // BLOCK) * BLOCK + 2 * BLOCK
+    assert outcome(folder, "x.tar", whole[: int(cut * end)]) is None
 
 
 def write(folder, files):
