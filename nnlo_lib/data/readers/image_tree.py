@@ -104,7 +104,9 @@ def _split_listings(
     if not prefixes["train"]:
         return {"train": listing}
     for name in sorted(set(listing.folders) - set(_split_names(listing))):
-        skipped[f"in the folder {name} beside the splits"] += len(list(images_below(root, name, Skipped())))
+        skipped[f"in the folder {name} beside the splits"] += sum(
+            len(files) for *_, files in os.walk(root / name)
+        )
     listings = {split: Listing.of(root / prefix, skipped) for split, prefix in prefixes.items()}
     skipped[OUTSIDE] += sum(len(each.images) for each in listings.values())
     return listings

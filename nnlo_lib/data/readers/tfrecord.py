@@ -55,7 +55,10 @@ def read(
     files = find_files(folder, {"train": train, "validation": validation, "test": test})
     units = [
         ConversionUnit(
-            name.partition("/")[0], name, path, partial(_block, path, sample, on_corrupt == "skip")
+            name.partition("/")[0],
+            name,
+            path,
+            partial(_block, path, sample, first_class, on_corrupt == "skip"),
         )
         for name, path in files.items()
     ]
@@ -70,7 +73,15 @@ def _class_names(path: Path) -> tuple[str, ...]:
     return tuple(path.read_text(errors="replace").split("\n")[:-1]) if path.is_file() else ()
 
 
-def _block(path: Path, sample: "partial[tuple[Pixels, int]]", skip: bool) -> SampleBlock:
+def _block(path: Path, sample: "partial[tuple[Pixels, int]]", first_class: int, skip: bool) -> SampleBlock:
+    """Return the samples in a file.
+
+    Args:
+        path: the file.
+        sample: function that returns the image and the class in a record.
+        first_class: number of the first class.
+        skip: skip corrupt records.
+    """
     samples, skipped = [], []
     for number, offset, item in read_records(path):
         try:
@@ -86,6 +97,11 @@ def _block(path: Path, sample: "partial[tuple[Pixels, int]]", skip: bool) -> Sam
         reason = skipped[0] if skipped else "the file is empty"
         raise UserError(f"{path}: no usable record ({reason}); download or copy the file again")
     images, labels = zip(*samples, strict=True)
+    # Not a damage of single records, which may be skipped: a whole class would be lost.
+    if min(labels) < first_class:
+        raise UserError(
+            f"{path}: a label is {min(labels)}, but data.reader.first_class is {first_class}; set it to the lowest label"
+        )
     return SampleBlock((np.stack(images),), np.array(labels, np.int16)[:, np.newaxis], tuple(skipped))
 
 

@@ -54,7 +54,8 @@ def _by_pattern(folder: Path, patterns: Patterns) -> dict[str, Path]:
     files = {}
     for split in SPLITS:
         # With root_dir, special characters in the path of the folder are not part of the pattern.
-        found = sorted(glob.glob(pattern, root_dir=folder)) if (pattern := patterns[split]) else []
+        names = sorted(glob.glob(pattern, root_dir=folder)) if (pattern := patterns[split]) else []
+        found = [name for name in names if (folder / name).is_file()]
         if pattern and not found:
             raise UserError(
                 f"data.reader.{split}: no file in {folder} matches {pattern}; correct the pattern"

@@ -143,6 +143,9 @@ def test_a_link_to_nothing_is_refused(tmp_path, target, message):
 def test_what_is_skipped_is_said_once_with_counts(tmp_path, capsys):
     fill(tmp_path / "train", 3)
     fill(tmp_path / "extra", 5)
+    # What is not used cannot be wrong.
+    (tmp_path / "extra" / "loop").symlink_to(tmp_path)
+    (tmp_path / "extra" / "ant" / "gone.png").symlink_to(tmp_path / "nowhere")
     add_mac_files(tmp_path)
     add_readme(tmp_path / "train" / "ant")
     add_readme(tmp_path / "train" / "bee")
@@ -154,7 +157,7 @@ def test_what_is_skipped_is_said_once_with_counts(tmp_path, capsys):
     contents = read("folder", tmp_path, 4, {"size": 8})
     assert sum(map(len, [unit.read().labels for unit in contents.units])) == 6
     assert capsys.readouterr().err == (
-        f"{tmp_path}: skipped files: 5 hidden, 10 in the folder extra beside the splits, 1 neither files nor folders, "
+        f"{tmp_path}: skipped files: 5 hidden, 11 in the folder extra beside the splits, 1 neither files nor folders, "
         "2 outside the folders of the classes, 2 with other suffixes\n"
     )
 

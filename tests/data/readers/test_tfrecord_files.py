@@ -98,6 +98,15 @@ def test_a_store_of_tensorflow_datasets_counts_classes_from_zero(tmp_path):
     assert (manifest.classes, manifest.first_class, manifest.splits["train"].samples) == (6, 0, 6)
 
 
+@pytest.mark.parametrize("on_corrupt", ["error", "skip"])
+def test_labels_below_the_first_class_are_never_skipped(tmp_path, on_corrupt):
+    write_tfds(tmp_path, {"train": (1, 3)})
+    with pytest.raises(
+        UserError, match=r"a label is 0, but data\.reader\.first_class is 1; set it to the lowest"
+    ):
+        read("tfrecord", tmp_path, 0, options(first_class=1, on_corrupt=on_corrupt)).units[0].read()
+
+
 @pytest.mark.parametrize(
     ("splits", "expected"),
     [
