@@ -22,6 +22,7 @@ RESIZE = (
     "Method of resizing. standard: scale the shorter side to size*256/224, then crop the center; pydtnn: stretch the "
     "central 87.5 % to the size, as PyDTNN's converter does; none: the images already have the size."
 )
+COLOUR = "Stored channels: rgb (3) or grey (1)."
 ON_CORRUPT = "Damaged records or images: error ends the conversion; skip omits and counts them."
 
 
@@ -36,7 +37,7 @@ class BaseReaderConfig(ConfigModel):
 
 
 class IdxReaderConfig(BaseReaderConfig):
-    """The four files of MNIST and data sets of the same format, plain or gzipped."""
+    """The four files of MNIST and data sets of the same format, plain or gzipped, also of other types."""
 
     name: Literal["idx"] = "idx"
 
@@ -49,11 +50,37 @@ class CifarReaderConfig(BaseReaderConfig):
 
 
 class TFRecordReaderConfig(BaseReaderConfig):
-    """ImageNet as TFRecord files, such as train-00000-of-01024 and validation-00000-of-00128."""
+    """Images in TFRecord files of ImageNet, TensorFlow Datasets, or your own, plain or compressed by gzip."""
 
     name: Literal["tfrecord"] = "tfrecord"
     resize: Resize = Field("pydtnn", description=RESIZE)
     size: int = Field(227, ge=1, description="Side of the stored square images in pixels.")
+    colour: Literal["rgb", "grey"] = Field("rgb", description=COLOUR)
+    image_key: str = Field(
+        "image/encoded",
+        min_length=1,
+        description="Name of the feature with the encoded image (JPEG, PNG, ...); TensorFlow Datasets: `image`.",
+    )
+    label_key: str = Field(
+        "image/class/label",
+        min_length=1,
+        description="Name of the feature with the class number; TensorFlow Datasets: `label`.",
+    )
+    first_class: int = Field(
+        1, ge=0, description="Number of the first class; ImageNet: 1, TensorFlow Datasets: 0."
+    )
+    train: str | None = Field(
+        None,
+        min_length=1,
+        description="Pattern of the training files in `source`, such as data_*.tfrec; null: the files are named like "
+        "train-00000-of-01024 or imagenet2012-train.tfrecord-00000-of-01024.",
+    )
+    validation: str | None = Field(
+        None,
+        min_length=1,
+        description="Pattern of the validation files, used by `data.validation: validation`; null: none.",
+    )
+    test: str | None = Field(None, min_length=1, description="Pattern of the test files; null: none.")
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
 
 
@@ -65,7 +92,7 @@ class FolderReaderConfig(BaseReaderConfig):
     resize: Resize = Field("standard", description=RESIZE)
     size: int = Field(224, ge=1, description="Side of the stored square images in pixels.")
     # British spelling as in version 0.1: fingerprints of runs and stores contain the key.
-    colour: Literal["rgb", "grey"] = Field("rgb", description="Stored channels: rgb (3) or grey (1).")
+    colour: Literal["rgb", "grey"] = Field("rgb", description=COLOUR)
     test_fraction: float = Field(
         0.2,
         gt=0,

@@ -168,9 +168,9 @@ def _shards(settings: StoreSettings) -> list[str]:
         raise UserError(
             f"data.source: must be the folder with the TFRecord files of {settings.dataset}, not {settings.source}"
         )
-    from nnlo_lib.data.readers.tfrecord import list_shards
+    from nnlo_lib.data.store.source_identity import read_contents
 
-    return list_shards(folder)
+    return [unit.name for unit in read_contents(settings, folder).units]
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:

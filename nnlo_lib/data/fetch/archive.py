@@ -1,42 +1,26 @@
 """Archives: recognition by name, and safe extraction of untrusted contents."""
 
-import bz2
-import gzip
 import lzma
 import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.fetch.archive_member import Member
+from nnlo_lib.data.fetch.tar_archive import tar_members
+from nnlo_lib.data.fetch.visible import is_visible
+from nnlo_lib.data.fetch.zip_archive import zip_members
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_MEMBERS = 10_000_000
 FREE_SPACE_MARGIN_BYTES = 100_000_000  # bytes of the disk that extraction leaves free
 HIGHEST_RATIO = 1100  # deflate reaches 1032; a higher ratio indicates a bomb
-# Bytes between the contents of two files of a tar: headers, long names, padding.
-MAX_TAR_METADATA_BYTES = 1 << 24
 CHUNK_BYTES = 1 << 20
-COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-}
 # zipfile raises RuntimeError for encrypted members and NotImplementedError for unknown compressions.
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Member:
-    """One file in an archive; `name` is the path as stored in the archive, not yet checked."""
-
-    name: str
-    size: int
-    stream: IO[bytes]
 
 
 def is_archive(name: str) -> bool:
@@ -103,70 +87,8 @@ def _extract(archive: Path, target: Path) -> None:
 
 
 def _members(archive: Path) -> Iterator[Member]:
-    members = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
+    members = zip_members if archive.name.lower().endswith(".zip") else tar_members
     return members(archive)
-
-
-def _tar_members(archive: Path) -> Iterator[Member]:
-    with _decompressed(archive) as stream:
-        bounded = _Bounded(stream)
-        # In stream mode, tarfile only calls read() and never seeks, so that all bytes pass through `bounded`.
-        with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r|") as tar:
-            while (info := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # tarfile would keep all of them in memory
-                bounded.left = info.size + MAX_TAR_METADATA_BYTES
-                if not info.isdir():
-                    yield Member(info.name, info.size, _content(archive, tar, info))
-                # A sparse file occupies fewer bytes of the archive than its size; the rest must not become
-                # room for a huge header.
-                bounded.left = MAX_TAR_METADATA_BYTES
-        while bounded.read(CHUNK_BYTES):  # reading to the end verifies the checksum of the compressed stream
-            pass
-
-
-def _content(archive: Path, tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    content = tar.extractfile(info) if info.isreg() else None
-    if content is None:
-        raise UserError(
-            f"{archive}: {info.name} is a link or device; make the archive again with plain files only"
-        )
-    return content
-
-
-class _Bounded:
-    """Stream that yields at most `left` more bytes, because tarfile reads headers of any size into memory."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.left = stream, MAX_TAR_METADATA_BYTES
-
-    def read(self, size: int) -> bytes:
-        chunk = self.stream.read(size)
-        self.left -= len(chunk)
-        if self.left < 0:
-            raise tarfile.ReadError("too many bytes of metadata between two files")
-        return chunk
-
-
-def _decompressed(archive: Path) -> IO[bytes]:
-    with archive.open("rb") as file:
-        start = file.read(6)
-    for magic, open_compressed in COMPRESSED.items():
-        if start.startswith(magic):
-            return cast(IO[bytes], open_compressed(archive))
-    return archive.open("rb")
-
-
-def _zip_members(archive: Path) -> Iterator[Member]:
-    with zipfile.ZipFile(archive) as zipped:
-        for info in zipped.infolist():
-            if info.is_dir():
-                continue
-            if info.external_attr >> 28 not in (0, 8):  # type of the file, if the archive was written on Unix
-                raise UserError(
-                    f"{archive}: {info.filename} is a link or device; make the archive again with plain files only"
-                )
-            with zipped.open(info) as stream:
-                yield Member(info.filename, info.file_size, stream)
 
 
 def _parts(archive: Path, name: str) -> tuple[str, ...]:
@@ -206,5 +128,5 @@ def _write(archive: Path, member: Member, path: Path) -> None:
 
 def single_subfolder(folder: Path) -> Path:
     """Return the only visible entry of `folder` if it is a folder, else `folder` itself."""
-    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    inside = [path for path in folder.iterdir() if is_visible(path.name)]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder

@@ -5,14 +5,16 @@ A binary record is one label byte (CIFAR-100: coarse, then fine) and 3 x 32 x 32
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.fetch.file_version import FileVersion, file_version
+from nnlo_lib.data.fetch.visible import is_visible
+from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, Labels, SampleBlock, shard_ranges
 from nnlo_lib.data.readers.cifar_pickle import load_batch, load_class_names
 
 IMAGE = (3, 32, 32)
@@ -53,7 +55,7 @@ class CifarFile:
 
     def _read(self, start: int, end: int) -> SampleBlock:
         if not self.labels:
-            pixels, labels = load_batch(self.path, self.key)
+            pixels, labels = _kept_batch(self.path, self.key, file_version(self.path))
             return SampleBlock((pixels[start:end].reshape(-1, *IMAGE),), labels[start:end])
         width = self.labels + PIXELS
         rows = np.fromfile(self.path, np.uint8, (end - start) * width, offset=start * width).reshape(
@@ -65,6 +67,18 @@ class CifarFile:
             )
         images = rows[:, self.labels :].reshape(-1, *IMAGE)
         return SampleBlock((images,), rows[:, self.label].astype(np.int64))
+
+
+@lru_cache(maxsize=1)
+def _kept_batch(path: Path, key: str, _version: FileVersion) -> tuple[Array, Labels]:
+    """Return a batch of the python layout, which is unpickled once for all consecutive shards from the batch.
+
+    Args:
+        path: file of the batch.
+        key: name of the labels in the file.
+        _version: version of the file; a batch of another version is not returned.
+    """
+    return load_batch(path, key)
 
 
 def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> DatasetContents:
@@ -95,7 +109,7 @@ def _root(folder: Path) -> Path:
     """Return `folder`, or its only subfolder if `folder` has no batches (files are ignored)."""
     if any((folder / name).is_file() for name in FIRST) or not folder.is_dir():
         return folder
-    folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    folders = [path for path in folder.iterdir() if path.is_dir() and is_visible(path.name)]
     return folders[0] if len(folders) == 1 else folder
 
 

@@ -1,116 +1,73 @@
-"""Reader of the IDX format of MNIST and similar data sets, plain or gzipped.
+"""Reader of data sets in the layout of MNIST: four IDX files, plain or gzipped.
 
-An IDX file has two zero bytes, one byte for the type (8: unsigned byte), one for the number of dimensions,
-each dimension as a big-endian 32-bit integer, then the values in C order.
+The name of a file ends with the number of dimensions and the type, such as idx3-ubyte; the header must agree.
 """
 
-import math
-import struct
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import cast
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import (
-    CONTENT_CHUNK_BYTES,
-    DEFLATE_LIMIT,
-    find_plain_or_gzip,
-    is_gzip,
-    open_decompressed,
-)
-from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.idx_file import TYPES, IdxFile, open_idx
 
-SPLITS = {"train": "train", "test": "t10k"}
-UNSIGNED_BYTE = 8
-
-
-@dataclass(frozen=True)
-class IdxFile:
-    """An IDX file of unsigned bytes with a checked header: `shape[0]` records of shape `shape[1:]`."""
-
-    path: Path
-    shape: tuple[int, ...]
-
-    @property
-    def header(self) -> int:
-        """Size of the header in bytes."""
-        return 4 + 4 * len(self.shape)
-
-    def records(self, start: int, end: int) -> Array:
-        """Return records start..end-1 as uint8 (end - start, *shape[1:]).
-
-        Raises UserError if the file is truncated or, when the last record is read, too long.
-        """
-        size = math.prod(self.shape[1:])
-        with open_decompressed(self.path) as stream:
-            _skip(stream, self.header + start * size)
-            values = stream.read((end - start) * size)
-            # Reading beyond the last value also lets gzip compare the checksum at the end of its stream.
-            if end == self.shape[0] and stream.read(1):
-                raise UserError(
-                    f"{self.path}: more values than the header declares {self.shape}; download or copy it again"
-                )
-        if len(values) < (end - start) * size:
-            raise UserError(
-                f"{self.path}: truncated, fewer values than the header declares {self.shape}; download or copy it again"
-            )
-        return np.frombuffer(values, dtype=np.uint8).reshape(end - start, *self.shape[1:])
+SPLITS = {"train": "train", "test": "t10k|test"}
 
 
 def read(folder: Path, shard_size: int) -> DatasetContents:
-    """Return the contents of the four files of an MNIST-like set; images become (n, 1, height, width)."""
+    """Return the contents of the four files of an MNIST-like set; (n, height, width) become (n, 1, height, width)."""
     units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
     return DatasetContents(tuple(units))
 
 
-def open_idx(path: Path, dimensions: int) -> IdxFile:
-    """Return the IDX file. Raises UserError if its header is wrong or does not fit the file size."""
-    with open_decompressed(path) as stream:
-        start, sizes = stream.read(4), stream.read(4 * dimensions)
-    if start != bytes((0, 0, UNSIGNED_BYTE, dimensions)) or len(sizes) < 4 * dimensions:
-        raise UserError(
-            f"{path}: not an IDX file of bytes in {dimensions} dimensions (starts with "
-            f"{start.hex(' ')}, expected 00 00 08 {dimensions:02x}); download or copy it again"
-        )
-    idx = IdxFile(path, struct.unpack(f">{dimensions}I", sizes))
-    # Before any allocation, because a damaged header can declare terabytes.
-    declared, held = idx.header + math.prod(idx.shape), path.stat().st_size
-    if declared > held * DEFLATE_LIMIT if is_gzip(path) else declared != held:
-        raise UserError(
-            f"{path}: the header declares {declared:,} bytes, but the file has {held:,}; download or copy it again"
-        )
-    return idx
-
-
 def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[ConversionUnit]:
-    images = open_idx(_find(folder, f"{prefix}-images-idx3-ubyte.gz"), 3)
-    labels = open_idx(_find(folder, f"{prefix}-labels-idx1-ubyte.gz"), 1)
+    images, labels = (
+        _find(folder, prefix, "images", "idx3-ubyte"),
+        _find(folder, prefix, "labels", "idx1-ubyte"),
+    )
+    if len(images.shape) < 2 or len(labels.shape) != 1 or labels.dtype.kind == "f":
+        raise UserError(
+            f"{images.path}, {labels.path}: values of shape {images.shape} and labels {labels.dtype} of shape "
+            f"{labels.shape}; labels must be integers in 1 dimension, images or rows of features need 2 or more"
+        )
     if images.shape[0] != labels.shape[0]:
         raise UserError(
             f"{images.path}: {images.shape[0]} images, but {labels.path} has {labels.shape[0]} labels; "
             f"download or copy both files from the same source"
         )
-    for name, start, end in shard_ranges(split, labels.shape[0], shard_size, math.prod(images.shape[1:])):
+    for name, start, end in shard_ranges(split, labels.shape[0], shard_size, images.record_bytes):
         block = partial(_block, images, labels, start, end)
         yield ConversionUnit(split, name, labels.path, block, files=(images.path, labels.path))
 
 
-def _find(folder: Path, name: str) -> Path:
-    path = find_plain_or_gzip(folder, name)
-    if path is None:
+def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
+    """Return the only file of a split with this content.
+
+    Args:
+        folder: folder of the files.
+        prefix: first words of the names of the files of the split, separated by |.
+        content: images or labels.
+        usual: end of the usual file name, for the error message.
+    """
+    pattern = re.compile(rf"({prefix})-{content}[-.]idx(\d)-({'|'.join(TYPES)})(\.gz)?")
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = {path.name.removesuffix(".gz"): path for path in paths if pattern.fullmatch(path.name)}
+    if not found:
+        name = f"{prefix.partition('|')[0]}-{content}-{usual}.gz"
         raise UserError(f"{folder / name}: file not found; fetch it with scripts/fetch.py")
-    return path
+    if len(found) > 1:
+        raise UserError(f"{folder}: several files of one kind: {', '.join(found)}; keep one of the files")
+    (path,) = found.values()
+    match = cast(re.Match[str], pattern.fullmatch(path.name))
+    return open_idx(path, int(match[2]), match[3])
 
 
 def _block(images: IdxFile, labels: IdxFile, start: int, end: int) -> SampleBlock:
-    pixels = images.records(start, end)[:, np.newaxis]
-    return SampleBlock((pixels,), labels.records(start, end).astype(np.int64))
-
-
-def _skip(stream: BinaryIO, count: int) -> None:
-    while count and (passed := len(stream.read(min(count, CONTENT_CHUNK_BYTES)))):
-        count -= passed
+    values = images.records(start, end)
+    # Images without an axis of channels get one.
+    inputs = values[:, np.newaxis] if values.ndim == 3 else values
+    return SampleBlock((inputs,), labels.records(start, end).astype(np.int64))

@@ -14,6 +14,7 @@ import pytest
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch import archive as archives
+from nnlo_lib.data.fetch import tar_archive
 from nnlo_lib.data.fetch.archive import extract, is_archive, single_subfolder
 
 Usage = namedtuple("Usage", "total used free")
@@ -167,7 +168,7 @@ def test_a_huge_header_does_not_fill_the_memory(tmp_path, kind):
 
 
 def test_folders_and_names_of_any_number_are_no_header_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
+    monkeypatch.setattr(tar_archive, "MAX_TAR_METADATA_BYTES", 20_000)
     files = {f"{'long/' * 60}{number}": b"1" for number in range(100)}
     with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
         for number in range(200):
@@ -183,7 +184,7 @@ def test_folders_and_names_of_any_number_are_no_header_bomb(tmp_path, monkeypatc
 
 
 def test_a_file_may_be_larger_than_what_may_lie_between(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
+    monkeypatch.setattr(tar_archive, "MAX_TAR_METADATA_BYTES", 20_000)
     extract(tar(tmp_path / "x.tar.gz"), tmp_path / "out")
     assert (tmp_path / "out" / "top" / "b" / "2.bin").read_bytes() == FILES["top/b/2.bin"]
 
@@ -191,7 +192,7 @@ def test_a_file_may_be_larger_than_what_may_lie_between(tmp_path, monkeypatch):
 @pytest.mark.processes
 def test_a_sparse_file_makes_no_room_for_a_huge_header(tmp_path, monkeypatch):
     """The declared size of a sparse file exceeds its bytes in the archive; the limit on metadata still holds."""
-    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
+    monkeypatch.setattr(tar_archive, "MAX_TAR_METADATA_BYTES", 20_000)
     with (tmp_path / "holes").open("wb") as file:
         file.seek(1 << 20)
         file.write(b"x" * 4096)

