@@ -46,7 +46,7 @@ if not SEARCH.has_ended:
 rule fold_task:
     input:
         manifest=ancient(manifest_of(EXPERIMENT)),
-        model=ancient(SEARCH.model_files),
+        user_files=ancient(SEARCH.input_files),
     output:
         update(f"{SEARCH.folder}/trials/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.json"),
     log:
@@ -115,7 +115,7 @@ use rule train as best with:
     input:
         config=f"{SEARCH.best}/config.json",
         manifest=manifest_of(EXPERIMENT),
-        model=SEARCH.model_files,
+        user_files=SEARCH.input_files,
     output:
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",
@@ -142,6 +142,7 @@ use rule evaluate as evaluate_best with:
     input:
         config=f"{SEARCH.best}/config.json",
         manifest=manifest_of(EXPERIMENT),
+        user_files=SEARCH.input_files,
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",
     output:

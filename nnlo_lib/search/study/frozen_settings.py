@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.config.model import NETWORK_SUFFIXES, WEIGHT_SUFFIXES
+from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import split_function_reference
 from nnlo_lib.data.store.manifest import file_sha256
 
-FINGERPRINTED_SUFFIXES = (".py", *NETWORK_SUFFIXES, *WEIGHT_SUFFIXES)
 MUTABLE_KEYS: dict[str, Any] = {
     "trials": True,
     "parallel": True,
@@ -45,8 +43,9 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
         with atomic_write(path) as part:
             part.write_text(json.dumps(current, indent=1) + "\n")
     recorded = _read(path)
-    if "files" not in recorded:
-        current.pop("files")  # older versions did not record the files
+    # Older versions did not record all of the files; a new one appears only by an edit of a recorded one.
+    current["files"] = {path: current["files"].get(path) for path in recorded.get("files", {})}
+    recorded.setdefault("files", {})
     if changes := list(_differences(recorded, current)):
         raise UserError(
             f"{path}: the search was started with other settings: {'; '.join(changes)}; "
@@ -61,30 +60,19 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
     search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
-    named = {key: value for key, value in base.items() if key != "data"}  # a store already contains the data
     return base | {
         # Trials use the first seed only; the others are for the retraining and may change.
         "seeds": experiment.seeds[0],
         "search": search | space,
-        "files": dict(_files([named, search, space])),
+        "files": {path: file_sha256(Path(path))[:16] for path in search_files(experiment)},
     }
 
 
-def _files(settings: Any) -> Iterator[tuple[str, str]]:
-    """Yield the user's files in the settings (code, networks, weights), with the start of their SHA-256."""
-    texts = set(_texts(settings))
-    code = {split_function_reference(text.partition("@")[0])[0] for text in texts}  # mine.py:rank@output
-    for name in sorted(texts | code):
-        if Path(name).suffix in FINGERPRINTED_SUFFIXES and Path(name).is_file():
-            yield name, file_sha256(Path(name))[:16]
-
-
-def _texts(settings: Any) -> Iterator[str]:
-    if isinstance(settings, str):
-        yield settings
-    elif isinstance(settings, dict | list):
-        for each in settings.values() if isinstance(settings, dict) else settings:
-            yield from _texts(each)
+def search_files(experiment: Experiment) -> list[str]:
+    """Return the user's files that any trial, the sampler or the pruner may use and that exist."""
+    assert experiment.search is not None, "the experiment has no `search:` section"
+    search = input_files(experiment.search.model_dump(mode="json"))
+    return sorted({path for path in (*experiment.input_files, *search) if Path(path).is_file()})
 
 
 def _ordered(experiment: Experiment, recorded: Any) -> Experiment:

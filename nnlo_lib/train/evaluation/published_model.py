@@ -14,6 +14,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.state.input_record import refuse_changed_code
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.replica.model_init import build_random_model
 from nnlo_lib.train.replica.precision import parameter_dtype
@@ -32,8 +33,10 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
         path: safetensors file with the weights.
 
     Raises:
-        UserError: if the file does not contain the weights of this run's model.
+        UserError: if the file does not contain the weights of this run's model, or if the code of the model
+            has changed since the training.
     """
+    refuse_changed_code(run, path.parent)
     dtype = parameter_dtype(run.train.precision)
     tensors = Preprocessor(data, run.data, "cpu", dtype)
     # The seed has no effect, because all weights are loaded.
