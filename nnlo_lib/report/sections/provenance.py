@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.report.finished_job import group_by_run
 from nnlo_lib.report.formatting import MISSING, format_duration, listing
 from nnlo_lib.state.finished_run import FinishedRun
@@ -93,11 +94,11 @@ def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 
 def _user_files(jobs: Sequence[FinishedRun]) -> Iterable[str]:
-    """Yield each file with the start of its checksum, and the copy that is kept with a run."""
+    """Yield each file with the start of its checksum; copies of the code are kept with each job."""
     for job in jobs:
         for path, checksum in job.input_checksums.items():
-            copy = f", copy in {job.run}/.../code" if has_copy(path) else ""
-            yield f"{path} ({checksum[:8]}{copy})"
+            kept = f" in {RunPaths.code.name}/" if has_copy(path) else ""
+            yield f"{path} ({checksum[:8]}{kept})"
 
 
 def _different(values: Iterable[object]) -> str:

@@ -44,8 +44,8 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
             part.write_text(json.dumps(current, indent=1) + "\n")
     recorded = _read(path)
     # Older versions did not record all of the files; a new one appears only by an edit of a recorded one.
-    current["files"] = {path: current["files"].get(path) for path in recorded.get("files", {})}
-    recorded.setdefault("files", {})
+    known = recorded.setdefault("files", {}) if isinstance(recorded, dict) else {}
+    current["files"] = {path: current["files"].get(path) for path in known}
     if changes := list(_differences(recorded, current)):
         raise UserError(
             f"{path}: the search was started with other settings: {'; '.join(changes)}; "
