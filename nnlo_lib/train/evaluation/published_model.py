@@ -24,13 +24,16 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 EVALUATION_BATCH_SIZE = 500
 
 
-def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.Module, Preprocessor]:
-    """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the CPU.
+def load_published_model(
+    run: Run, data: DataManifest, path: Path, device: str = "cpu"
+) -> tuple[nn.Module, Preprocessor]:
+    """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the device.
 
     Args:
         run: configuration with which the model was trained.
         data: manifest of the data store.
         path: safetensors file with the weights.
+        device: `cpu` or `cuda:N`.
 
     Raises:
         UserError: if the file does not contain the weights of this run's model, or if the code of the model
@@ -38,7 +41,7 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
     """
     refuse_changed_code(run, path.parent)
     dtype = parameter_dtype(run.train.precision)
-    tensors = Preprocessor(data, run.data, "cpu", dtype)
+    tensors = Preprocessor(data, run.data, device, dtype)
     # The seed has no effect, because all weights are loaded.
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed=0).to(dtype)
     try:
@@ -47,7 +50,7 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
         raise UserError(
             f"{path}: the file does not contain the weights of the model {run.model.name}: {error}"
         ) from error
-    return module.eval(), tensors
+    return module.to(device).eval(), tensors
 
 
 @torch.no_grad()
