@@ -54,6 +54,20 @@ class RuleResources:
         return {**self._site, **self._of_any_job}
 
     @property
+    def evaluation_resources(self) -> dict[str, Any]:
+        """Resources of the job that evaluates a model: a GPU where the training has its GPUs, if it has any."""
+        return {name: self._of_evaluation(name) for name in self.site_names}
+
+    def _of_evaluation(self, name: str) -> Callable[[Wildcards], int | str]:
+        def value(wildcards: Wildcards) -> int | str:
+            resources = RunResources(self.run(wildcards))
+            if not resources.gpus:  # the profile chooses
+                return "" if isinstance(resources.site[name], str) else 0
+            return 1 if name == "gpu" else resources.site[name]
+
+        return value
+
+    @property
     def _of_any_job(self) -> dict[str, Any]:
         return {
             "cpus_per_task": self._of_run("threads_per_process"),

@@ -1,4 +1,4 @@
-"""The code that trains is the code in the files: an edit of any file of the user trains again, and is told."""
+"""The code that trains is the code in the files: an edit of any file of the user trains again, and the log names the file."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def test_every_kind_of_file_is_recorded_and_its_code_is_kept(trained):
 
 
 @edits
-def test_an_edit_is_refused_by_the_evaluation_told_by_verify_and_trained_again(project, change):
+def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(project, change):
     history = (job(project, change.run) / "history.csv").read_text()
     edit(project, change.file)
     verified = nnlo_process("verify", str(job(project, change.run)), folder=project)

@@ -16,6 +16,8 @@ rule evaluate:
         job=PLAN.job_pattern,
     conda:
         "../envs/nnlo.yaml"
+    resources:
+        **PLAN.training_resources.evaluation_resources,
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:

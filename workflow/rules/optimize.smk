@@ -149,5 +149,7 @@ use rule evaluate as evaluate_best with:
         f"{BEST}/evaluation.json",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
+    resources:
+        **SEARCH.retraining_resources.evaluation_resources,
     message:
         "evaluate the retrained best trial, seed {wildcards.seed}"
