@@ -55,15 +55,14 @@ class RuleResources:
 
     @property
     def evaluation_resources(self) -> dict[str, Any]:
-        """Resources of the job that evaluates a model: a GPU where the training has its GPUs, if it has any."""
-        return {name: self._of_evaluation(name) for name in self.site_names}
+        """Resources of the job that evaluates a model: one GPU at the site of the training, if a run uses GPUs."""
+        names = self.site_names if "gpu" in self.site_names else ()
+        return {name: self._of_one_process(name) for name in names}
 
-    def _of_evaluation(self, name: str) -> Callable[[Wildcards], int | str]:
+    def _of_one_process(self, name: str) -> Callable[[Wildcards], int | str]:
         def value(wildcards: Wildcards) -> int | str:
-            resources = RunResources(self.run(wildcards))
-            if not resources.gpus:  # the profile chooses
-                return "" if isinstance(resources.site[name], str) else 0
-            return 1 if name == "gpu" else resources.site[name]
+            of_training = RunResources(self.run(wildcards)).site[name]
+            return of_training if isinstance(of_training, str) else min(1, of_training)
 
         return value
 
