@@ -90,12 +90,6 @@ class ModelConfig(ConfigModel):
         """True if the file contains the network itself instead of a function that builds it."""
         return Path(self.name).suffix in NETWORK_SUFFIXES
 
-    @property
-    def input_files(self) -> tuple[str, ...]:
-        """Files from which layers and initial weights are read."""
-        # Their contents are part of the identity of a run: changed weights must not continue a checkpoint.
-        return (*([self.name] if self.is_network_file else []), *([self.weights] if self.weights else []))
-
 
 def _path(name: str) -> str | None:
     if ".py:" in name:

@@ -63,6 +63,8 @@ class StatePaths:
     failures = PathBelow("failures")
     stopped = PathBelow("stopped")
     observed = PathBelow("observed")
+    input_files = PathBelow("input_files.json")
+    code = PathBelow("code")
 
     @property
     def rank_status(self) -> tuple[Path, Path, Path]:
@@ -72,7 +74,8 @@ class StatePaths:
     @property
     def resumable(self) -> tuple[Path, ...]:
         """Files and folders from which an unfinished training can resume."""
-        return self.history, self.nodes, self.ledger, self.validations, self.checkpoints
+        tables = self.history, self.nodes, self.ledger, self.validations
+        return *tables, self.checkpoints, self.input_files, self.code
 
     @property
     def next_archive(self) -> Path:
@@ -102,6 +105,7 @@ class RunPaths:
     summary = PathBelow("summary.json")
     evaluation = PathBelow("evaluation.json")
     tensorboard = PathBelow("tensorboard")
+    code = PathBelow("code")
     # This name, and those of SearchStatePaths, are the names of earlier versions: files on disk are not
     # renamed.
     chaos_log = PathBelow("said.txt")

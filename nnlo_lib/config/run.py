@@ -13,6 +13,7 @@ from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.collective import AllReduceConfig
 from nnlo_lib.config.compression import CompressionConfig, NoCompressionConfig
 from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.metrics import (
     DEFAULT_METRICS,
     LOSSES,
@@ -35,11 +36,12 @@ from nnlo_lib.config.problem import (
 from nnlo_lib.config.rules.combinations import first_fault
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
-from nnlo_lib.config.user_class import UserClassConfig
 
 # Placeholder of the problem's default, which validation fills in.
 PROBLEM_DEFAULT: Any = None
 PROBLEM_DEFAULT_KEYS = ("loss", "metrics")
+# The key of the data store includes the files of the reader.
+DATA_AND_PLACEMENT = {"data", "checkpoint", "observe", "resources"}
 
 
 class Run(ConfigModel):
@@ -161,10 +163,9 @@ class Run(ConfigModel):
 
     @property
     def input_files(self) -> tuple[str, ...]:
-        """User's files that the result depends on: network, weights, and classes named by `path.py:Class`."""
-        sections = (self.algorithm, self.problem, self.compression)
-        classes = (section.file for section in sections if isinstance(section, UserClassConfig))
-        return (*self.model.input_files, *sorted(set(classes)))
+        """User's files that the result depends on, except the data: code with its imports, networks, weights."""
+        # An experiment also has the keys `search` and `runs`.
+        return input_files(self.model_dump(mode="json", include=set(Run.model_fields) - DATA_AND_PLACEMENT))
 
     @property
     def settings(self) -> dict[str, Any]:

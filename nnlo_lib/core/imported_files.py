@@ -12,7 +12,8 @@ def imported_files(path: str | Path) -> tuple[str, ...]:
     """Return `path` and the files that it imports, directly or not, from its folder or the working directory.
 
     Imports are found in the source without running it, also those inside functions. Paths below the working
-    directory are relative to it. Modules of other folders, such as installed packages, are not included.
+    directory are relative to it. Modules of other folders, such as installed packages, and NNLO itself are not
+    included.
 
     Returns:
         Sorted paths; only `path` if it cannot be read or is not Python.
@@ -61,7 +62,8 @@ def _module_files(parts: list[str], places: tuple[str, ...] | list[str]) -> Iter
         parts: names a, b, c; the last may be a name inside the module.
         places: folders that the first name is searched in.
     """
-    if not parts or parts[0] in sys.stdlib_module_names:
+    # In a clone of the repository, the working directory also contains the package of NNLO.
+    if not parts or parts[0] in sys.stdlib_module_names or parts[0] == __package__.partition(".")[0]:
         return
     spec = PathFinder.find_spec(parts[0], list(places))
     if spec is None:

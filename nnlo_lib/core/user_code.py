@@ -3,12 +3,16 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from nnlo_lib.core.imported_files import imported_files
+
 GET_MODEL = "get_model"  # the function that NNLO calls in a module
+_FOLDERS: set[str] = set()  # folders of user's files that were added to sys.path
+_MODIFIED_NS: dict[str, int] = {}  # modification time of each user's file when it was last loaded
 MAX_ERROR_CHARS = 1000  # errors of Keras contain the whole model configuration
 
 
@@ -31,18 +35,55 @@ def split_function_reference(name: str) -> tuple[str, str]:
 def load_user_module(path: str) -> ModuleType:
     """Run the file and return it as a module; errors of the file are not caught.
 
-    The file can import modules from its folder and from the working directory.
+    The file can import modules from its folder and from the working directory, in this order. Modules that were
+    edited since they were imported are imported again, so that a long session, such as a notebook, runs the
+    code in the files.
     """
-    # Last, so that a file of the user such as types.py does not replace a module of Python or of NNLO.
-    for folder in (str(Path(path).absolute().parent), os.getcwd()):
-        if folder not in sys.path:
-            sys.path.append(folder)
+    folders = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
+    _search_first_in(folders)
+    _forget_other_modules({os.path.abspath(file) for file in imported_files(path)}, folders)
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+def modification_times(path: str) -> tuple[int, ...]:
+    """Return the modification times of a user's file and the files that it imports, in nanoseconds."""
+    return tuple(os.stat(file).st_mtime_ns for file in imported_files(path))
+
+
+def _search_first_in(folders: Sequence[str]) -> None:
+    """Search modules in these folders before other folders of the user."""
+    _FOLDERS.update(folder for folder in folders if folder not in sys.path)
+    # Last, so that a file of the user such as types.py does not replace a module of Python or of NNLO.
+    others = [folder for folder in sys.path if folder in _FOLDERS and folder not in folders]
+    kept = [folder for folder in sys.path if folder not in _FOLDERS]
+    first = [folder for folder in dict.fromkeys(folders) if folder in _FOLDERS]
+    sys.path[:] = [*kept, *first, *others]
+
+
+def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
+    """Remove imported modules that are not the current content of these files.
+
+    Args:
+        files: a file of the user and the files that it imports.
+        folders: folders in which the file finds modules.
+    """
+    times = {file: os.stat(file).st_mtime_ns for file in files if os.path.isfile(file)}
+    edited = any(_MODIFIED_NS.get(file, time) != time for file, time in times.items())
+    names = {Path(os.path.relpath(file, folder)).parts[0] for file in files for folder in folders}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        # All of the files, because they share classes; and modules of other folders with the same name.
+        top = name.partition(".")[0]
+        is_other = file in _MODIFIED_NS and file not in files and {top, f"{top}.py"} & names
+        if (edited and file in files) or is_other:
+            del sys.modules[name]
+    importlib.invalidate_caches()
+    _MODIFIED_NS.update(times)
 
 
 def error_with_source_line(error: BaseException) -> str:

@@ -114,6 +114,11 @@ class FinishedRun:
         return sum(counts.values()) if counts else None
 
     @property
+    def input_checksums(self) -> dict[str, str]:
+        """SHA-256 of each user's file that the training read; empty if an older nnlo wrote the summary."""
+        return dict(self.summary.get("input_files", {}))
+
+    @property
     def run_segments(self) -> list[dict[str, Any]]:
         """First step, ranks and code version of each segment; empty if an older nnlo wrote the summary."""
         # Segments were once called legs; the key in the file keeps this name.

@@ -18,6 +18,7 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.version import code_version
 from nnlo_lib.data.store.manifest import file_sha256, manifest_fingerprint
 from nnlo_lib.problems.gan import GanProblem
+from nnlo_lib.state.input_record import publish_code
 from nnlo_lib.topology.topology import build_topology
 from nnlo_lib.train.evaluation import gan_samples as samples
 from nnlo_lib.train.observe.collect import PROFILE_GLOB, publish_observations
@@ -32,7 +33,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     """Write the outputs of a finished run on rank 0; all ranks call it.
 
     The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if
-    the run has them, tables of nodes and of validations within epochs, GAN samples and the output of
+    the run has them, copies of the user's code, tables of nodes and of validations within epochs, GAN samples and the output of
     observers.
 
     Args:
@@ -65,6 +66,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
         trainer.recorder.validations.publish(paths.validations)
     if isinstance(context.problem, GanProblem):
         samples.draw_gan_samples(context.replica.module, paths.samples)
+    publish_code(paths)
     observations = publish_observations(context.task)
     trainer.journal.publish(paths.log)
     # The summary comes last, because it records the checksums of the other outputs.
@@ -98,6 +100,7 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         "config": task.run.model_dump(mode="json"),
         "config_hash": task.run.hash,
         "code_version": code_version(),
+        "input_files": task.input_checksums,
         "legs": trainer.position.legs,
         "packages": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "hosts": [report["host"] for report in reports],

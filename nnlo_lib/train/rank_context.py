@@ -49,6 +49,7 @@ class RankContext:
         module: nn.Module | None = None,
     ) -> None:
         self.task, self.comm, self.stack = task, comm, stack
+        task.input_checksums  # noqa: B018 - read now: a later edit is not the code that trains
         self.roles = roles(task.run, comm.size)
         self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank]))
         self._open_data(task)

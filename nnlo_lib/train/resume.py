@@ -8,6 +8,7 @@ from nnlo_lib.checkpoint.policy import SaveInterval
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.version import code_version
 from nnlo_lib.state import attempts
+from nnlo_lib.state.input_record import changed_files, keep_input_record, read_input_record
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank_context import RankContext
@@ -84,9 +85,21 @@ class TrainingSaver:
                 f"resumed at epoch {position.epoch}, step {position.index} (restart {position.restarts})"
             )
         elif context.comm.rank == 0:
+            self._report_changed_files()
             # Before `rewind`, which would delete the rows of the earlier training.
             self._archive_unfinished()
+        if context.comm.rank == 0:
+            keep_input_record(context.task.paths.state, context.task.input_checksums)
         self._recorder.rewind(rows)
+
+    def _report_changed_files(self) -> None:
+        task = self._context.task
+        recorded = read_input_record(task.paths.state)
+        changed = changed_files(recorded, task.input_checksums) if recorded else []
+        if changed:
+            self._recorder.journal.write(
+                f"{', '.join(changed)} changed since the earlier training in {task.folder}: the training starts at step 0"
+            )
 
     def _archive_unfinished(self) -> None:
         if former := archive_unfinished(self._context.task.state):

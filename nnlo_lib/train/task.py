@@ -10,7 +10,8 @@ from pathlib import Path
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import non_defaults
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.data.store.manifest import file_sha256, manifest_fingerprint
+from nnlo_lib.data.store.manifest import manifest_fingerprint
+from nnlo_lib.state.input_record import input_checksums
 
 # A resumed run may change these settings: they decide where and how it runs, but do not change its results.
 PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")
@@ -78,6 +79,11 @@ class Task:
         return self.paths.state.observed / self.fingerprint[:8]
 
     @cached_property
+    def input_checksums(self) -> dict[str, str]:
+        """SHA-256 of each user's file that the result depends on; first read before the code is imported."""
+        return input_checksums(self.run)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of all inputs that must be unchanged to resume from a checkpoint.
 
@@ -97,8 +103,8 @@ class Task:
             ),
         }
         settings = non_defaults(run.model_copy(update=sections))
-        # A file that the model reads may change while its name in the configuration does not.
-        read = [file_sha256(Path(path)) for path in self.run.input_files]
+        # Without the paths, which a move of the project changes; the order of the files tells them apart.
+        read = self.input_checksums.values()
         text = json.dumps(
             [settings, self.seed, self.fold, self.folds, manifest_fingerprint(self.manifest), *read],
             sort_keys=True,

@@ -116,7 +116,12 @@ class Plan:
 
     def input_files(self, name: str) -> list[str]:
         """Return the user's files that a run depends on."""
-        return list(self.runs[name].input_files)
+        return self._input_files[name]
+
+    @cached_property
+    def _input_files(self) -> dict[str, list[str]]:
+        # Snakemake asks for each job, and the imports of the code are read from its source.
+        return {name: list(run.input_files) for name, run in self.runs.items()}
 
     def fetch_options(self, dataset: str, raw: str) -> str:
         """Return the command-line options for the source of the files in `raw` of a data set."""

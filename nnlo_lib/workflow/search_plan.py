@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, search_files
 from nnlo_lib.search.study.storage import search_folder
 from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trial, read_trials
 from nnlo_lib.search.study.trial_run import format_point, trial_run
@@ -72,22 +71,10 @@ class SearchPlan:
         searched = any(key in space for key in SEARCHED_SITE_KEYS)
         return SITE_RESOURCES if searched else site_resources_of([self.experiment])
 
-    @property
-    def model_files(self) -> list[str]:
-        """Files with the layers and initial weights of any trial."""
-        models = (
-            self.experiment.model.model_copy(update={"name": name, "weights": weights})
-            for name in self._values("name")
-            for weights in self._values("weights")
-        )
-        return sorted({file for model in models for file in model.input_files})
-
-    def _values(self, key: str) -> tuple[Any, ...]:
-        """Return the possible values of a key of the model."""
-        assert self.experiment.search is not None
-        searched = self.experiment.search.space.get(f"model.{key}")
-        base = getattr(self.experiment.model, key)
-        return (base, *(searched.choice or (searched.constant,))) if searched else (base,)
+    @cached_property
+    def input_files(self) -> list[str]:
+        """User's files that any trial may use."""
+        return search_files(self.experiment)
 
     def point(self, trial: str) -> str:
         """Return the point of a trial as readable text."""

@@ -36,6 +36,7 @@ SAME_CONCEPT = {
 LARGE_FOLDERS = {
     "commands": "one file per command",
     "config": "one file per block of the experiment file",
+    "core": "one file per service that every layer uses",
     "data/readers": "one file per format",
     "launch": "one file per part of the launcher",
     "models/zoo": "one file per family of networks",

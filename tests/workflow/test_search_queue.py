@@ -155,8 +155,11 @@ def test_a_search_adds_its_best_to_the_named_runs_and_stands_for_them_where_ther
         Experiment.model_validate(SETTINGS | {"runs": {"best": {}}})
 
 
-def test_every_file_that_some_trial_reads_its_model_from_is_an_input():
-    assert SearchPlan.of(experiment(), True).model_files == []
+def test_every_file_that_some_trial_reads_is_an_input(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert SearchPlan.of(experiment(), True).input_files == []
+    for name in ("a.safetensors", "b.pt", "net.json"):
+        (tmp_path / name).touch()
     space = {"model.weights": ["a.safetensors", "b.pt"], "model.name": {"constant": "net.json"}}
     plan = SearchPlan.of(experiment(space=space), True)
-    assert plan.model_files == ["a.safetensors", "b.pt", "net.json"]
+    assert plan.input_files == ["a.safetensors", "b.pt", "net.json"]

@@ -5,6 +5,7 @@ rule evaluate:
     input:
         config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
+        user_files=lambda wildcards: PLAN.input_files(wildcards.run),
         model=f"{JOB}/model.safetensors",
         partition=f"{JOB}/partition.npz",
     output:
@@ -15,6 +16,8 @@ rule evaluate:
         job=PLAN.job_pattern,
     conda:
         "../envs/nnlo.yaml"
+    resources:
+        **PLAN.training_resources.evaluation_resources,
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:

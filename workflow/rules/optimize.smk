@@ -45,7 +45,7 @@ if not SEARCH.has_ended:
 rule fold_task:
     input:
         manifest=ancient(PLAN.base_manifest),
-        model=ancient(SEARCH.model_files),
+        user_files=ancient(SEARCH.input_files),
     output:
         update(f"{SEARCH.folder}/trials/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.json"),
     log:
@@ -114,7 +114,7 @@ use rule train as best with:
     input:
         config=f"{SEARCH.best}/config.json",
         manifest=PLAN.base_manifest,
-        model=SEARCH.model_files,
+        user_files=SEARCH.input_files,
     output:
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",
@@ -141,11 +141,14 @@ use rule evaluate as evaluate_best with:
     input:
         config=f"{SEARCH.best}/config.json",
         manifest=PLAN.base_manifest,
+        user_files=SEARCH.input_files,
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",
     output:
         f"{BEST}/evaluation.json",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
+    resources:
+        **SEARCH.retraining_resources.evaluation_resources,
     message:
         "evaluate the retrained best trial, seed {wildcards.seed}"

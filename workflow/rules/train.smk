@@ -22,7 +22,7 @@ rule train:
     input:
         config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
-        model=lambda wildcards: PLAN.input_files(wildcards.run),
+        user_files=lambda wildcards: PLAN.input_files(wildcards.run),
     output:
         model=f"{JOB}/model.safetensors",
         partition=f"{JOB}/partition.npz",

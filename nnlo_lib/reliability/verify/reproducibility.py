@@ -6,9 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.user_class import UserClassConfig
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.input_record import has_copy
 
 
 def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
@@ -18,6 +18,7 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     reasons = [
         *_code_reasons(str(run.summary["code_version"])),
         *_nondeterminism_reasons(run.config),
+        *_external_file_reasons(run),
         *_run_segment_reasons(run),
     ]
     yield from (note(f"not reproducible bit for bit: {reason}") for reason in reasons)
@@ -50,13 +51,6 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
         yield "`parallel.simulation.sample_seconds: measured` makes the training depend on the speed of the machine"
     if parallel.gpus_per_rank:
         yield "it was trained on GPUs, which may add numbers in a different order each time"
-    if run.model.user_file:
-        yield _external_file_reason("its model is defined in", run.model.user_file)
-    for key in ("algorithm", "problem", "compression"):
-        if isinstance(section := getattr(run, key), UserClassConfig):
-            yield _external_file_reason(f"its {key} is defined in", section.file)
-    if run.model.weights:
-        yield _external_file_reason("its initial weights are in", run.model.weights)
 
 
 def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
@@ -69,9 +63,12 @@ def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
         yield f"its code changed ({', '.join(segments)})"
 
 
-def _external_file_reason(subject: str, path: str) -> str:
-    missing = "" if Path(path).is_file() else " and which was not found"
-    return f"{subject} {path}, which is not part of summary.json{missing}"
+def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
+    """Yield the files of the user of which no copy is kept with the run."""
+    for path in {**dict.fromkeys(run.config.input_files), **run.input_checksums}:
+        if path not in run.input_checksums or not has_copy(path):
+            missing = "" if Path(path).is_file() else " and which was not found"
+            yield f"it needs {path}, of which no copy is kept with the run{missing}"
 
 
 def _differing_packages(packages: dict[str, str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.reliability.verify.attempts import check_attempts
+from nnlo_lib.reliability.verify.code import check_code
 from nnlo_lib.reliability.verify.files import check_checkpoints, check_dataset, check_outputs
 from nnlo_lib.reliability.verify.finding import Finding, note
 from nnlo_lib.reliability.verify.history import check_history
@@ -40,6 +41,7 @@ def verify_runs(folders: Sequence[str], shards: bool) -> int:
 def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:
     yield from check_outputs(run)
     yield from check_checkpoints(run)
+    yield from check_code(run)
     yield from check_history(run)
     yield from check_sample_ledger(run)
     yield from check_dataset(run, shards)

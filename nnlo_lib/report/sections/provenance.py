@@ -9,9 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.report.finished_job import group_by_run
 from nnlo_lib.report.formatting import MISSING, format_duration, listing
 from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.input_record import has_copy
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
 
 
 def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    """Return code version, hosts, number of jobs, start, finish and configuration hash.
+    """Return code version, user's files, hosts, number of jobs, start, finish and configuration hash.
 
     If jobs differ in a fact, all its values are listed.
     """
@@ -43,6 +45,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     hosts = _different(host for job in jobs for host in job.summary.get("hosts", []))
     rows = [
         ("code", _different(job.summary.get("code_version") for job in jobs)),
+        ("user's files", _different(_user_files(jobs))),
         ("hosts", hosts),
         ("training tasks", f"{len(jobs)}, with {listing(ranks)} ranks"),
         *_span(jobs),
@@ -88,6 +91,14 @@ def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     except (TypeError, ValueError):
         return [("started", started[0]), ("finished", finished[-1])]
     return [("started", started[0]), ("finished", f"{finished[-1]} ({format_duration(took)} later)")]
+
+
+def _user_files(jobs: Sequence[FinishedRun]) -> Iterable[str]:
+    """Yield each file with the start of its checksum; copies of the code are kept with each job."""
+    for job in jobs:
+        for path, checksum in job.input_checksums.items():
+            kept = f" in {RunPaths.code.name}/" if has_copy(path) else ""
+            yield f"{path} ({checksum[:8]}{kept})"
 
 
 def _different(values: Iterable[object]) -> str:

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.config.model import NETWORK_SUFFIXES, WEIGHT_SUFFIXES
+from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import split_function_reference
 from nnlo_lib.data.store.manifest import file_sha256
 
-FINGERPRINTED_SUFFIXES = (".py", *NETWORK_SUFFIXES, *WEIGHT_SUFFIXES)
 PLACES_OF_DATA = ("source", "stage_to")
 MUTABLE_KEYS: dict[str, Any] = {
     "trials": True,
@@ -46,10 +44,12 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
         with atomic_write(path) as part:
             part.write_text(json.dumps(current, indent=1) + "\n")
     recorded = _read(path)
-    # Older versions did not record these keys.
-    for key in ("files", "store") if isinstance(recorded, dict) else ():
-        if key not in recorded:
-            current.pop(key)
+    # Older versions did not record the store, nor all of the files; a new file appears only by an edit of a
+    # recorded one.
+    if isinstance(recorded, dict):
+        recorded.setdefault("store", current["store"])
+        known = recorded.setdefault("files", {})
+        current["files"] = {path: current["files"].get(path) for path in known}
     if changes := list(_differences(recorded, current)):
         raise UserError(
             f"{path}: the search was started with other settings: {'; '.join(changes)}; "
@@ -64,7 +64,6 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
     search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
-    named = {key: value for key, value in base.items() if key != "data"}  # a store already contains the data
     # `store` says which samples these are, wherever they came from or are copied to.
     base["data"] = {key: value for key, value in base["data"].items() if key not in PLACES_OF_DATA}
     return base | {
@@ -72,25 +71,15 @@ def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
         "seeds": experiment.seeds[0],
         "search": search | space,
         "store": store_of(experiment).folder.name,
-        "files": dict(_files([named, search, space])),
+        "files": {path: file_sha256(Path(path))[:16] for path in search_files(experiment)},
     }
 
 
-def _files(settings: Any) -> Iterator[tuple[str, str]]:
-    """Yield the user's files in the settings (code, networks, weights), with the start of their SHA-256."""
-    texts = set(_texts(settings))
-    code = {split_function_reference(text.partition("@")[0])[0] for text in texts}  # mine.py:rank@output
-    for name in sorted(texts | code):
-        if Path(name).suffix in FINGERPRINTED_SUFFIXES and Path(name).is_file():
-            yield name, file_sha256(Path(name))[:16]
-
-
-def _texts(settings: Any) -> Iterator[str]:
-    if isinstance(settings, str):
-        yield settings
-    elif isinstance(settings, dict | list):
-        for each in settings.values() if isinstance(settings, dict) else settings:
-            yield from _texts(each)
+def search_files(experiment: Experiment) -> list[str]:
+    """Return the user's files that any trial, the sampler or the pruner may use and that exist."""
+    assert experiment.search is not None, "the experiment has no `search:` section"
+    search = input_files(experiment.search.model_dump(mode="json"))
+    return sorted({path for path in (*experiment.input_files, *search) if Path(path).is_file()})
 
 
 def _ordered(experiment: Experiment, recorded: Any) -> Experiment:

@@ -1,9 +1,10 @@
 """Evaluation of a model on the samples of a split."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.loading.prefetch import prefetched
 from nnlo_lib.data.partition.partition_file import load_partition
 from nnlo_lib.data.readers import Indices
 from nnlo_lib.data.store.manifest import DataManifest
@@ -20,13 +23,23 @@ from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
+from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.replica.preprocess import Preprocessor
+
+T = TypeVar("T")
+Batches = Iterable[tuple[tuple[Tensor, ...], Tensor]]  # inputs of the model, labels
+READ_AHEAD = 2  # batches that are read while the model computes
 
 
 @torch.no_grad()
 def evaluation_batches(
-    module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor
-) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+    module: nn.Module,
+    split: Split,
+    samples: Indices,
+    tensors: Preprocessor,
+    size: int = EVALUATION_BATCH_SIZE,
+    ahead: int = 0,
+) -> Generator[tuple[tuple[Tensor, ...], Tensor]]:
     """Set the module to evaluation mode and yield (inputs, labels) batch by batch.
 
     Args:
@@ -34,27 +47,27 @@ def evaluation_batches(
         split: split that contains the samples.
         samples: indices in the split, (n,).
         tensors: preprocessor of the model's inputs.
+        size: samples per batch.
+        ahead: batches that a thread reads ahead; 0 reads each batch when it is needed.
     """
     module.eval()
-    for start in range(0, len(samples), EVALUATION_BATCH_SIZE):
-        yield tensors(*split.take(samples[start : start + EVALUATION_BATCH_SIZE]))
+    stored = (split.take(samples[start : start + size]) for start in range(0, len(samples), size))
+    with closing(prefetched(stored, ahead) if ahead else stored) as batches:
+        for batch in batches:
+            yield tensors(*batch)
 
 
 @torch.no_grad()
-def evaluation_sums(
-    module: nn.Module, split: Split, samples: Indices, tensors: Preprocessor, problem: Problem
-) -> Tensor:
-    """Return the problem's sums over some samples, (1 + names,) of float64.
+def evaluation_sums(module: nn.Module, batches: Batches, problem: Problem) -> Tensor:
+    """Return the problem's sums over some batches, (1 + names,) of float64.
 
     Args:
-        module: model to evaluate.
-        split: split that contains the samples.
-        samples: indices in the split, (n,).
-        tensors: preprocessor of the model's inputs.
+        module: model in evaluation mode.
+        batches: inputs and labels.
         problem: loss and metrics.
     """
     total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
-    for inputs, labels in evaluation_batches(module, split, samples, tensors):
+    for inputs, labels in batches:
         total += problem.measure(module, inputs, labels)
     return total
 
@@ -63,7 +76,8 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     """Evaluate a saved model and write the number of samples, loss, metrics and confusion matrix as JSON.
 
     The samples are the test split; without one, the validation split; without either, the held-out samples of
-    the training split, from the partition file next to the model.
+    the training split, from the partition file next to the model. The device is that of the training, if this
+    machine has it, otherwise the CPU.
 
     Args:
         run: configuration with which the model was trained.
@@ -72,24 +86,38 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
         output: JSON file to write.
 
     Raises:
-        UserError: if `model` does not contain the weights of this run's model.
+        UserError: if `model` does not contain the weights of this run's model, or if the user's files have
+            changed since the training.
     """
     data = DataManifest.load(manifest)
-    module, tensors = load_published_model(run, data, model)
-    report = {
-        "classes": data.class_labels,
-        **_measured(module, data, tensors, run, RunPaths(model.parent).partition),
-    }
+    module, tensors = load_published_model(run, data, model, evaluation_device(run.parallel))
+    name, split, samples = _evaluation_samples(data, RunPaths(model.parent).partition)
+    problem = build_problem(run)
+
+    def measure(size: int) -> dict[str, Any]:
+        with closing(evaluation_batches(module, split, samples, tensors, size, READ_AHEAD)) as batches:
+            return test_report(module, batches, problem, data.classes)
+
+    report = {"classes": data.class_labels, "split": name, "samples": len(samples), **within_memory(measure)}
     with atomic_write(output) as part:
         part.write_text(json.dumps(report, indent=1))
 
 
-def _measured(
-    module: nn.Module, data: DataManifest, tensors: Preprocessor, run: Run, partition: Path
-) -> dict[str, Any]:
-    name, split, samples = _evaluation_samples(data, partition)
-    problem = build_problem(run)
-    return {"split": name, **test_report(module, split, samples, tensors, problem, data.classes)}
+def within_memory(measure: Callable[[int], T]) -> T:
+    """Call `measure` with a number of samples per batch, which is halved while the GPU has too little memory.
+
+    Raises UserError if the memory is too small for a single sample.
+    """
+    size = EVALUATION_BATCH_SIZE
+    while size:
+        with suppress(torch.OutOfMemoryError):
+            return measure(size)
+        torch.cuda.empty_cache()
+        size //= 2
+    raise UserError(
+        "the memory of the GPU is too small to evaluate one sample; end other processes that use the GPU, or hide "
+        "it to evaluate on the CPU: CUDA_VISIBLE_DEVICES= nnlo ..."
+    )
 
 
 def _evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split, Indices]:
@@ -101,32 +129,22 @@ def _evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split
 
 
 @torch.no_grad()
-def test_report(
-    module: nn.Module,
-    split: Split,
-    samples: Indices,
-    tensors: Preprocessor,
-    problem: Problem,
-    classes: int | None,
-) -> dict[str, Any]:
-    """Return the number of samples, loss, metrics and, for classes, confusion matrix (true x predicted).
+def test_report(module: nn.Module, batches: Batches, problem: Problem, classes: int | None) -> dict[str, Any]:
+    """Return loss, metrics and, for classes, confusion matrix (true x predicted).
 
     Args:
-        module: model to evaluate, on the CPU.
-        split: split that contains the samples.
-        samples: indices in the split, (n,).
-        tensors: preprocessor of the model's inputs.
+        module: model to evaluate, in evaluation mode.
+        batches: inputs and labels, on the device of the module.
         problem: loss and metrics.
         classes: number of classes; None if the labels are no classes.
     """
     if classes is None or not isinstance(problem, SupervisedProblem) or problem.predicted is None:
-        sums = evaluation_sums(module, split, samples, tensors, problem)
-        return {"samples": len(samples), **problem.means(sums)}
+        return problem.means(evaluation_sums(module, batches, problem))
     total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
     confusion = np.zeros((classes, classes), np.int64)
-    for inputs, labels in evaluation_batches(module, split, samples, tensors):
+    for inputs, labels in batches:
         outputs = module(*inputs)
         total += problem.sums_of_outputs(outputs, labels)
         # `confusion[...] += 1` would count a pair once per batch.
-        np.add.at(confusion, (labels.numpy(), problem.predicted(outputs).numpy()), 1)
-    return {"samples": len(samples), **problem.means(total), "confusion": confusion.tolist()}
+        np.add.at(confusion, (labels.cpu().numpy(), problem.predicted(outputs).cpu().numpy()), 1)
+    return {**problem.means(total), "confusion": confusion.tolist()}

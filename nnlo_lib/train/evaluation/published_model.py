@@ -16,6 +16,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, manifest_fingerprint
 from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.input_record import refuse_changed_code
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.replica.model_init import build_random_model
 from nnlo_lib.train.replica.precision import parameter_dtype
@@ -25,21 +26,25 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 EVALUATION_BATCH_SIZE = 500
 
 
-def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.Module, Preprocessor]:
-    """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the CPU.
+def load_published_model(
+    run: Run, data: DataManifest, path: Path, device: str = "cpu"
+) -> tuple[nn.Module, Preprocessor]:
+    """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the device.
 
     Args:
         run: configuration with which the model was trained.
         data: manifest of the data store.
         path: safetensors file with the weights.
+        device: `cpu` or `cuda:N`.
 
     Raises:
-        UserError: if the file does not contain the weights of this run's model, or the model was trained with
-            other data.
+        UserError: if the file does not contain the weights of this run's model, if the model was trained with
+            other data, or if the code of the model has changed since the training.
     """
     _refuse_other_data(data, path.parent)
+    refuse_changed_code(run, path.parent)
     dtype = parameter_dtype(run.train.precision)
-    tensors = Preprocessor(data, run.data, "cpu", dtype)
+    tensors = Preprocessor(data, run.data, device, dtype)
     # The seed has no effect, because all weights are loaded.
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed=0).to(dtype)
     try:
@@ -48,7 +53,7 @@ def load_published_model(run: Run, data: DataManifest, path: Path) -> tuple[nn.M
         raise UserError(
             f"{path}: the file does not contain the weights of the model {run.model.name}: {error}"
         ) from error
-    return module.eval(), tensors
+    return module.to(device).eval(), tensors
 
 
 def _refuse_other_data(data: DataManifest, folder: Path) -> None:

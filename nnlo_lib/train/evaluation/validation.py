@@ -8,7 +8,7 @@ from nnlo_lib.problems.base import Problem
 from nnlo_lib.state.jsonl_table import JsonlTable
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.evaluation.consensus import summarize_nodes
-from nnlo_lib.train.evaluation.evaluate import evaluation_sums
+from nnlo_lib.train.evaluation.evaluate import evaluation_batches, evaluation_sums
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
@@ -72,4 +72,5 @@ class Validation:
 
     def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
         split, samples = self._data.validation_set
-        return evaluation_sums(replica.module, split, samples[first::every], self._tensors, self._problem)
+        batches = evaluation_batches(replica.module, split, samples[first::every], self._tensors)
+        return evaluation_sums(replica.module, batches, self._problem)

@@ -39,6 +39,13 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     return f"cuda:{_gpu_at(visible_gpus(), place, f'rank {comm.rank} on {hosts[comm.rank][0]}')}"
 
 
+def evaluation_device(parallel: ParallelConfig) -> str:
+    """Return the device for one process that evaluates a trained model: a visible GPU if it was trained on GPUs."""
+    gpus = visible_gpus() if parallel.gpus_per_rank else []
+    # A cluster may evaluate a model in a job without GPUs.
+    return f"cuda:{gpus[0]}" if gpus else "cpu"
+
+
 def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
     if len(gpus) == 1:  # A scheduler may show each rank only its own GPU.
         return gpus[0]

@@ -291,7 +291,7 @@ REASONS = {
         "the speed of the machine",
     ),
     "GPU": ({}, {"parallel": {"gpus_per_rank": 1}}, "trained on GPUs"),
-    "own network": ({}, {"model": {"name": "mine.py:net"}}, "its model is defined in mine.py"),
+    "own network": ({}, {"model": {"name": "mine.py:net"}}, "it needs mine.py, of which no copy is kept"),
 }
 
 
@@ -396,8 +396,8 @@ def test_a_configuration_that_is_none_here_is_told(copy, config, said):
 
 
 GONE = {
-    "model": ({"model": {"name": "no.py:net"}}, "its model is defined in no.py, which is not part of summary.json and which was not found"),
-    "weights": ({"model": {"weights": "no.pt"}}, "its initial weights are in no.pt, which .* was not found"),
+    "model": ({"model": {"name": "no.py:net"}}, "it needs no.py, of which no copy is kept with the run and which was not found"),
+    "weights": ({"model": {"weights": "no.pt"}}, "it needs no.pt, .* was not found"),
     "loss": ({"loss": "no.py:loss", "metrics": ["no.py:metric"]}, ""),
 }  # fmt: skip
 
@@ -405,7 +405,12 @@ GONE = {
 @pytest.mark.parametrize(("config", "said"), GONE.values(), ids=GONE)
 def test_files_of_the_user_may_be_gone(copy, verified, config, said):
     recorded = json.loads((copy / "summary.json").read_text())["config"] | config
-    change(copy, config=recorded, config_hash=Run.model_validate(recorded, context=RECORDED_RUN_CONTEXT).hash)
+    change(
+        copy,
+        config=recorded,
+        input_files={"no.pt": "0"},
+        config_hash=Run.model_validate(recorded, context=RECORDED_RUN_CONTEXT).hash,
+    )
     status, found = verified(copy)
     assert (status, found["FAILED"]) == (0, [])
     assert any(re.search(said, line) for line in [*found["note"], *found["ok"]])

@@ -1,0 +1,105 @@
+"""The final evaluation: device, batches within the memory, reading ahead.
+
+No GPU is needed: a stub of torch.cuda counts GPUs, and a function in place of the measurement runs out of memory.
+The tests do not check the computation on a GPU.
+"""
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.parallel import ParallelConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.evaluation import evaluate
+from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.replica.device import evaluation_device
+from nnlo_lib.train.task import Task
+
+MANIFEST = Path("data/digits/hdf5/manifest.json")
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    """Return a finished training on the digits, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    run = Experiment.model_validate(
+        {
+            "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
+            "train": {"epochs": 1, "batch_size": 100},
+            "parallel": {"ranks": 1, "transport": "simulated"},
+        }
+    )
+    prepare_dataset(run.data, MANIFEST.parent)
+    task = Task("t", "t", run, 0, None, 1, MANIFEST, Path("results/t"))
+    assert train_simulated(task, StopFlag())
+    return task
+
+
+@pytest.mark.parametrize(
+    ("gpus", "trained_on", "device"), [(0, 0, "cpu"), (0, 1, "cpu"), (2, 0, "cpu"), (2, 1, "cuda:0")]
+)
+def test_the_device_is_that_of_the_training_if_the_machine_has_it(monkeypatch, gpus, trained_on, device):
+    for name in (
+        "CUDA_VISIBLE_DEVICES",
+        "SLURM_STEP_GPUS",
+        "SLURM_JOB_GPUS",
+        "SLURM_GPUS_ON_NODE",
+        "NNLO_GPUS",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert evaluation_device(ParallelConfig(gpus_per_rank=trained_on)) == device
+
+
+def test_batches_are_halved_until_they_fit_the_memory():
+    tried = []
+
+    def measure(size):
+        tried.append(size)
+        if size > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return size
+
+    assert evaluate.within_memory(measure) == 62
+    assert tried == [EVALUATION_BATCH_SIZE, 250, 125, 62]
+
+
+def test_too_little_memory_for_one_sample_is_a_sentence():
+    def measure(size):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(UserError, match="the memory of the GPU is too small to evaluate one sample"):
+        evaluate.within_memory(measure)
+
+
+def test_reading_ahead_in_a_thread_changes_no_bit(task, monkeypatch):
+    threads, take = set(), Split.take
+
+    def observed(split, samples):
+        threads.add(threading.current_thread().name)
+        return take(split, samples)
+
+    monkeypatch.setattr(Split, "take", observed)
+    evaluate.evaluate_model(task.run, MANIFEST, task.paths.model, task.paths.evaluation)
+    assert threads == {"prefetch"}
+    report = json.loads(task.paths.evaluation.read_text())
+
+    # The same samples, read one batch after the other without a thread.
+    data = DataManifest.load(MANIFEST)
+    module, tensors = load_published_model(task.run, data, task.paths.model)
+    split = Split(data, "test")
+    batches = evaluate.evaluation_batches(module, split, np.arange(len(split)), tensors)
+    plain = evaluate.test_report(module, batches, build_problem(task.run), data.classes)
+    assert threads == {"prefetch", "MainThread"}
+    assert report == {"classes": data.class_labels, "split": "test", "samples": len(split)} | plain

@@ -1,0 +1,149 @@
+"""The code that trains is the code in the files: an edit of any file of the user trains again, and the log names the file."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.nnlo_command import nnlo_process, refused
+from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings, write_project
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.train.task import Task
+
+pytestmark = pytest.mark.processes
+
+edits = pytest.mark.parametrize("change", EDITS, ids=[change.file for change in EDITS])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a project in which each run was trained and evaluated."""
+    folder = tmp_path_factory.mktemp("project")
+    write_project(folder)
+    for run in RUNS:
+        train(folder, run)
+    return folder
+
+
+@pytest.fixture
+def project(trained, tmp_path):
+    """Return a copy of the trained project."""
+    return Path(shutil.copytree(trained, tmp_path / "moved"))
+
+
+def train(folder: Path, run: str, *arguments: str) -> str:
+    done = nnlo_process("run", "mine.yaml", "--run", run, *arguments, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def evaluate(folder: Path, run: str):
+    job = f"results/mine/{run}/seed-0"
+    return nnlo_process(
+        "task", "evaluate", "--config", f"results/mine/{run}/config.json", "--manifest",
+        "data/digits/hdf5/manifest.json", "--model", f"{job}/model.safetensors", "--output", "again.json",
+        folder=folder,
+    )  # fmt: skip
+
+
+def job(folder: Path, run: str) -> Path:
+    return folder / "results/mine" / run / "seed-0"
+
+
+def test_every_kind_of_file_is_recorded_and_its_code_is_kept(trained):
+    for run in RUNS:
+        files = {change.file for change in EDITS if change.run == run}
+        recorded = json.loads((job(trained, run) / "summary.json").read_text())["input_files"]
+        assert set(recorded) == files
+        kept = {path.name: path.read_text() for path in (job(trained, run) / "code").iterdir()}
+        assert kept == {file: FILES[file] for file in files if file in FILES}
+
+
+@edits
+def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(project, change):
+    history = (job(project, change.run) / "history.csv").read_text()
+    edit(project, change.file)
+    verified = nnlo_process("verify", str(job(project, change.run)), folder=project)
+    assert f"code: {change.file} was edited after this training" in verified.stdout
+    again = evaluate(project, change.run)
+    if change.file == "first.pt":  # the published weights replace the initial ones
+        assert again.returncode == 0
+    else:
+        assert f"{change.file}: the file differs" in refused(again)
+        assert f"kept as results/mine/{change.run}/seed-0/code/{change.file}" in refused(again)
+    said = train(project, change.run)
+    assert f"{change.file} changed since the earlier training" in said
+    assert "resumed at" not in said
+    assert (job(project, change.run) / "history.csv").read_text() != history
+    assert nnlo_process("verify", "results", folder=project).returncode == 0
+
+
+def test_a_moved_project_resumes_and_says_nothing(project):
+    weights = (job(project, "network") / "model.safetensors").read_bytes()
+    said = train(project, "network")
+    assert "resumed at epoch 1" in said
+    assert "changed" not in said
+    assert (job(project, "network") / "model.safetensors").read_bytes() == weights
+    assert evaluate(project, "network").returncode == 0
+
+
+def test_more_epochs_after_an_edit_are_no_mixture(project):
+    edit(project, "layers.py")
+    said = train(project, "network", "--set", "train.epochs=2")
+    assert "layers.py changed since the earlier training" in said
+    assert "resumed at" not in said
+    for name in ("layers.py", "my_model.py"):
+        assert (job(project, "network") / "code" / name).read_text() == (project / name).read_text()
+
+
+def test_a_modified_copy_fails_verify(project):
+    (job(project, "algorithm") / "code/loss.py").write_text("")
+    (job(project, "algorithm") / "code/algorithm.py").unlink()
+    verified = nnlo_process("verify", str(job(project, "algorithm")), folder=project)
+    assert verified.returncode == 1
+    assert "code/loss.py was modified: its checksum differs" in verified.stdout
+    assert "code/algorithm.py is missing" in verified.stdout
+
+
+@edits
+def test_a_search_refuses_to_go_on_after_an_edit(trained, tmp_path, monkeypatch, change):
+    project = Path(shutil.copytree(trained, tmp_path / "project", ignore=shutil.ignore_patterns("results")))
+    monkeypatch.chdir(project)
+    experiment = Experiment.model_validate(search_settings(change.run))
+    freeze_or_verify_settings(tmp_path, experiment)
+    edit(project, change.file)
+    with pytest.raises(UserError, match=rf'files\.{change.file} was "\w+" and is "\w+"'):
+        freeze_or_verify_settings(tmp_path, experiment)
+
+
+@pytest.mark.parametrize("change", [Edit("layers.py", "network"), Edit("problem.py", "problem")], ids=str)
+def test_a_missing_file_is_refused_with_the_place_of_its_copy(project, monkeypatch, change):
+    import nnlo_lib
+
+    monkeypatch.chdir(project)
+    (project / change.file).unlink()
+    run = nnlo_lib.load_run(job(Path(), change.run))
+    with pytest.raises(UserError, match=rf"{change.file}: the file is missing.*code/{change.file}"):
+        run.model()
+
+
+def test_contents_that_two_files_exchange_are_an_edit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "output_loss.py").write_text(
+        FILES["output_loss.py"] + "\n\ndef share(outputs, targets):\n    pass\n"
+    )
+    (tmp_path / "metric.py").write_text(FILES["metric.py"] + "\n\ndef loss(outputs, targets):\n    pass\n")
+    run = Experiment.model_validate(search_settings("network"))
+    keys = []
+    for _ in range(2):
+        keys.append(Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint)
+        one, other = tmp_path / "metric.py", tmp_path / "output_loss.py"
+        texts = one.read_text(), other.read_text()
+        other.write_text(texts[0])
+        one.write_text(texts[1])
+    assert keys[0] != keys[1]
