@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 from nnlo_lib.problems.multi_output import primary_output
 
 GanLosses = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # scores of real, generated samples (n, 1)
@@ -45,11 +45,14 @@ def gan_losses_by_name(name: str) -> GanLosses:
     try:
         return partial(_checked, name, load_user_function(name))
     except Exception as error:
-        raise UserError(f"{name} cannot be used: {type(error).__name__}: {error}") from error
+        raise UserError(f"{name} cannot be used: {error_with_source_line(error)}") from error
 
 
 def _checked(name: str, function: Callable[..., Any], real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-    found = function(real, fake)
+    try:
+        found = function(real, fake)
+    except Exception as error:
+        raise UserError(f"{name}(real, fake) failed: {error_with_source_line(error)}") from error
     if not (isinstance(found, tuple) and [getattr(each, "shape", None) for each in found] == [(), ()]):
         raise UserError(
             f"{name} must return a tuple of two scalar tensors: the losses of the critic and of the generator"

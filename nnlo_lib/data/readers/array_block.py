@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 from nnlo_lib.data.readers import Array, Inputs, SampleBlock
 from nnlo_lib.data.readers.array_file import FileArray
 from nnlo_lib.data.readers.array_kind import is_number
@@ -33,7 +33,7 @@ def read_block(
         pieces: samples to read.
         one_hot, adaptor, channels: see `readers.arrays.read`.
     """
-    labels = [_targets(piece, one_hot) for piece in pieces]
+    labels = read_labels(pieces, one_hot)
     inputs = [_inputs(piece, adaptor) for piece in pieces]
     for piece, arrays in zip(pieces, inputs, strict=True):
         if _kinds(arrays) != _kinds(inputs[0]):
@@ -42,7 +42,12 @@ def read_block(
                 f"{_kinds(inputs[0])} for {pieces[0].inputs[0].path}; it must return the same shapes and types for all files"
             )
     joined = tuple(_joined(each) for each in zip(*inputs, strict=True))
-    return SampleBlock(tuple(map(_channels_first, joined)) if channels == "last" else joined, _joined(labels))
+    return SampleBlock(tuple(map(_channels_first, joined)) if channels == "last" else joined, labels)
+
+
+def read_labels(pieces: Sequence[FileSlice], one_hot: bool) -> Array:
+    """Return the labels of all pieces in order, without reading their inputs; `one_hot` as in `readers.arrays.read`."""
+    return _joined([_targets(piece, one_hot) for piece in pieces])
 
 
 def _channels_first(array: Array) -> Array:
@@ -122,7 +127,7 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
     except Exception as error:
-        raise UserError(f"{path}: the adaptor {adaptor} failed: {type(error).__name__}: {error}") from error
+        raise UserError(f"{path}: the adaptor {adaptor} failed: {error_with_source_line(error)}") from error
     fit = [len(array) == samples and array.size and is_number(array.dtype) for array in arrays]
     if len(arrays) != len(inputs) or not all(fit):
         found = ", ".join(f"{array.shape} {array.dtype}" for array in arrays[:5])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_module
+from nnlo_lib.core.user_code import error_with_source_line, load_user_module
 
 FEATURES = "get_features"  # returns a key, or (key, function of the array)
 
@@ -30,7 +30,7 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"data.reader.train: {path} failed: {type(error).__name__}: {error}") from error
+        raise UserError(f"data.reader.train: {path} failed: {error_with_source_line(error)}") from error
     # The function itself cannot be stored as an option or sent to other processes, so its place in the module
     # is given.
     if isinstance(options.get("features"), tuple):

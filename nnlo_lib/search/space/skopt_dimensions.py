@@ -8,7 +8,7 @@ from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 
 ATTRIBUTE = "parameter_range"
 
@@ -31,7 +31,7 @@ def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
     try:
         listed = getattr(load_user_function(model.name), ATTRIBUTE, [])
     except Exception as error:
-        raise UserError(f"{model.name} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise UserError(f"{model.name} cannot be loaded: {error_with_source_line(error)}") from error
     return dict(_dimensions(model.name, listed))
 
 

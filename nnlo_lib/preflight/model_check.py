@@ -1,0 +1,192 @@
+"""Check of a run's model: built, applied to one batch, with loss, metrics and backward pass."""
+
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.problem import ClassificationConfig, GanConfig, RegressionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import error_with_source_line
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.experiment.yaml_source import KeyPath
+from nnlo_lib.preflight.meta_model import MetaModel
+from nnlo_lib.preflight.mistake import Mistakes
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_init import build_random_model, load_initial_weights
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
+SMALL_MODEL = (
+    5_000_000  # parameters, up to which a pass on the CPU is faster than torch's first pass on `meta`
+)
+
+
+def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+    """Add the mistake for which the run's model cannot be trained on its data, if there is one.
+
+    Large models are built and applied on torch's device `meta`, without memory for their weights. An error there
+    does not count: not all layers support the device, so that the model is then tried on the CPU.
+
+    Args:
+        run: the run.
+        manifest: manifest of the run's data, or of the data that are expected.
+        mistakes: list to which the mistake is added.
+    """
+    with mistakes.collected("model", "name"), _random_state_kept():
+        trial = ModelTrial.of(run, manifest)
+        if not trial.passes_on_meta():
+            trial.check_on_cpu(mistakes)
+
+
+@dataclass
+class ModelTrial:
+    """One batch for a run's model; `outputs` are those of the last forward pass."""
+
+    run: Run
+    manifest: DataManifest
+    tensors: Preprocessor
+    classes: int
+    outputs: Any = None
+
+    @classmethod
+    def of(cls, run: Run, manifest: DataManifest) -> "ModelTrial":
+        """Return the trial of a run. Raises UserError if crop, normalization or problem do not fit the data."""
+        tensors = Preprocessor(manifest, run.data, "cpu", parameter_dtype(run.train.precision))
+        return cls(run, manifest, tensors, model_output_size(run, manifest))
+
+    def passes_on_meta(self) -> bool:
+        """Return True if a large model of a supervised problem can be trained on `meta`."""
+        supervised = isinstance(self.run.problem, ClassificationConfig | RegressionConfig)
+        if not supervised or self.run.model.is_network_file:
+            return False
+        try:
+            with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+                module = self._build()
+                if sum(each.numel() for each in module.parameters()) <= SMALL_MODEL:
+                    return False
+                load_initial_weights(self.run, module)
+            self._train(MetaModel(module))
+        except Exception:
+            return False
+        return True
+
+    def check_on_cpu(self, mistakes: Mistakes) -> None:
+        """Add the error of the model, its loss or its metrics."""
+        module = load_initial_weights(self.run, self._build())
+        try:
+            self._train(module)
+        except UserError as error:
+            mistakes.add_error(self._failed_key, error)
+        except Exception as error:
+            mistakes.add(self._failed_key, self._described(error))
+
+    def _build(self) -> nn.Module:
+        # The seed is of no importance: only shapes are checked.
+        return build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
+
+    def _train(self, module: nn.Module) -> None:
+        """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
+        problem, (inputs, targets) = build_problem(self.run), self._batch()
+        hooks = [module.register_forward_hook(self._keep_outputs)]
+        try:
+            # In this step, the generator of a GAN trains.
+            step = getattr(self.run.problem, "critic_steps", 1) - 1
+            batch = problem.compute_loss(module.train(), inputs, targets, step)
+            batch.loss.backward()  # type: ignore[no-untyped-call]
+            batch.sums()
+            self.outputs = None
+            problem.measure(module.eval(), inputs, targets)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _batch(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        inputs = tuple(
+            _some(np.random.default_rng(0), (SAMPLES, *column.shape), column.dtype)
+            for column in self.manifest.inputs
+        )
+        return self.tensors(inputs, self._labels())
+
+    def _labels(self) -> np.ndarray[Any, Any]:
+        classes, labels = self.manifest.classes, self.manifest.labels
+        if classes is not None:
+            # The last class first, because it exceeds the outputs of a model with too few.
+            return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
+        return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
+
+    def _keep_outputs(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if isinstance(outputs, Tensor):
+            kinds = [outputs]
+        else:
+            kinds = (
+                list(outputs.values() if isinstance(outputs, dict) else outputs or [])
+                if isinstance(outputs, dict | tuple | list)
+                else []
+            )
+        if not kinds or not all(isinstance(each, Tensor) for each in kinds):
+            returned = (
+                type(outputs).__name__
+                if not kinds
+                else f"{type(outputs).__name__} of {', '.join(type(each).__name__ for each in kinds)}"
+            )
+            raise UserError(
+                f"{self.run.model.name}: forward() of {type(module).__name__} returned {returned}; it must return a tensor, or a tuple or a "
+                "mapping of tensors (is `return` missing?)"
+            )
+        self.outputs = kinds
+
+    @property
+    def _failed_key(self) -> KeyPath:
+        """Key of the setting that failed: the model until it has returned outputs, then the loss or the problem."""
+        if self.outputs is None or isinstance(self.run.problem, GanConfig):
+            return ("model", "name")
+        supervised = isinstance(self.run.problem, ClassificationConfig | RegressionConfig)
+        return ("loss",) if supervised else ("problem", "name")
+
+    def _described(self, error: Exception) -> str:
+        error.add_note(self.tensors.sample_text)
+        if self.outputs is None:
+            return error_with_source_line(error)
+        shapes = ", ".join(str(tuple(each.shape[1:])) for each in self.outputs)
+        wanted = (
+            f"{self.manifest.classes} classes"
+            if self.manifest.classes
+            else f"labels of shape {self.manifest.labels.shape}"
+        )
+        name = self.run.loss if isinstance(self.run.loss, str) else "the loss"
+        return (
+            f"{name} does not fit: the model returns {shapes} for a sample, and the data set has {wanted}: "
+            f"{error_with_source_line(error)}"
+        )
+
+
+def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Return an array of zeros, or of floats in 0..1.
+
+    Args:
+        draws: generator of the floats.
+        shape: shape of the array.
+        dtype: its type.
+    """
+    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Restore the random states that building a model changes, for a program that imports nnlo_lib."""
+    before = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(before)
