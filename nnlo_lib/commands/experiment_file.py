@@ -33,7 +33,6 @@ def read_experiment(options: argparse.Namespace, first: bool = False) -> tuple["
     The selected run is `options.run`. Without it, all runs are selected, or only the first run if `first`.
     """
     from nnlo_lib.experiment.load import load_experiment
-    from nnlo_lib.experiment.overrides import reject_ineffective_overrides
 
     return _selected(load_experiment(options.file, options.changes), options, first)
 
@@ -59,6 +58,8 @@ def _selected(
         options: options of the command, with the overrides.
         first: select only the first of several runs.
     """
+    from nnlo_lib.experiment.overrides import reject_ineffective_overrides
+
     names = _selected_runs(options, experiment)[: 1 if first else None]
     reject_ineffective_overrides(experiment, names, options.changes)
     return experiment, names

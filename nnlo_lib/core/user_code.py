@@ -93,7 +93,7 @@ class _Frame:
     @property
     def layer(self) -> str:
         """The library's layer that the frame belongs to, with the shape of its input; empty if it is no layer."""
-        layer = self.variables.get("self")
+        layer: Any = self.variables.get("self")
         if self.function != "forward" or self.is_user_code or not hasattr(layer, "extra_repr"):
             return ""
         shape = getattr(self.variables.get("input"), "shape", None)

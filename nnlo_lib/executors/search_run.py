@@ -10,6 +10,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.factory import EXECUTORS
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.search.result_text import report_outcome
 from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
@@ -114,3 +115,5 @@ def _prepare(experiment: Experiment) -> None:
     manifest = Path(manifest_of(experiment))
     if not manifest.exists():
         prepare_dataset(experiment.data, manifest.parent)
+        # Again, because shapes and numbers of samples may be unknown before the conversion.
+        check_experiment(experiment)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.base import suggest_name
@@ -45,7 +45,7 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
     )
     positional = () if model.name.endswith(".py") else SHAPE_AND_CLASSES
     parameters = _parameters(function)
-    if parameters is None:
+    if function is None or parameters is None:
         return
     if unknown := _unknown(parameters, model.args, positional):
         for name in unknown:
@@ -107,7 +107,7 @@ def _load(key: KeyPath, reference: str, mistakes: Mistakes) -> Callable[..., Any
         return None
     function = getattr(module, name, None)
     if callable(function):
-        return function
+        return cast(Callable[..., Any], function)
     if function is not None:
         mistakes.add(key, f"{name} in {path} is no function but {type(function).__name__}")
     else:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, Run, merge_settings
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.experiment.load import load_with_origins, refusal
 from nnlo_lib.experiment.yaml_source import KeyPath

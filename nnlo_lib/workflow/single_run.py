@@ -9,6 +9,7 @@ from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.task import Task
@@ -66,6 +67,8 @@ def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None,
     run, manifest = plan.run(name), Path(plan.manifest(name))
     if not manifest.exists():
         prepare_dataset(run.data, manifest.parent)
+        # Again, because shapes and numbers of samples may be unknown before the conversion.
+        check_experiment(experiment)
     fold = fold or 0 if experiment.folds > 1 else fold
     folder = ExperimentPaths(title).job(JobSpec(run=name, seed=seed, fold=fold)).folder
     return Task(title, name, run, seed, fold, experiment.folds, manifest, folder)
