@@ -1,16 +1,16 @@
 """Mistakes that the checks find, each with the key of the experiment that is to be corrected."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config import ConfigModel, Experiment, Run, block_types
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.validation_messages import Mistake
 from nnlo_lib.experiment.yaml_source import KeyPath
 
 # Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
-KEY_IN_MESSAGE = re.compile(rf"({'|'.join(Run.model_fields)})((?:\.\w+)*): ", re.ASCII)
+KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
 
 
 class Mistakes(list[Mistake]):
@@ -32,8 +32,8 @@ class Mistakes(list[Mistake]):
     def add_error(self, key: KeyPath, error: UserError) -> None:
         """Add the message of an error, at the key that the message begins with, or else at `key`."""
         text = str(error)
-        if found := KEY_IN_MESSAGE.match(text):
-            key, text = (found[1], *found[2].split(".")[1:]), text[found.end() :]
+        if (found := KEY_IN_MESSAGE.match(text)) and _is_key(found[1].split(".")):
+            key, text = tuple(found[1].split(".")), text[found.end() :]
         self.add(key, text)
 
     @contextmanager
@@ -43,6 +43,17 @@ class Mistakes(list[Mistake]):
             yield
         except UserError as error:
             self.add_error(key, error)
+
+
+def _is_key(parts: Sequence[str]) -> bool:
+    """Return True if the experiment file can have this key, and False for the name of a file such as train.npz."""
+    sections: list[type[ConfigModel]] = [Experiment]
+    for part in parts:
+        fields = [field for section in sections if (field := section.model_fields.get(part))]
+        if not fields:
+            return False
+        sections = [inner for field in fields for inner in block_types(field.annotation)]
+    return True
 
 
 def distinct_runs(runs: Mapping[str, Run], identity: Callable[[Run], str]) -> Iterator[tuple[str, Run]]:

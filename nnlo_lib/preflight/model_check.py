@@ -4,7 +4,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.problem import ClassificationConfig, GanConfig, RegressionConfig
+from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig, UserProblemConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.yaml_source import KeyPath
@@ -21,9 +22,11 @@ from nnlo_lib.preflight.meta_model import MetaModel
 from nnlo_lib.preflight.mistake import Mistakes
 from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.train.output_size import model_output_size
-from nnlo_lib.train.replica.model_init import build_random_model, load_initial_weights
+from nnlo_lib.train.replica.model_init import activation_in_loss, build_random_model, load_initial_weights
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
+
+logger = get_logger(__name__)
 
 SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
 SMALL_MODEL = (
@@ -50,13 +53,21 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
 
 @dataclass
 class ModelTrial:
-    """One batch for a run's model; `outputs` are those of the last forward pass."""
+    """One batch for a run's model.
+
+    Attributes:
+        tensors: preprocessor of the batch.
+        classes: number of outputs that the model should have.
+        outputs: outputs of the last forward pass.
+        stage: part of the training step that runs: problem, model, loss or backward.
+    """
 
     run: Run
     manifest: DataManifest
     tensors: Preprocessor
     classes: int
-    outputs: Any = None
+    outputs: list[Tensor] = field(default_factory=list)
+    stage: str = "problem"
 
     @classmethod
     def of(cls, run: Run, manifest: DataManifest) -> "ModelTrial":
@@ -86,9 +97,11 @@ class ModelTrial:
         try:
             self._train(module)
         except UserError as error:
-            mistakes.add_error(self._failed_key, error)
+            mistakes.add_error(self._failed_key(str(error)), error)
         except Exception as error:
-            mistakes.add(self._failed_key, self._described(error))
+            mistakes.add(self._failed_key(str(error)), self._described(error))
+        else:
+            self._warn_about_softmax()
 
     def _build(self) -> nn.Module:
         # The seed is of no importance: only shapes are checked.
@@ -97,14 +110,18 @@ class ModelTrial:
     def _train(self, module: nn.Module) -> None:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
         problem, (inputs, targets) = build_problem(self.run), self._batch()
-        hooks = [module.register_forward_hook(self._keep_outputs)]
+        hooks = (
+            module.register_forward_pre_hook(self._enter_model),
+            module.register_forward_hook(self._leave_model),
+        )
         try:
             # In this step, the generator of a GAN trains.
             step = getattr(self.run.problem, "critic_steps", 1) - 1
             batch = problem.compute_loss(module.train(), inputs, targets, step)
+            self.stage = "backward"
             batch.loss.backward()  # type: ignore[no-untyped-call]
+            self.stage = "loss"
             batch.sums()
-            self.outputs = None
             problem.measure(module.eval(), inputs, targets)
         finally:
             for hook in hooks:
@@ -124,50 +141,62 @@ class ModelTrial:
             return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
         return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
 
-    def _keep_outputs(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if isinstance(outputs, Tensor):
-            kinds = [outputs]
-        else:
-            kinds = (
-                list(outputs.values() if isinstance(outputs, dict) else outputs or [])
-                if isinstance(outputs, dict | tuple | list)
-                else []
-            )
-        if not kinds or not all(isinstance(each, Tensor) for each in kinds):
-            returned = (
-                type(outputs).__name__
-                if not kinds
-                else f"{type(outputs).__name__} of {', '.join(type(each).__name__ for each in kinds)}"
-            )
-            raise UserError(
-                f"{self.run.model.name}: forward() of {type(module).__name__} returned {returned}; it must return a tensor, or a tuple or a "
-                "mapping of tensors (is `return` missing?)"
-            )
-        self.outputs = kinds
+    def _enter_model(self, module: nn.Module, inputs: Any) -> None:
+        self.stage = "model"
 
-    @property
-    def _failed_key(self) -> KeyPath:
-        """Key of the setting that failed: the model until it has returned outputs, then the loss or the problem."""
-        if self.outputs is None or isinstance(self.run.problem, GanConfig):
-            return ("model", "name")
-        supervised = isinstance(self.run.problem, ClassificationConfig | RegressionConfig)
-        return ("loss",) if supervised else ("problem", "name")
+    def _leave_model(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Keep the outputs. Raises UserError if they are no tensors, for example without `return`."""
+        kept = list(outputs.values()) if isinstance(outputs, dict) else outputs
+        kept = kept if isinstance(kept, list | tuple) else [kept]
+        if not kept or not all(isinstance(each, Tensor) for each in kept):
+            found = ", ".join(type(each).__name__ for each in kept) or "nothing"
+            raise UserError(
+                f"{self.run.model.name}: forward() of {type(module).__name__} returned {found}; it must return a tensor, "
+                "or a tuple or a mapping of tensors (is `return` missing?)"
+            )
+        self.outputs, self.stage = list(kept), "loss"
+
+    def _failed_key(self, text: str) -> KeyPath:
+        """Return the key of the setting that failed.
+
+        The message `text` of a metric begins with its name; other errors belong to the stage of the training step.
+        """
+        for index, metric in enumerate(self.run.metrics):
+            if text.startswith(metric) and metric != self.run.loss:
+                return ("metrics", str(index))
+        if isinstance(self.run.problem, UserProblemConfig) and self.stage in ("problem", "loss"):
+            return ("problem", "name")
+        return ("loss",) if self.stage == "loss" else ("model", "name")
 
     def _described(self, error: Exception) -> str:
         error.add_note(self.tensors.sample_text)
-        if self.outputs is None:
-            return error_with_source_line(error)
-        shapes = ", ".join(str(tuple(each.shape[1:])) for each in self.outputs)
-        wanted = (
-            f"{self.manifest.classes} classes"
+        text = error_with_source_line(error)
+        if self.stage == "backward":
+            return f"the loss has no gradient: {text}"
+        if self.stage != "loss" or isinstance(self.run.problem, UserProblemConfig):
+            return text
+        shapes = ", ".join(str(tuple(each.shape)) for each in self.outputs)
+        labels = (
+            f"of {self.manifest.classes} classes"
             if self.manifest.classes
-            else f"labels of shape {self.manifest.labels.shape}"
+            else f"of shape {self.manifest.labels.shape}"
         )
         name = self.run.loss if isinstance(self.run.loss, str) else "the loss"
-        return (
-            f"{name} does not fit: the model returns {shapes} for a sample, and the data set has {wanted}: "
-            f"{error_with_source_line(error)}"
+        return f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"
+
+    def _warn_about_softmax(self) -> None:
+        """Log a warning if the model's scores are probabilities, to which the loss would apply softmax again."""
+        scores = self.outputs[0].detach() if self.outputs else torch.zeros(1, 1)
+        twice = (
+            scores.dim() == 2
+            and scores.shape[1] > 1
+            and bool(torch.allclose(scores.sum(1), torch.ones(1).to(scores)))
         )
+        if twice and activation_in_loss(self.run) == "softmax":
+            logger.warning(
+                f"model.name: the outputs of {self.run.model.name} sum to 1 as after softmax, which {self.run.loss} applies itself; "
+                "remove softmax from the model, or set `problem: {name: classification, outputs: probabilities}`"
+            )
 
 
 def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:

@@ -71,7 +71,7 @@ def _check_data_and_models(experiment: Experiment, runs: dict[str, Run]) -> list
     found = []
     for name, run in distinct_runs(runs, _identity):
         mistakes = Mistakes(experiment, name)
-        with mistakes.collected("data"):
+        with mistakes.collected("data", "reader"):
             manifest = expected_manifest(run)
             if manifest is None:
                 logger.info(

@@ -3,6 +3,7 @@
 import numpy as np
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.base import default
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.sampler import SharedOrderSampler
 from nnlo_lib.data.partition.validation_split import split_train_validation
@@ -84,7 +85,8 @@ def _check_classes(manifest: DataManifest, folds: int) -> None:
 def _check_batches(run: Run, samples: int) -> None:
     """Raise UserError if the batches and steps of an epoch do not fit the number of training samples."""
     train, workers = run.train, run.parallel.ranks - run.algorithm.servers
-    if train.batch_size > samples:
+    # The default is no mistake of the user: such a batch simply has all samples.
+    if train.batch_size > samples and train.batch_size != default(type(train), "batch_size"):
         raise UserError(
             f"{train.batch_size} is more than the {samples} training samples; use a smaller batch"
         )

@@ -77,4 +77,7 @@ def _check_arrays(folder: Path, data: DataConfig, reader: ArraysReaderConfig) ->
     """Read the headers of all array files, as the conversion does."""
     from nnlo_lib.data.readers import read
 
-    read("arrays", folder, data.samples_per_shard, reader.model_dump(mode="json", exclude={"name"}))
+    try:
+        read("arrays", folder, data.samples_per_shard, reader.model_dump(mode="json", exclude={"name"}))
+    except UserError as error:
+        raise UserError(f"data.reader: {str(error).removeprefix('data.reader: ')}") from error

@@ -211,7 +211,7 @@ MODELS = [
     Example(
         "samples and features mixed by a view",
         OF_NET,
-        "loss: cross_entropy does not fit: the model returns (10,) for a sample, and the data set has 10 classes: ",
+        "loss: cross_entropy fails: the model returns (6, 10) for 3 samples with labels of 10 classes: ",
         {"x.flatten(1)": "x.view(-1, 32)", "features=64):\n    return": "features=32):\n    return"},
     ),
     Example(
@@ -241,7 +241,7 @@ MODELS = [
     Example(
         "list of numbers returned",
         OF_NET,
-        "forward() of Net returned tuple of list, list",
+        "forward() of Net returned list, list",
         {FORWARD: "return self.layers(x.flatten(1)).tolist(), []"},
     ),
     Example(
@@ -251,7 +251,10 @@ MODELS = [
         {FORWARD: "return torch.tensor(self.layers(x.flatten(1)).numpy())"},
     ),
     Example(
-        "no gradient", OF_NET, "does not require grad", {FORWARD: "return self.layers(x.flatten(1)).detach()"}
+        "no gradient",
+        OF_NET,
+        "model.name: the loss has no gradient: RuntimeError: element 0 of tensors does not require grad",
+        {FORWARD: "return self.layers(x.flatten(1)).detach()"},
     ),
     Example(
         "in-place change that backward needs",
@@ -262,7 +265,7 @@ MODELS = [
     Example(
         "too few outputs",
         OF_NET,
-        "loss: cross_entropy does not fit: the model returns (5,) for a sample, and the data set has 10 classes: IndexError: Target 9 is out of bounds",
+        "loss: cross_entropy fails: the model returns (3, 5) for 3 samples with labels of 10 classes: IndexError: Target 9 is out of bounds",
         {"return Net(classes,": "return Net(5,"},
     ),
     Example(
@@ -311,7 +314,7 @@ PROBLEMS = [
     Example(
         "metric returns a list",
         "metrics: [losses.py:listed]",
-        "losses.py:listed returned list; it must return a tensor",
+        "metrics.0: losses.py:listed returned list; it must return a tensor",
     ),
     Example(
         "typing error in a metric",
@@ -326,7 +329,7 @@ PROBLEMS = [
     Example(
         "metric of an output that the model does not have",
         "metrics: [accuracy@side]",
-        "accuracy@side: the model has no output 'side'",
+        "metrics.0: accuracy@side: the model has no output 'side'",
     ),
     Example(
         "classification of numbers",
@@ -350,7 +353,7 @@ PROBLEMS = [
     Example(
         "problem that fails",
         "problem: {name: 'p.py:Mine'}",
-        "p.py:6 in compute_loss: ZeroDivisionError: division by zero",
+        "problem.name: p.py:6 in compute_loss: ZeroDivisionError: division by zero",
         {},
         {
             "p.py": "from nnlo_lib import Problem\n\nclass Mine(Problem):\n    names = ('loss',)\n    def compute_loss(self, module, inputs, targets, step):\n        return 1 / 0\n    def measure(self, module, inputs, targets):\n        pass\n"
@@ -399,7 +402,7 @@ DATA = [
     Example(
         "name of an array that is missing",
         OF_ARRAYS.replace("train: %s", "train: %s, labels: label") % "train.npz",
-        "no array or group 'label' (found: features, labels, targets)",
+        "x.yaml:4: data.reader: train.npz: no array or group 'label' (found: features, labels, targets)",
     ),
     Example(
         "files of other shapes",
@@ -409,7 +412,7 @@ DATA = [
     Example(
         "several labels for a class",
         OF_ARRAYS.replace("train: %s", "train: %s, labels: targets") % "train.npz",
-        "neither a class number nor a one-hot row",
+        "x.yaml:4: data.reader: train.npz: the label of sample 0 is [0.6369617  0.26978672], neither a class number nor a one-hot row",
     ),
     Example(
         "adaptor that does not exist",
@@ -436,7 +439,7 @@ DATA = [
     Example(
         "classes of the user's files against outputs",
         (OF_ARRAYS % "train.npz") + OF_NET,
-        "the model returns (2,) for a sample, and the data set has 3 classes",
+        "the model returns (3, 2) for 3 samples with labels of 3 classes",
         {"return Net(classes,": "return Net(2,"},
     ),
 ]
