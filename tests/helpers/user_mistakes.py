@@ -234,6 +234,11 @@ MODELS = [
     ),
     Example("ImageNet model on small images", "model: {name: alexnet_2012}", "model.name: "),
     Example(
+        "model of images on a table",
+        "data: {dataset: diabetes}\nproblem: regression\nmodel: {name: simplecnn}",
+        "simplecnn requires images (channels, height, width) of at least 2 x 2 pixels, but the samples are (10,)",
+    ),
+    Example(
         "model of texts on images",
         "model: {name: lstm}",
         "lstm requires texts of word numbers (steps,), but the samples are (1, 8, 8)",
