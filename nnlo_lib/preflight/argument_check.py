@@ -1,7 +1,7 @@
 """Check that the user's functions can be loaded, and that functions accept the arguments of the experiment."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from nnlo_lib.config import Experiment, Run
@@ -17,7 +17,7 @@ SHAPE_AND_CLASSES = ("shape", "classes")
 ARGUMENT_KEY = "model.args."
 
 
-def check_arguments(experiment: Experiment, runs: dict[str, Run]) -> list[Mistakes]:
+def check_arguments(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
     """Return the mistakes in the names and arguments of the functions that the runs name."""
     found = []
     for name, run in distinct_runs(runs, _identity):
@@ -38,36 +38,27 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
     model = run.model
     if model.is_network_file:
         return
+    in_zoo = model.name in MODELS
     function = (
-        load_implementation(MODELS[model.name])
-        if model.name in MODELS
-        else _load(("model", "name"), model.name, mistakes)
+        load_implementation(MODELS[model.name]) if in_zoo else _load(("model", "name"), model.name, mistakes)
     )
-    positional = () if model.name.endswith(".py") else SHAPE_AND_CLASSES
     parameters = _parameters(function)
     if function is None or parameters is None:
         return
-    if unknown := _unknown(parameters, model.args, positional):
-        for name in unknown:
-            known = [each for each in parameters if each not in positional]
-            hint = suggest_name(name, known) if known else "it takes no arguments"
-            mistakes.add(("model", "args", name), f"{model.name} has no argument '{name}'; {hint}")
-        return
-    try:
-        inspect.signature(function).bind(*positional, **model.args)
-    except TypeError as error:
-        mistakes.add(
-            ("model", "args"),
-            f"{model.name} called with {', '.join([*positional, *model.args]) or 'no arguments'}: {error}",
-        )
-
-
-def _unknown(
-    parameters: dict[str, inspect.Parameter], given: Sequence[str] | dict[str, Any], positional: Sequence[str]
-) -> list[str]:
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return []
-    return [name for name in given if name not in parameters or name in positional]
+    # A module in NNLO's form knows the shape itself.
+    positional = () if model.name.endswith(".py") else SHAPE_AND_CLASSES
+    names = [name for name in parameters if name not in positional]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    unknown = [] if takes_any else [name for name in model.args if name not in names]
+    for name in unknown:
+        hint = suggest_name(name, names) if names else "it takes no arguments"
+        mistakes.add(("model", "args", name), f"{model.name} has no argument '{name}'; {hint}")
+    if not unknown:
+        try:
+            inspect.signature(function).bind(*positional, **model.args)
+        except TypeError as error:
+            called = ", ".join([*positional, *model.args]) or "no arguments"
+            mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}")
 
 
 def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:

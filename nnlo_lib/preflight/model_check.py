@@ -1,37 +1,23 @@
 """Check of a run's model: built, applied to one batch, with loss, metrics and backward pass."""
 
 import random
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig, UserProblemConfig
+from nnlo_lib.config.problem import UserProblemConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.yaml_source import KeyPath
-from nnlo_lib.preflight.meta_model import MetaModel
 from nnlo_lib.preflight.mistake import Mistakes
-from nnlo_lib.problems.factory import build_problem
-from nnlo_lib.train.output_size import model_output_size
-from nnlo_lib.train.replica.model_init import activation_in_loss, build_random_model, load_initial_weights
-from nnlo_lib.train.replica.precision import parameter_dtype
-from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.preflight.model_trial import SAMPLES, ModelTrial
+from nnlo_lib.train.replica.model_init import activation_in_loss
 
 logger = get_logger(__name__)
-
-SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
-SMALL_MODEL = (
-    5_000_000  # parameters, up to which a pass on the CPU is faster than torch's first pass on `meta`
-)
 
 
 def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
@@ -48,166 +34,64 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
     with mistakes.collected("model", "name"), _random_state_kept():
         trial = ModelTrial.of(run, manifest)
         if not trial.passes_on_meta():
-            trial.check_on_cpu(mistakes)
+            _check_on_cpu(trial, mistakes)
 
 
-@dataclass
-class ModelTrial:
-    """One batch for a run's model.
+def _check_on_cpu(trial: ModelTrial, mistakes: Mistakes) -> None:
+    """Add the error of the model, its loss or its metrics."""
+    try:
+        trial.run_on_cpu()
+    except UserError as error:
+        mistakes.add_error(_failed_key(trial, str(error)), error)
+    except Exception as error:
+        mistakes.add(_failed_key(trial, str(error)), _described(trial, error))
+    else:
+        _warn_about_softmax(trial)
 
-    Attributes:
-        tensors: preprocessor of the batch.
-        classes: number of outputs that the model should have.
-        outputs: outputs of the last forward pass.
-        stage: part of the training step that runs: problem, model, loss or backward.
+
+def _failed_key(trial: ModelTrial, text: str) -> KeyPath:
+    """Return the key of the setting that failed.
+
+    The message `text` of a metric begins with its name; other errors belong to the stage of the training step.
     """
+    for index, metric in enumerate(trial.run.metrics):
+        if text.startswith(metric) and metric != trial.run.loss:
+            return ("metrics", str(index))
+    if isinstance(trial.run.problem, UserProblemConfig) and trial.stage in ("problem", "loss"):
+        return ("problem", "name")
+    return ("loss",) if trial.stage == "loss" else ("model", "name")
 
-    run: Run
-    manifest: DataManifest
-    tensors: Preprocessor
-    classes: int
-    outputs: list[Tensor] = field(default_factory=list)
-    stage: str = "problem"
 
-    @classmethod
-    def of(cls, run: Run, manifest: DataManifest) -> "ModelTrial":
-        """Return the trial of a run. Raises UserError if crop, normalization or problem do not fit the data."""
-        tensors = Preprocessor(manifest, run.data, "cpu", parameter_dtype(run.train.precision))
-        return cls(run, manifest, tensors, model_output_size(run, manifest))
+def _described(trial: ModelTrial, error: Exception) -> str:
+    error.add_note(trial.tensors.sample_text)
+    text = error_with_source_line(error)
+    if trial.stage == "backward":
+        return f"the loss has no gradient: {text}"
+    if trial.stage != "loss" or isinstance(trial.run.problem, UserProblemConfig):
+        return text
+    shapes = ", ".join(str(tuple(each.shape)) for each in trial.outputs)
+    labels = (
+        f"of {trial.manifest.classes} classes"
+        if trial.manifest.classes
+        else f"of shape {trial.manifest.labels.shape}"
+    )
+    name = trial.run.loss if isinstance(trial.run.loss, str) else "the loss"
+    return f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"
 
-    def passes_on_meta(self) -> bool:
-        """Return True if a large model of a supervised problem can be trained on `meta`."""
-        supervised = isinstance(self.run.problem, ClassificationConfig | RegressionConfig)
-        if not supervised or self.run.model.is_network_file:
-            return False
-        try:
-            with torch.device("meta"), warnings.catch_warnings(action="ignore"):
-                module = self._build()
-                if sum(each.numel() for each in module.parameters()) <= SMALL_MODEL:
-                    return False
-                load_initial_weights(self.run, module)
-            self._train(MetaModel(module))
-        except Exception:
-            return False
-        return True
 
-    def check_on_cpu(self, mistakes: Mistakes) -> None:
-        """Add the error of the model, its loss or its metrics."""
-        module = load_initial_weights(self.run, self._build())
-        try:
-            self._train(module)
-        except UserError as error:
-            mistakes.add_error(self._failed_key(str(error)), error)
-        except Exception as error:
-            mistakes.add(self._failed_key(str(error)), self._described(error))
-        else:
-            self._warn_about_softmax()
-
-    def _build(self) -> nn.Module:
-        # The seed is of no importance: only shapes are checked.
-        return build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
-
-    def _train(self, module: nn.Module) -> None:
-        """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
-        problem, (inputs, targets) = build_problem(self.run), self._batch()
-        hooks = (
-            module.register_forward_pre_hook(self._enter_model),
-            module.register_forward_hook(self._leave_model),
+def _warn_about_softmax(trial: ModelTrial) -> None:
+    """Log a warning if the model's scores are probabilities, to which the loss would apply softmax again."""
+    scores = trial.outputs[0].detach() if trial.outputs else torch.zeros(1, 1)
+    twice = (
+        scores.dim() == 2
+        and scores.shape[1] > 1
+        and bool(torch.allclose(scores.sum(1), torch.ones(1).to(scores)))
+    )
+    if twice and activation_in_loss(trial.run) == "softmax":
+        logger.warning(
+            f"model.name: the outputs of {trial.run.model.name} sum to 1 as after softmax, which {trial.run.loss} applies itself; "
+            "remove softmax from the model, or set `problem: {name: classification, outputs: probabilities}`"
         )
-        try:
-            # In this step, the generator of a GAN trains.
-            step = getattr(self.run.problem, "critic_steps", 1) - 1
-            batch = problem.compute_loss(module.train(), inputs, targets, step)
-            self.stage = "backward"
-            batch.loss.backward()  # type: ignore[no-untyped-call]
-            self.stage = "loss"
-            batch.sums()
-            problem.measure(module.eval(), inputs, targets)
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _batch(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        inputs = tuple(
-            _some(np.random.default_rng(0), (SAMPLES, *column.shape), column.dtype)
-            for column in self.manifest.inputs
-        )
-        return self.tensors(inputs, self._labels())
-
-    def _labels(self) -> np.ndarray[Any, Any]:
-        classes, labels = self.manifest.classes, self.manifest.labels
-        if classes is not None:
-            # The last class first, because it exceeds the outputs of a model with too few.
-            return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
-        return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
-
-    def _enter_model(self, module: nn.Module, inputs: Any) -> None:
-        self.stage = "model"
-
-    def _leave_model(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        """Keep the outputs. Raises UserError if they are no tensors, for example without `return`."""
-        kept = list(outputs.values()) if isinstance(outputs, dict) else outputs
-        kept = kept if isinstance(kept, list | tuple) else [kept]
-        if not kept or not all(isinstance(each, Tensor) for each in kept):
-            found = ", ".join(type(each).__name__ for each in kept) or "nothing"
-            raise UserError(
-                f"{self.run.model.name}: forward() of {type(module).__name__} returned {found}; it must return a tensor, "
-                "or a tuple or a mapping of tensors (is `return` missing?)"
-            )
-        self.outputs, self.stage = list(kept), "loss"
-
-    def _failed_key(self, text: str) -> KeyPath:
-        """Return the key of the setting that failed.
-
-        The message `text` of a metric begins with its name; other errors belong to the stage of the training step.
-        """
-        for index, metric in enumerate(self.run.metrics):
-            if text.startswith(metric) and metric != self.run.loss:
-                return ("metrics", str(index))
-        if isinstance(self.run.problem, UserProblemConfig) and self.stage in ("problem", "loss"):
-            return ("problem", "name")
-        return ("loss",) if self.stage == "loss" else ("model", "name")
-
-    def _described(self, error: Exception) -> str:
-        error.add_note(self.tensors.sample_text)
-        text = error_with_source_line(error)
-        if self.stage == "backward":
-            return f"the loss has no gradient: {text}"
-        if self.stage != "loss" or isinstance(self.run.problem, UserProblemConfig):
-            return text
-        shapes = ", ".join(str(tuple(each.shape)) for each in self.outputs)
-        labels = (
-            f"of {self.manifest.classes} classes"
-            if self.manifest.classes
-            else f"of shape {self.manifest.labels.shape}"
-        )
-        name = self.run.loss if isinstance(self.run.loss, str) else "the loss"
-        return f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"
-
-    def _warn_about_softmax(self) -> None:
-        """Log a warning if the model's scores are probabilities, to which the loss would apply softmax again."""
-        scores = self.outputs[0].detach() if self.outputs else torch.zeros(1, 1)
-        twice = (
-            scores.dim() == 2
-            and scores.shape[1] > 1
-            and bool(torch.allclose(scores.sum(1), torch.ones(1).to(scores)))
-        )
-        if twice and activation_in_loss(self.run) == "softmax":
-            logger.warning(
-                f"model.name: the outputs of {self.run.model.name} sum to 1 as after softmax, which {self.run.loss} applies itself; "
-                "remove softmax from the model, or set `problem: {name: classification, outputs: probabilities}`"
-            )
-
-
-def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Return an array of zeros, or of floats in 0..1.
-
-    Args:
-        draws: generator of the floats.
-        shape: shape of the array.
-        dtype: its type.
-    """
-    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.experiment.load import load_with_origins, refusal
+from nnlo_lib.experiment.validation_messages import Mistake
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.preflight.argument_check import ARGUMENT_KEY, check_arguments
 from nnlo_lib.preflight.expected_manifest import expected_manifest
@@ -35,39 +36,47 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
         experiment: the experiment.
         origins: `file:line` of each written key; None for an experiment that was not read from a file.
     """
-    runs = checked_runs(experiment)
-    mistakes = [
-        each
-        for found in (check_arguments(experiment, runs), check_sources(experiment, runs))
-        for each in found
-    ]
+    runs = {} if experiment.search and not experiment.runs else experiment.variants
+    found = [*_mistakes(experiment, runs), *_search_mistakes(experiment)]
+    if found:
+        raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
+
+
+def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
+    """Return the mistakes of some runs of an experiment."""
+    found = [*check_arguments(experiment, runs), *check_sources(experiment, runs)]
     # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
-    if not any(mistakes):
-        mistakes = _check_data_and_models(experiment, runs)
-    if found := list(dict.fromkeys(mistake for each in mistakes for mistake in each)):
-        raise refusal(found, origins or {(): experiment.name})
+    if not any(found):
+        found = _check_data_and_models(experiment, runs)
+    return [mistake for each in found for mistake in each]
 
 
-def checked_runs(experiment: Experiment) -> dict[str, Run]:
-    """Return the runs of an experiment by name, and the base of a search as the run of its first point."""
-    runs = dict(experiment.variants) if experiment.runs or not experiment.search else {}
-    return runs | ({SEARCH: _first_trial(experiment)} if experiment.search else {})
+def _search_mistakes(experiment: Experiment) -> list[Mistake]:
+    """Return the mistakes that all tried points of the space have: a trial that fails is no mistake of the search."""
+    return min((_mistakes(experiment, {SEARCH: run}) for run in _trials(experiment)), key=len, default=[])
 
 
-def _first_trial(experiment: Experiment) -> Run:
-    """Return the base of the search with values for arguments of the model that only the trials set."""
+def _trials(experiment: Experiment) -> list[Run]:
+    """Return the base of the search with the first, and the last, of the values for arguments of the model.
+
+    Arguments that the experiment sets itself keep their value.
+    """
     space = experiment.search.space if experiment.search else {}
-    point = {
-        key: extremes(dimension)[0]
+    searched = {
+        key: extremes(dimension)
         for key, dimension in space.items()
-        if key.startswith(ARGUMENT_KEY)
-        and not dimension.when
-        and key.removeprefix(ARGUMENT_KEY) not in experiment.model.args
+        if key.startswith(ARGUMENT_KEY) and key.removeprefix(ARGUMENT_KEY) not in experiment.model.args
     }
-    return Run.model_validate(merge_settings(experiment.settings, nested(point)))
+    ends = ({key: values[end] for key, values in searched.items()} for end in (0, -1))
+    points = [nested(point) for point in ends] if searched else [{}]
+    return [
+        Run.model_validate(merge_settings(experiment.settings, point))
+        for point in points
+        if experiment.search
+    ]
 
 
-def _check_data_and_models(experiment: Experiment, runs: dict[str, Run]) -> list[Mistakes]:
+def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
     found = []
     for name, run in distinct_runs(runs, _identity):
         mistakes = Mistakes(experiment, name)

@@ -43,8 +43,9 @@ def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest
 
 def _check_splits(experiment: Experiment, run: Run, manifest: DataManifest) -> None:
     """Raise UserError if the data set is known to lack the split that validates or tests."""
-    wanted, shards = run.data.validation, manifest.settings or manifest.inputs
-    complete = bool(manifest.settings) and shards  # the splits of a store; the catalog lists only `train`
+    wanted = run.data.validation
+    # Only a store has settings: expected manifests list no other split than `train`.
+    complete = bool(manifest.settings)
     if complete and isinstance(wanted, str) and wanted not in manifest.splits:
         raise UserError(f"{run.data.dataset} has no split {wanted}; it has {', '.join(manifest.splits)}")
     if complete and "test" not in manifest.splits and not wanted and experiment.folds == 1:

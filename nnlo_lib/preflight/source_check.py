@@ -1,5 +1,6 @@
 """Check that the source of the data and its files exist."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, Run
@@ -13,7 +14,7 @@ from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
 from nnlo_lib.preflight.mistake import Mistakes, distinct_runs
 
 
-def check_sources(experiment: Experiment, runs: dict[str, Run]) -> list[Mistakes]:
+def check_sources(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
     """Return the mistakes in the sources of the data that are not converted yet."""
     found = []
     for name, run in distinct_runs(
@@ -74,7 +75,13 @@ def _check_folder(folder: Path, data: DataConfig) -> None:
 
 
 def _check_arrays(folder: Path, data: DataConfig, reader: ArraysReaderConfig) -> None:
-    """Read the headers of all array files, as the conversion does."""
+    """Read the headers of all array files, as the conversion does.
+
+    Args:
+        folder: the source.
+        data: settings of the data.
+        reader: its reader.
+    """
     from nnlo_lib.data.readers import read
 
     try:

@@ -174,9 +174,9 @@ def test_a_signal_before_the_ranks_have_started_is_not_lost(tmp_path):
 @pytest.mark.slow
 def test_what_would_fail_again_is_not_tried_again_but_for_a_person(tmp_path):
     run = failing(tmp_path, "ArithmeticError('the real one')")
-    run.finish(expect=1)
+    run.finish(expect=2)
     status, said = as_snakemake(run, "--attempt", "2")
-    assert (status, reasons(run)) == (1, ["code error"])
+    assert (status, reasons(run)) == (2, ["bad input"])
     assert "not retried" in said
     assert "ArithmeticError: the real one" in said
     failing(tmp_path, "FloatingPointError('another one')")

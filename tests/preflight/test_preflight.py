@@ -14,7 +14,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.preflight.expected_manifest import expected_manifest
 from nnlo_lib.preflight.machine_check import machine_warnings
-from nnlo_lib.preflight.model_check import ModelTrial
+from nnlo_lib.preflight.model_trial import ModelTrial
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 
 SINFO = """#!/bin/sh

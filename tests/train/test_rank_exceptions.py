@@ -54,4 +54,5 @@ def test_an_exception_ends_all(tmp_path, algorithm):
     assert said.count(sentence) == 1
     assert "Traceback" not in said
     assert "Traceback" in report["traceback"]
+    assert report["reason"] == "bad input"
     wait("no process is left", lambda: not processes_of(tmp_path), SECONDS)
