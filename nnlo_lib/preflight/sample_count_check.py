@@ -42,7 +42,13 @@ def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest
 
 
 def _check_splits(experiment: Experiment, run: Run, manifest: DataManifest) -> None:
-    """Raise UserError if the data set is known to lack the split that validates or tests."""
+    """Raise UserError if the data set is known to lack the split that validates or tests.
+
+    Args:
+        experiment: experiment of the run.
+        run: the run.
+        manifest: manifest of its data.
+    """
     wanted = run.data.validation
     # Only a store has settings: expected manifests list no other split than `train`.
     complete = bool(manifest.settings)
