@@ -10,6 +10,7 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.search_run import run_search
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.search.results.best import best_trial_summary
 from nnlo_lib.search.study.storage import load_study, search_folder
 
@@ -59,6 +60,7 @@ def search(
     Raises:
         UserError: if the experiment has no `search`, or the search cannot continue or was stopped.
     """
+    check_experiment(experiment)
     folder = search_folder(experiment)
     # 75: stopped on request; 1: the coordinator of the executor `mpi` failed.
     if status := run_search(experiment, launcher, executor, ranks):

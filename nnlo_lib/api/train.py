@@ -4,6 +4,7 @@ from nnlo_lib.api.experiment import chosen_run
 from nnlo_lib.api.trained_run import TrainedRun
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.workflow.simulation import simulated
 from nnlo_lib.workflow.single_run import train_and_evaluate
 
@@ -28,9 +29,10 @@ def train(
         launcher: command that starts the MPI ranks, which takes `-n N`.
 
     Raises:
-        UserError: if the experiment has no run of this name, or the training fails or is interrupted; the
-            message gives the reason.
+        UserError: if the experiment cannot run or has no run of this name, or if the training fails or is
+            interrupted; the message gives the reason.
     """
+    check_experiment(experiment)
     seed = experiment.seeds[0] if seed is None else seed
     task, outcome = train_and_evaluate(experiment, chosen_run(experiment, run), seed, fold, launcher)
     if outcome.exit_status:

@@ -1,10 +1,14 @@
-"""`nnlo check`: validate an experiment file and summarize its trainings."""
+"""`nnlo check`: validate an experiment file, try its models on one batch, and summarize its trainings."""
 
 import argparse
 
-from nnlo_lib.commands.experiment_file import add_experiment_arguments, print_warnings, read_experiment
+from nnlo_lib.commands.experiment_file import (
+    add_experiment_arguments,
+    print_warnings,
+    read_checked_experiment,
+)
 
-HELP = "validate an experiment file without training"
+HELP = "validate an experiment file and try its models on one batch, without training"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +20,6 @@ def run(options: argparse.Namespace) -> None:
     """Print a summary of the trainings. Raises UserError that lists the errors of the experiment file."""
     from nnlo_lib.workflow.plan_summary import summarize_plan
 
-    experiment, _ = read_experiment(options)
+    experiment, _ = read_checked_experiment(options)
     print(f"{options.file} is valid: {summarize_plan(experiment)}")
     print_warnings(experiment)

@@ -33,9 +33,33 @@ def read_experiment(options: argparse.Namespace, first: bool = False) -> tuple["
     The selected run is `options.run`. Without it, all runs are selected, or only the first run if `first`.
     """
     from nnlo_lib.experiment.load import load_experiment
+
+    return _selected(load_experiment(options.file, options.changes), options, first)
+
+
+def read_checked_experiment(
+    options: argparse.Namespace, first: bool = False
+) -> tuple["Experiment", list[str]]:
+    """Return the experiment and the names of its selected runs, after all checks that need no training."""
+    from nnlo_lib.preflight.preflight import load_and_check, warn_about_machine
+
+    selected = _selected(load_and_check(options.file, options.changes), options, first)
+    warn_about_machine(selected[0])
+    return selected
+
+
+def _selected(
+    experiment: "Experiment", options: argparse.Namespace, first: bool
+) -> tuple["Experiment", list[str]]:
+    """Return the experiment and the names of its selected runs.
+
+    Args:
+        experiment: the experiment.
+        options: options of the command, with the overrides.
+        first: select only the first of several runs.
+    """
     from nnlo_lib.experiment.overrides import reject_ineffective_overrides
 
-    experiment = load_experiment(options.file, options.changes)
     names = _selected_runs(options, experiment)[: 1 if first else None]
     reject_ineffective_overrides(experiment, names, options.changes)
     return experiment, names

@@ -2,7 +2,11 @@
 
 import argparse
 
-from nnlo_lib.commands.experiment_file import add_experiment_arguments, print_warnings, read_experiment
+from nnlo_lib.commands.experiment_file import (
+    add_experiment_arguments,
+    print_warnings,
+    read_checked_experiment,
+)
 
 HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
 
@@ -16,6 +20,6 @@ def run(options: argparse.Namespace) -> None:
     """Print a table of jobs, ranks, cores and hours."""
     from nnlo_lib.workflow.cost_table import cost_table
 
-    experiment, _ = read_experiment(options)
+    experiment, _ = read_checked_experiment(options)
     print(cost_table(experiment))
     print_warnings(experiment)

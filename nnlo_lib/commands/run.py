@@ -6,7 +6,7 @@ from nnlo_lib.commands.experiment_file import (
     add_experiment_arguments,
     add_launcher_argument,
     chosen_seed,
-    read_experiment,
+    read_checked_experiment,
 )
 
 HELP = "run one training of an experiment with MPI, without Snakemake"
@@ -27,6 +27,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the training and return its exit status."""
     from nnlo_lib.workflow.single_run import run_single_training
 
-    experiment, [name] = read_experiment(options, first=True)
+    experiment, [name] = read_checked_experiment(options, first=True)
     seed = chosen_seed(options, experiment)
     return run_single_training(experiment, name, seed, options.fold, options.launcher)

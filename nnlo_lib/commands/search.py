@@ -33,8 +33,10 @@ def run(options: argparse.Namespace) -> int:
     """Run or replay the search and return its exit status."""
     from nnlo_lib.executors.search_run import replay_search, run_search
     from nnlo_lib.experiment.load import load_experiment
+    from nnlo_lib.preflight.preflight import load_and_check
 
-    experiment = load_experiment(options.file, options.changes)
     if options.replay:
-        return replay_search(experiment)
-    return run_search(experiment, options.launcher, options.executor, options.ranks)
+        return replay_search(load_experiment(options.file, options.changes))
+    return run_search(
+        load_and_check(options.file, options.changes), options.launcher, options.executor, options.ranks
+    )

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnlo_lib.commands.experiment_file import add_experiment_arguments, chosen_seed, read_experiment
+from nnlo_lib.commands.experiment_file import add_experiment_arguments, chosen_seed, read_checked_experiment
 
 HELP = "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
 
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from nnlo_lib.experiment.load import load_experiment
     from nnlo_lib.workflow.simulation import simulate_runs
 
-    given, names = read_experiment(options)
+    given, names = read_checked_experiment(options)
     # Another name keeps the results of real trainings of the same experiment. The experiment is loaded twice,
     # because its name must be known first.
     virtual = [f"name={given.name}-simulated", "parallel.transport=simulated"]

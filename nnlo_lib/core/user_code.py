@@ -3,7 +3,9 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,10 @@ GET_MODEL = "get_model"  # the function that NNLO calls in a module
 _FOLDERS: set[str] = set()  # folders of user's files that were added to sys.path
 _MODIFIED_NS: dict[str, int] = {}  # modification time of each user's file when it was last loaded
 MAX_ERROR_CHARS = 1000  # errors of Keras contain the whole model configuration
+SHOWN_FRAMES = 4  # frames of the user's files in an error message
+# Frames of these folders are not the user's code: installed packages, the standard library and NNLO.
+LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
+OWN_FOLDERS = (Path(sysconfig.get_path("stdlib")), Path(__file__).parents[1])
 
 
 def load_user_function(name: str) -> Callable[..., Any]:
@@ -87,11 +93,68 @@ def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
 
 
 def error_with_source_line(error: BaseException) -> str:
-    """Return an error's type and text, and the source line that raised it unless the caller itself did."""
-    trace = caller = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    """Return an error as `file.py:12 in forward: Type: text`, with the frames of the user's files, last first.
+
+    Frames of NNLO and of libraries are left out. The text ends with the torch layer below the user's code that
+    refused its input, and with the notes of the error. A syntax error is `file.py:3: reason: line`.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_shown(error.filename)}:{error.lineno}: {error.msg}: {(error.text or '').strip()}"
+    frames = list(_frames(error))
+    own = [f"{_shown(frame.file)}:{frame.line} in {frame.function}" for frame in frames if frame.is_user_code]
+    where = ", called from ".join(reversed(own[-SHOWN_FRAMES:]))
+    text = f"{type(error).__name__}: {str(error)[:MAX_ERROR_CHARS]}"
+    layer = next((found for frame in reversed(frames) if (found := frame.layer)), "")
+    return "; ".join([f"{where}: {text}" if where else text, *([layer] if layer else []), *_notes(error)])
+
+
+def is_in_user_code(error: BaseException) -> bool:
+    """Return True if the error was raised by a user's file, or below a function of it."""
+    return any(frame.is_user_code for frame in _frames(error))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """One frame of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    variables: Mapping[str, Any]
+
+    @property
+    def is_user_code(self) -> bool:
+        path = Path(self.file)
+        return not (
+            self.file.startswith("<")
+            or LIBRARY_FOLDERS.intersection(path.parts)
+            or any(path.is_relative_to(folder) for folder in OWN_FOLDERS)
+        )
+
+    @property
+    def layer(self) -> str:
+        """The library's layer that the frame belongs to, with the shape of its input; empty if it is no layer."""
+        layer: Any = self.variables.get("self")
+        if self.function != "forward" or self.is_user_code or not hasattr(layer, "extra_repr"):
+            return ""
+        shape = getattr(self.variables.get("input"), "shape", None)
+        got = f" got an input of shape {tuple(shape)}" if shape is not None else ""
+        return f"{type(layer).__name__}({layer.extra_repr()}){got}" if got else ""
+
+
+def _frames(error: BaseException) -> Iterator[_Frame]:
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        yield _Frame(code.co_filename, trace.tb_lineno, code.co_name, trace.tb_frame.f_locals)
         trace = trace.tb_next
-    where = (
-        f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace and trace is not caller else ""
-    )
-    return f"{type(error).__name__}: {str(error)[:MAX_ERROR_CHARS]}{where}"
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))
+
+
+def _shown(file: str) -> str:
+    """Return a path relative to the working directory if it is inside it."""
+    path = Path(os.path.abspath(file))
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -29,6 +29,7 @@ class DatasetSpec:
         reader: name of the module in `nnlo_lib.data.readers` that reads the files.
         shape: required shape of a sample, for images (channels, height, width); None accepts any shape.
         classes: required number of classes; None accepts any number.
+        train_samples: number of training samples; None if unknown.
         scale: factor that maps a stored byte to 0..1.
         instead: another official form of the only file, used if it is found in the target folder or at
             data.source; the mirrors are not searched for it.
@@ -41,6 +42,7 @@ class DatasetSpec:
     reader: str
     shape: tuple[int, ...] | None = None
     classes: int | None = None
+    train_samples: int | None = None
     scale: float = 1 / 255
     files: tuple[SourceFile, ...] = ()
     instead: SourceFile | None = None
@@ -55,6 +57,7 @@ DIGITS = DatasetSpec(
     name="digits",
     shape=(1, 8, 8),
     classes=10,
+    train_samples=1442,
     scale=1 / 16,
     reader="digits",
     files=(SourceFile("digits.csv.gz", "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"),),
@@ -84,6 +87,7 @@ MNIST = DatasetSpec(
     name="mnist",
     shape=(1, 28, 28),
     classes=10,
+    train_samples=60_000,
     scale=1 / 255,
     reader="idx",
     files=(
@@ -137,6 +141,7 @@ CIFAR10 = DatasetSpec(
     name="cifar10",
     shape=(3, 32, 32),
     classes=10,
+    train_samples=50_000,
     reader="cifar",
     files=(SourceFile("cifar-10-binary.tar.gz", md5="c32a1d4ab5d03f1284b67883e8d87530"),),
     instead=SourceFile("cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"),

@@ -10,6 +10,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.factory import EXECUTORS
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.search.result_text import report_outcome
 from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
@@ -51,7 +52,10 @@ def run_search(
     try:
         store = store_of(experiment, leads=True)
         experiment = freeze_or_verify_settings(folder, experiment)
-        prepare_store(store)
+        if not store.manifest.exists():
+            prepare_store(store)
+            # Again, because shapes and numbers of samples may be unknown before the conversion.
+            check_experiment(experiment)
         # Executors and their processes read this file, so it must exist before they are built.
         write_config(experiment)
         if executor == "mpi":

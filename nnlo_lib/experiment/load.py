@@ -20,8 +20,16 @@ def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
 
     Raises UserError with a list of all mistakes as `file:line: key: message`.
     """
+    return load_with_origins(path, changes)[0]
+
+
+def load_with_origins(
+    path: str | Path, changes: Sequence[str] = ()
+) -> tuple[Experiment, Mapping[KeyPath, str]]:
+    """Return the experiment as `load_experiment` does, and the `file:line` of each written key."""
     settings, origins = read_yaml(Path(path))
-    return _checked(settings, apply_overrides(settings, origins, changes))
+    origins = apply_overrides(settings, origins, changes)
+    return _checked(settings, origins), origins
 
 
 def experiment_from_settings(settings: Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:
@@ -34,13 +42,13 @@ def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experi
     try:
         experiment = Experiment.model_validate(settings)
     except ValidationError as error:
-        raise _refusal(describe_validation_error(Experiment, error), origins) from None
+        raise refusal(describe_validation_error(Experiment, error), origins) from None
     if mistakes := find_mistakes(experiment, settings):
-        raise _refusal(mistakes, origins)
+        raise refusal(mistakes, origins)
     return with_model_parameter_ranges(experiment)
 
 
-def _refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> UserError:
+def refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> UserError:
     """Return the error that lists these mistakes in the order of the written keys."""
     order = list(origins)
     located = [(_nearest_written_key(key, origins), key, what) for key, what in mistakes]

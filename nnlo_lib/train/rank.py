@@ -45,7 +45,8 @@ def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaSta
     with closing(trainer):
         try:
             done = trainer.run()
-        except BaseException:
+        except BaseException as error:
+            error.add_note(trainer.context.preprocessor.sample_text)
             # The writer threads end before the process does. Rank 0 would otherwise wait for files of ranks
             # that have failed.
             trainer.checkpointer.abort()

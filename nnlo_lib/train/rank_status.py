@@ -22,6 +22,7 @@ from nnlo_lib.core.errors import (
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.core.user_code import error_with_source_line, is_in_user_code
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -44,12 +45,18 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
     reason = failure_reason(error)
     # These errors occur on ranks that are not the cause; the launcher prefers the error of another rank.
     consequence = isinstance(error, PeerLostError | InvariantError | CheckpointNotSavedError)
+    # The user's own code is to be corrected, like the experiment; a retry would fail in the same way.
+    users = reason == "code error" and not consequence and is_in_user_code(error)
+    reason = "bad input" if users else reason
     # A full disk raises UserError in atomic_write, but it is no error of the experiment and is retried.
-    status = EXIT_USER_ERROR if isinstance(error, UserError) and reason != "disk full" else 1
-    # The messages of these errors are complete; a traceback helps only with unexpected errors.
-    own = consequence or isinstance(error, UserError)
-    text = str(error) if own else "".join(traceback.format_exception(error))
-    note = {"status": status, "error": text, "certain": not consequence}
+    status = EXIT_USER_ERROR if users or (isinstance(error, UserError) and reason != "disk full") else 1
+    trace = "".join(traceback.format_exception(error))
+    if users:
+        text = f"rank {rank} failed: {error_with_source_line(error)}"
+    else:
+        # The messages of these errors are complete; a traceback helps only with unexpected errors.
+        text = str(error) if consequence or isinstance(error, UserError) else trace
+    note = {"status": status, "error": text, "certain": not consequence, "traceback": trace}
     note |= {"rank": rank, "time": time.time(), "reason": reason}
     try:
         _write_status(StatePaths(state).failures / str(rank), note)

@@ -8,6 +8,7 @@ from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.task import Task
@@ -62,10 +63,14 @@ def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None,
         title: the experiment's folder below results/; by default, the experiment's name.
     """
     plan, title = Plan.of(experiment), title or experiment.name
-    run, manifest = plan.run(name), prepare_store(plan.store(name))
+    run, store = plan.run(name), plan.store(name)
+    if not store.manifest.exists():
+        prepare_store(store)
+        # Again, because shapes and numbers of samples may be unknown before the conversion.
+        check_experiment(experiment)
     fold = fold or 0 if experiment.folds > 1 else fold
     folder = ExperimentPaths(title).job(JobSpec(run=name, seed=seed, fold=fold)).folder
-    return Task(title, name, run, seed, fold, experiment.folds, manifest, folder)
+    return Task(title, name, run, seed, fold, experiment.folds, store.manifest, folder)
 
 
 def _evaluate(task: Task) -> None:

@@ -61,10 +61,10 @@ def test_check_of_the_default_experiment():
 
 
 @pytest.mark.processes
-def test_check_does_not_need_torch(tmp_path):
+def test_check_of_a_wrong_experiment_does_not_need_torch(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
-    (tmp_path / "mine.yaml").write_text("name: mine\n")
-    assert nnlo_process("check", "mine.yaml", folder=tmp_path).returncode == 0
+    (tmp_path / "mine.yaml").write_text("epochs: 3\n")
+    assert nnlo_process("check", "mine.yaml", folder=tmp_path).returncode == 2
 
 
 BAD = {

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.document_blocks import EXTENSION_PAGES, PAGES, REPOSITORY, SHELL, blocks, matches, write_files
-from helpers.nnlo_command import nnlo
 from helpers.repository_copy import environment
+
+from nnlo_lib.experiment.load import load_experiment
 
 EXPERIMENTS = [
     block for page in PAGES for block in blocks(page) if block.language == "yaml" and not block.is_excluded
@@ -38,7 +39,9 @@ def _parts(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("block", EXPERIMENTS, ids=str)
-def test_experiments_pass_the_check(block, tmp_path):
+def test_experiments_are_valid(block, tmp_path, monkeypatch):
+    """The settings are checked, but not with their data and models, which a page does not contain."""
+    monkeypatch.chdir(tmp_path)
     write_files(block.page, tmp_path)
     for name in re.findall(r"([\w-]+\.py)\b", block.text):
         if not (tmp_path / name).exists():
@@ -46,8 +49,7 @@ def test_experiments_pass_the_check(block, tmp_path):
     for number, part in enumerate(_parts(block.text)):
         assert yaml.safe_load(part), "an empty block"
         (tmp_path / f"checked-{number}.yaml").write_text(part)
-        done = nnlo("check", f"checked-{number}.yaml", folder=tmp_path)
-        assert done.returncode == 0, done.stderr
+        load_experiment(f"checked-{number}.yaml")
 
 
 def test_exclusions_have_a_block():

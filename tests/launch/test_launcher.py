@@ -27,11 +27,14 @@ SIMULATED = {"parallel": {"transport": "simulated"}}
 MODEL = "import torch\n\ndef build(shape, classes):\n    return Net(shape, classes)\n\n"
 FAILING = """
 class Net(torch.nn.Linear):
+    calls = 0  # the checks before the start train on one batch
+
     def __init__(self, shape, classes):
         super().__init__(shape[0] * shape[1] * shape[2], classes)
 
     def forward(self, images):
-        if self.training:
+        self.calls += self.training
+        if self.calls > 1:
             raise {error}
         return super().forward(images.flatten(1))
 """
@@ -175,14 +178,14 @@ def test_a_signal_before_the_ranks_have_started_is_not_lost(tmp_path):
 @pytest.mark.slow
 def test_what_would_fail_again_is_not_tried_again_but_for_a_person(tmp_path):
     run = failing(tmp_path, "ArithmeticError('the real one')")
-    run.finish(expect=1)
+    run.finish(expect=2)
     status, said = as_snakemake(run, "--attempt", "2")
-    assert (status, reasons(run)) == (1, ["code error"])
+    assert (status, reasons(run)) == (2, ["bad input"])
     assert "not retried" in said
     assert "ArithmeticError: the real one" in said
     failing(tmp_path, "FloatingPointError('another one')")
     status, said = as_snakemake(run, "--attempt", "1")
-    assert (status, reasons(run)) == (1, ["code error", "code error"])
+    assert (status, reasons(run)) == (2, ["bad input", "bad input"])
     assert "FloatingPointError: another one" in said
 
 

@@ -66,7 +66,7 @@ def test_the_same_weights_in_every_rank(module):
 BROKEN = {
     "no get_model": ("def model(): pass", "has no attribute 'get_model'"),
     "no network": ("def get_model(): return 3", "returned int; it must return a torch.nn.Module"),
-    "it fails": ("def get_model():\n    raise KeyError('lost')", r"^KeyError: 'lost' \(.*mine\.py:2\); raised by the model .*mine\.py\(\{\}\)"),
+    "it fails": ("def get_model():\n    raise KeyError('lost')", r"^mine\.py:2 in get_model: KeyError: 'lost'; raised by the model .*mine\.py\(\{\}\)"),
 }  # fmt: skip
 
 

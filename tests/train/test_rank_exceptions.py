@@ -47,9 +47,12 @@ def failing(folder, algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_exception_ends_all(tmp_path, algorithm):
     run = failing(tmp_path, algorithm)
-    said = run.finish(expect=1)
+    said = run.finish(expect=2)
     report = json.loads((run.job / "state/failures/2").read_text())
     assert time.time() - report["time"] < SECONDS
-    assert "rank 2 failed" in said
-    assert "ArithmeticError: the third step of rank 2" in said
+    sentence = "rank 2 failed: failing.py:11 in forward: ArithmeticError: the third step of rank 2; samples are 1 x 8 x 8"
+    assert said.count(sentence) == 1
+    assert "Traceback" not in said
+    assert "Traceback" in report["traceback"]
+    assert report["reason"] == "bad input"
     wait("no process is left", lambda: not processes_of(tmp_path), SECONDS)

@@ -95,12 +95,14 @@ def test_a_mistake_is_a_sentence_before_anything_runs(checkout, flag):
     assert not (checkout.folder / "results").exists()
 
 
-def test_a_failing_model_names_the_line_and_leaves_no_output(checkout):
+@pytest.mark.parametrize("flag", [(), ("-n",)], ids=["run", "dry run"])
+def test_a_failing_model_names_the_line_before_anything_runs(checkout, flag):
     (checkout.folder / "broken.py").write_text(
         "def build(shape, classes):\n    raise RuntimeError('no such layer')\n"
     )
     checkout.experiment(model={"name": "broken.py:build"}, runs={"pair": {"parallel": {"ranks": 2}}})
-    run = checkout.snakemake()
-    assert run.returncode == 1
-    assert "RuntimeError: no such layer (broken.py:2)" in run.stdout.replace(str(checkout.folder) + "/", "")
-    assert not (checkout.folder / "results/tiny/pair/seed-0/summary.json").exists()
+    run = checkout.snakemake(*flag)
+    assert run.returncode == 2
+    assert run.stdout.count("model.name: broken.py:2 in build: RuntimeError: no such layer") == 1
+    assert "Traceback" not in run.stdout
+    assert not (checkout.folder / "results").exists()

@@ -96,6 +96,7 @@ class DatasetContents:
         inputs: names of the input arrays.
         labels: name of the label array.
         first_class: number of the first class in the stored labels.
+        classes: number of classes if the reader knows it before it reads the samples.
         class_names: names of the classes; may be empty.
         non_finite: whether NaN and infinity in a sample are an error, or allowed and counted.
         notes: sentences about changes of the values, which the manifest keeps.
@@ -105,6 +106,7 @@ class DatasetContents:
     inputs: tuple[str, ...] = ("features",)
     labels: str = "labels"
     first_class: int = 0
+    classes: int | None = None
     class_names: tuple[str, ...] = field(default=())
     non_finite: NonFinite = "error"
     notes: tuple[str, ...] = ()

@@ -100,6 +100,7 @@ def read(
         inputs=names,
         labels=target,
         first_class=labeled.first_class,
+        classes=labeled.classes,
         class_names=labeled.class_names,
         non_finite=non_finite,
         notes=(*_changed_types(first, reader), *labeled.notes),

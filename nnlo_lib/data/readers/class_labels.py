@@ -22,11 +22,13 @@ class ClassLabels:
     Attributes:
         rule: rule that converts the labels.
         first_class: number of the first class in the converted labels.
+        classes: number of classes; None if the labels are numbers.
         notes: sentences about labels that were changed.
     """
 
     rule: LabelRule
     first_class: int = 0
+    classes: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -55,11 +57,12 @@ def find_classes(
     if first_class is not None:
         raise UserError("data.reader.first_class: the labels are no class numbers; remove the key")
     if form != "classes":
-        return ClassLabels(LabelRule(form))
+        return ClassLabels(LabelRule(form), classes=array.shape[1] if form == "one-hot rows" else None)
     labels = _different_labels(files)
     if reason := _untrained_label(labels, files):
         raise UserError(reason)
-    return ClassLabels(LabelRule("classes", tuple(labels["train"].tolist())))
+    values = tuple(labels["train"].tolist())
+    return ClassLabels(LabelRule("classes", values), classes=len(values))
 
 
 def _numbered_classes(
@@ -72,11 +75,13 @@ def _numbered_classes(
     if reason and (one_hot or first_class is not None):
         raise UserError(reason)
     if signs:
-        return ClassLabels(LabelRule("classes", SIGNS), notes=("labels -1 and 1 are the classes 0 and 1",))
+        note = "labels -1 and 1 are the classes 0 and 1"
+        return ClassLabels(LabelRule("classes", SIGNS), classes=2, notes=(note,))
     if reason:
         note = "the integers in the labels are no class numbers; they are stored as numbers (float64)"
         return ClassLabels(LabelRule("numbers"), notes=(note,))
-    return ClassLabels(LabelRule("classes"), first_class or 0)
+    first, highest = first_class or 0, max(labels["train"].tolist(), default=-1)
+    return ClassLabels(LabelRule("classes"), first, int(highest) + 1 - first)
 
 
 def _misfit(labels: Array, files: Sequence[FileArray], first_class: int | None) -> str:

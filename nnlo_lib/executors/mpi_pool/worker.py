@@ -13,6 +13,7 @@ from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.executors.mpi_pool.protocol import ASSIGN_TAG, QUIT_TAG, REPORT_TAG, TRAIN_TAG
 from nnlo_lib.executors.mpi_pool.rank_group import RankGroup, redirect_output
 from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
@@ -89,7 +90,7 @@ def _run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
     except UserError as error:
         return EXIT_USER_ERROR, str(error)
     except Exception as error:
-        return 1, f"{type(error).__name__}: {error}"
+        return 1, error_with_source_line(error)
 
 
 def failing_train_function(fault: str) -> TrainFunction:

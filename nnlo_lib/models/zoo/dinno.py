@@ -2,10 +2,12 @@
 
 from torch import nn
 
-Shape = tuple[int, int, int]  # channels, height, width
+from nnlo_lib.models.blocks import image_shape
 
 
-def conv(shape: Shape, classes: int, filters: int = 3, kernel: int = 5, width: int = 64) -> nn.Module:
+def conv(
+    shape: tuple[int, ...], classes: int, filters: int = 3, kernel: int = 5, width: int = 64
+) -> nn.Module:
     """Build one convolution and two dense layers (28,440 parameters for MNIST).
 
     Pooling comes before ReLU, which yields the same values and gradients for a quarter of the work.
@@ -17,7 +19,8 @@ def conv(shape: Shape, classes: int, filters: int = 3, kernel: int = 5, width: i
         kernel: side of the kernel, in pixels.
         width: units of the hidden dense layer.
     """
-    channels, *sides = shape
+    # Pooling after the convolution leaves at least one pixel.
+    channels, *sides = image_shape(shape, kernel + 1, "dinno_conv")
     height, breadth = ((side - kernel + 1) // 2 for side in sides)
     return nn.Sequential(
         nn.Conv2d(channels, filters, kernel),

@@ -6,8 +6,6 @@ from torch import nn
 
 from nnlo_lib.models.blocks import image_shape
 
-Shape = tuple[int, int, int]  # channels, height, width
-
 
 def mnist(
     shape: tuple[int, ...],
@@ -59,7 +57,7 @@ def mnist_torch(
 
 
 def cifar10(
-    shape: Shape,
+    shape: tuple[int, ...],
     classes: int,
     filters: tuple[int, int, int] = (48, 96, 192),
     dense: tuple[int, int] = (512, 256),
@@ -74,7 +72,7 @@ def cifar10(
         dense: units of each hidden dense layer.
         dropout: probability of dropout after each hidden dense layer.
     """
-    channels, height, width = shape
+    channels, height, width = image_shape(shape, 8, "nnlo_cifar10")
     widths = [filters[-1] * (height // 8) * (width // 8), *dense]
     convolutions = [
         layer

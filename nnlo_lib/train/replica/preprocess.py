@@ -28,6 +28,7 @@ class Preprocessor:
         channels_last: whether images are stored in channels-last format.
 
     Attributes:
+        dtype: type of the normalized inputs.
         shapes: shape of a sample for the model, one per input.
     """
 
@@ -39,7 +40,7 @@ class Preprocessor:
         dtype: torch.dtype = torch.float32,
         channels_last: bool = True,
     ) -> None:
-        self._crop, self._device, self._dtype, self._channels_last = data.crop, device, dtype, channels_last
+        self.dtype, self._crop, self._device, self._channels_last = dtype, data.crop, device, channels_last
         self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
         self._stored = [column.dtype for column in manifest.inputs]
         self._affine = [
@@ -51,6 +52,12 @@ class Preprocessor:
     def shape(self) -> Shape:
         """Input shape of the model: shape of a sample, or a tuple of shapes for several inputs."""
         return self.shapes[0] if len(self.shapes) == 1 else self.shapes
+
+    @property
+    def sample_text(self) -> str:
+        """Shapes of the inputs of a sample as a phrase for error messages: `samples are 1 x 8 x 8`."""
+        shapes = (" x ".join(map(str, shape)) or "one number" for shape in self.shapes)
+        return f"samples are {' and '.join(shapes)}"
 
     def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return (tensors of the inputs, labels); larger images are cropped at the center."""
@@ -73,7 +80,7 @@ class Preprocessor:
         factor, *offset = affine
         # In place even if `to` copies nothing: Split.take returns new arrays, which are used once.
         values = stored.to(factor.dtype).mul_(factor)
-        return (values.add_(*offset) if offset else values).to(self._dtype)
+        return (values.add_(*offset) if offset else values).to(self.dtype)
 
 
 def _on_device(

@@ -178,7 +178,10 @@ def test_an_adaptor_is_given_a_tuple_of_several(adapted, function):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("fail", r"part0\.h5: the adaptor .*mine\.py:fail failed: ValueError: no such column"),
+        (
+            "fail",
+            r"part0\.h5: the adaptor .*mine\.py:fail failed: .*mine\.py:11 in fail: ValueError: no such column",
+        ),
         ("none", r"part0\.h5: the adaptor .*mine\.py:none failed: AttributeError"),
         (
             "drop",
@@ -198,7 +201,9 @@ def test_what_an_adaptor_does_wrong_is_said(adapted, function, message):
 
 def test_an_adaptor_without_a_file_or_with_a_broken_one_is_said(adapted, tmp_path):
     (tmp_path / "broken.py").write_text("import nnlo_has_no_such_module\n")
-    with pytest.raises(UserError, match=r"part0\.h5: .*broken\.py:f failed: ModuleNotFoundError"):
+    with pytest.raises(
+        UserError, match=r"part0\.h5: .*broken\.py:f failed: .*broken\.py:1 in <module>: ModuleNotFoundError"
+    ):
         adapted("", adaptor=f"{tmp_path}/broken.py:f")
     with pytest.raises(UserError, match=r"data\.reader\.adaptor: file not found: .*lost\.py"):
         adapted("", adaptor=f"{tmp_path}/lost.py:f")

@@ -133,7 +133,7 @@ def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(t
         fails = points[number]["model.args.ends"] == "failed"
         assert result.status == ("failed" if fails else "finished")
         assert ("this model fails" in result.error) == fails
-        assert trials.reasons(number) == (["code error"] if fails else ["finished"])
+        assert trials.reasons(number) == (["bad input"] if fails else ["finished"])
     last = max(
         number
         for number, point in points.items()

@@ -197,7 +197,7 @@ def test_the_range_alone_is_a_space(check, tmp_path):
     [
         ("Integer(1, 2)", "has no name"),
         ("(1, 2)", "is not a scikit-optimize dimension"),
-        ("Real(1, 2, name='x', prior='normal')", "cannot be loaded: ValueError"),
+        ("Real(1, 2, name='x', prior='normal')", "cannot be loaded: net.py:3 in <module>: ValueError"),
     ],
 )
 def test_a_range_that_cannot_be_understood(check, tmp_path, listed, said, capsys):

@@ -1,0 +1,143 @@
+"""One batch for a run's model: forward, loss, metrics and backward, on the CPU or without values on `meta`."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.preflight.meta_model import MetaModel
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_init import build_random_model, load_initial_weights
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+logger = get_logger(__name__)
+
+SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
+SMALL_MODEL = (
+    5_000_000  # parameters, up to which a pass on the CPU is faster than torch's first pass on `meta`
+)
+
+
+@dataclass
+class ModelTrial:
+    """One batch for a run's model.
+
+    Attributes:
+        tensors: preprocessor of the batch.
+        classes: number of outputs that the model should have.
+        outputs: outputs of the last forward pass.
+        stage: part of the training step that runs: problem, model, loss or backward.
+    """
+
+    run: Run
+    manifest: DataManifest
+    tensors: Preprocessor
+    classes: int
+    outputs: list[Tensor] = field(default_factory=list)
+    stage: str = "problem"
+
+    @classmethod
+    def of(cls, run: Run, manifest: DataManifest) -> "ModelTrial":
+        """Return the trial of a run. Raises UserError if crop, normalization or problem do not fit the data."""
+        tensors = Preprocessor(manifest, run.data, "cpu", parameter_dtype(run.train.precision))
+        return cls(run, manifest, tensors, model_output_size(run, manifest))
+
+    def passes_on_meta(self) -> bool:
+        """Return True if a large model of a supervised problem can be trained on `meta`."""
+        supervised = isinstance(self.run.problem, ClassificationConfig | RegressionConfig)
+        if not supervised or self.run.model.is_network_file:
+            return False
+        try:
+            with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+                module = self._build()
+                if sum(each.numel() for each in module.parameters()) <= SMALL_MODEL:
+                    return False
+                load_initial_weights(self.run, module)
+            self._train(MetaModel(module))
+        except Exception:
+            return False
+        return True
+
+    def run_on_cpu(self) -> None:
+        """Build the model with its weights and train it on the batch; raise the error of any part of it."""
+        self._train(load_initial_weights(self.run, self._build()))
+
+    def _build(self) -> nn.Module:
+        # The seed is of no importance: only shapes are checked.
+        return build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
+
+    def _train(self, module: nn.Module) -> None:
+        """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
+        problem, (inputs, targets) = build_problem(self.run), self._batch()
+        hooks = (
+            module.register_forward_pre_hook(self._enter_model),
+            module.register_forward_hook(self._leave_model),
+        )
+        try:
+            # In this step, the generator of a GAN trains.
+            step = getattr(self.run.problem, "critic_steps", 1) - 1
+            batch = problem.compute_loss(module.train(), inputs, targets, step)
+            self.stage = "backward"
+            batch.loss.backward()  # type: ignore[no-untyped-call]
+            self.stage = "loss"
+            batch.sums()
+            problem.measure(module.eval(), inputs, targets)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _batch(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        inputs = tuple(
+            _some(np.random.default_rng(0), (SAMPLES, *column.shape), column.dtype)
+            for column in self.manifest.inputs
+        )
+        return self.tensors(inputs, self._labels())
+
+    def _labels(self) -> np.ndarray[Any, Any]:
+        classes, labels = self.manifest.classes, self.manifest.labels
+        if classes is not None:
+            # The last class first, because it exceeds the outputs of a model with too few.
+            return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
+        return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
+
+    def _enter_model(self, module: nn.Module, inputs: Any) -> None:
+        self.stage = "model"
+
+    def _leave_model(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Keep the outputs. Raises UserError if they are no tensors, for example without `return`.
+
+        Args:
+            module: the model.
+            inputs: its inputs.
+            outputs: what it returned.
+        """
+        kept = list(outputs.values()) if isinstance(outputs, dict) else outputs
+        kept = kept if isinstance(kept, list | tuple) else [kept]
+        if not kept or not all(isinstance(each, Tensor) for each in kept):
+            found = ", ".join(type(each).__name__ for each in kept) or "nothing"
+            raise UserError(
+                f"{self.run.model.name}: forward() of {type(module).__name__} returned {found}; it must return a tensor, "
+                "or a tuple or a mapping of tensors (is `return` missing?)"
+            )
+        self.outputs, self.stage = list(kept), "loss"
+
+
+def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Return an array of zeros, or of floats in 0..1.
+
+    Args:
+        draws: generator of the floats.
+        shape: shape of the array.
+        dtype: its type.
+    """
+    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)

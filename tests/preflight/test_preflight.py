@@ -1,0 +1,182 @@
+"""What the checks accept, what they only warn about, and what they find after the conversion."""
+
+import os
+
+import numpy as np
+import pytest
+from helpers.nnlo_command import nnlo, refused
+from helpers.user_mistakes import NET
+from PIL import Image
+
+from nnlo_lib.api import search, train
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.preflight.expected_manifest import expected_manifest
+from nnlo_lib.preflight.machine_check import machine_warnings
+from nnlo_lib.preflight.model_trial import ModelTrial
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+
+SINFO = """#!/bin/sh
+echo 'cpu*|4|16|(null)'
+echo 'gpu|2|64|gpu:a100:4'
+echo 'gpu|1|32+|gpu:h200:8'
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return the working directory, with the user's network net.py."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NET.lstrip())
+    return tmp_path
+
+
+def check(folder, text):
+    """Return what `nnlo check` logs about a valid experiment."""
+    (folder / "x.yaml").write_text(text)
+    done = nnlo("check", "x.yaml", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("model", ["vgg16", "resnet50", "densenet121"])
+def test_large_models_need_no_weights(model):
+    data = {"dataset": "imagenet", "source": ".", "reader": {"name": "tfrecord", "size": 224}}
+    run = Experiment.model_validate({"data": data, "model": {"name": model}}).variants["allreduce"]
+    trial = ModelTrial.of(run, expected_manifest(run))
+    assert trial.passes_on_meta()
+
+
+def test_what_meta_does_not_support_is_tried_on_the_cpu(folder):
+    (folder / "net.py").write_text(
+        NET.lstrip().replace("return self.layers(x", "print(x.sum().item())\n        return self.layers(x")
+    )
+    assert (
+        check(folder, "model: {name: net.py:build}\nparallel: {ranks: 1}\nalgorithm: {name: individual}")
+        == ""
+    )
+
+
+GOOD = {
+    "gan": "problem: {name: gan, gradient_penalty: 10}\nmodel: {name: lsgan}\ndata: {dataset: mnist}",
+    "regression": "problem: regression\nmodel: {name: simplemlp}\ndata: {dataset: diabetes}",
+    "several outputs": "model: {name: net.py:build}\nloss: {a: cross_entropy, b: mse}\nmetrics: [accuracy, accuracy@b]",
+    "argument that trials set": "model: {name: net.py:needs}\nsearch: {space: {model.args.width: {integer: [4, 8]}}}",
+    "user's class of a data set that is fetched": "model: {name: net.py:build}\ndata: {dataset: mnist}\ntrain: {precision: float64}",
+    "statistics": "data: {dataset: cifar10, normalize: standard, crop: 28}\nmodel: {name: simplecnn}",
+}
+
+
+@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
+def test_accepted(folder, text):
+    net = NET.lstrip().replace(
+        "features=64):\n    return Net(classes, features)",
+        "features=64):\n    return Net(classes, shape[-1] ** 2)",
+    )
+    net += "\ndef needs(shape, classes, width):\n    return Net(classes)\n"
+    if "several" in text or "a: cross" in text:
+        net = net.replace(
+            "return self.layers(x.flatten(1))",
+            "h = self.layers(x.flatten(1))\n        return {'a': h, 'b': h}",
+        )
+    (folder / "net.py").write_text(net)
+    check(folder, text)
+
+
+def test_softmax_before_cross_entropy_is_a_warning(folder):
+    (folder / "net.py").write_text(NET.lstrip().replace("(32, classes)", "(32, classes), nn.Softmax(1)"))
+    assert "sum to 1 as after softmax, which cross_entropy applies itself" in check(
+        folder, "model: {name: net.py:build}"
+    )
+    probabilities = "model: {name: net.py:build}\nproblem: {name: classification, outputs: probabilities}"
+    assert "softmax" not in check(folder, probabilities)
+
+
+def test_classes_with_fewer_samples_than_folds(folder):
+    """Known only from the labels in the store."""
+    np.savez(folder / "few.npz", features=np.zeros((60, 1, 8, 8), np.float32), labels=np.arange(60) % 30)
+    data = "data: {dataset: few, source: ., reader: {name: arrays, train: few.npz}}\n"
+    text = f"model: {{name: net.py:build}}\nfolds: 5\n{data}"
+    (folder / "net.py").write_text(NET.lstrip().replace("(32, classes)", "(32, 30)"))
+    check(folder, text)
+    prepare_dataset(load_experiment("x.yaml").data, folder / "data/few/hdf5")
+    said = refused(nnlo("check", "x.yaml", folder=folder))
+    assert (
+        "x.yaml:2: folds: 5 folds of the same proportions need a class of at least 5 samples, but the largest has 2"
+        in said
+    )
+    check(folder, text.replace("source", "stratify: false, source"))
+
+
+def _images(folder):
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            (folder / "images" / split / name).mkdir(parents=True)
+            for number in range(6):
+                Image.new("RGB", (9, 9), (20 * number, 0, 0)).save(
+                    folder / "images" / split / name / f"{number}.png"
+                )
+
+
+def test_shape_known_after_the_conversion(folder):
+    _images(folder)
+    text = "name: t\ndata: {dataset: pets, source: images, reader: {name: folder, size: 8}, validation: 0.2}\nmodel: {name: net.py:build}\n"
+    assert "pets: the model is checked after the conversion" in check(folder, text)
+    done = nnlo("run", "x.yaml", folder=folder)
+    said = done.stderr
+    assert done.returncode == 2
+    assert "Traceback" not in said
+    assert (
+        "model.name: net.py:10 in forward: RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x192 and 64x32)"
+        in said
+    )
+    assert "samples are 3 x 8 x 8" in said
+    assert not list(folder.glob("results/**/state")), "no rank was started"
+
+
+def test_the_python_interface_refuses_too(folder):
+    experiment = Experiment.model_validate({"name": "t", "model": {"name": "net.py:bild"}})
+    for start in (train.train, search.search):
+        with pytest.raises(
+            UserError, match=r"t: model.name: net.py has no function 'bild'; did you mean 'build'\?"
+        ):
+            start(experiment)
+
+
+@pytest.fixture
+def slurm_partitions(tmp_path, monkeypatch):
+    """Put a stand-in for sinfo on the path."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sinfo").write_text(SINFO)
+    (tmp_path / "bin/sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+OF_SLURM = {
+    "fits": ({"parallel": {"ranks": 16}}, ""),
+    "cores": ({"parallel": {"ranks": 17}}, "17 cores on 1 nodes, but a node of the default partition has 16; raise resources.nodes"),
+    "nodes": ({"parallel": {"ranks": 9}, "resources": {"nodes": 9}}, "resources.nodes: 9 nodes, but the default partition has 4"),
+    "partition": ({"resources": {"partition": "fast"}}, "resources.partition: Slurm has no partition 'fast'; it has cpu, gpu"),
+    "no gpus": ({"parallel": {"gpus_per_rank": 1}}, "parallel.gpus_per_rank needs GPUs, but the default partition has none"),
+    "gpus": ({"parallel": {"gpus_per_rank": 1, "ranks": 64}, "resources": {"partition": "gpu"}}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "warning"), OF_SLURM.values(), ids=OF_SLURM)
+@pytest.mark.processes
+def test_ranks_are_held_against_the_partition(settings, warning, slurm_partitions):
+    runs = Experiment.model_validate(settings).variants
+    assert machine_warnings(runs) == ([f"run allreduce: {warning}"] if warning else [])
+
+
+def test_ranks_are_held_against_this_machine(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    cores = len(os.sched_getaffinity(0))
+    runs = Experiment.model_validate({"parallel": {"ranks": cores + 1}}).variants
+    assert machine_warnings(runs) == [
+        f"run allreduce: {cores + 1} workers with 1 threads each on the {cores} cores of this machine will be slow"
+    ]
+    # The server of downpour mostly waits.
+    server = {"parallel": {"ranks": cores + 1}, "algorithm": {"name": "downpour"}}
+    assert machine_warnings(Experiment.model_validate(server).variants) == []
