@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.edit_effects import EditEffect, keys_with, without_keys
 from nnlo_lib.config.model import NETWORK_SUFFIXES, WEIGHT_SUFFIXES
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
@@ -14,19 +15,13 @@ from nnlo_lib.core.user_code import split_function_reference
 from nnlo_lib.data.store.manifest import file_sha256
 
 FINGERPRINTED_SUFFIXES = (".py", *NETWORK_SUFFIXES, *WEIGHT_SUFFIXES)
-MUTABLE_KEYS: dict[str, Any] = {
-    "trials": True,
-    "parallel": True,
-    "blocks": True,
-    "budget": True,
-    "objective": {"target"},
-}
+MUTABLE_KEYS = (*keys_with(EditEffect.NEXT_ATTEMPT), *keys_with(EditEffect.SEARCH_END))
 
 
 def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
     """Write the settings that determine the trials of a search; at later starts, check the experiment.
 
-    Only MUTABLE_KEYS and the run's `resources` and `checkpoint` may change.
+    Only MUTABLE_KEYS, and seeds except the first, may change.
 
     Args:
         folder: folder of the search.
@@ -44,7 +39,8 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
     if not path.exists():
         with atomic_write(path) as part:
             part.write_text(json.dumps(current, indent=1) + "\n")
-    recorded = _read(path)
+    # Older versions recorded keys that may change.
+    recorded = without_keys(_read(path), MUTABLE_KEYS)
     if "files" not in recorded:
         current.pop("files")  # older versions did not record the files
     if changes := list(_differences(recorded, current)):
@@ -58,16 +54,17 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     """Return all settings that determine the trials of an experiment's search, as JSON values by key."""
     assert experiment.search is not None, "the experiment has no `search:` section"
-    base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
-    search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
+    base = experiment.model_dump(mode="json", include=set(Run.model_fields))
+    search = experiment.search.model_dump(mode="json", exclude={"space"})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
     named = {key: value for key, value in base.items() if key != "data"}  # a store already contains the data
-    return base | {
+    settings = base | {
         # Trials use the first seed only; the others are for the retraining and may change.
         "seeds": experiment.seeds[0],
         "search": search | space,
-        "files": dict(_files([named, search, space])),
     }
+    frozen: dict[str, Any] = without_keys(settings, MUTABLE_KEYS)
+    return frozen | {"files": dict(_files([named, search, space]))}
 
 
 def _files(settings: Any) -> Iterator[tuple[str, str]]:
