@@ -123,6 +123,10 @@ class Plan:
         }
         return json.dumps(settings, indent=1)
 
+    def result_settings(self, name: str) -> str:
+        """Return the settings of a run whose edit trains the run again."""
+        return json.dumps([self.experiment.folds, self.runs[name].result_settings])
+
     def job_options(self, job: str) -> str:
         """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""
         return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))

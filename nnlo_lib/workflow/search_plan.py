@@ -10,9 +10,11 @@ from typing import Any
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
 from nnlo_lib.search.study.storage import search_folder
-from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trial, read_trials
+from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.trial import read_trial
 from nnlo_lib.search.study.trial_run import format_point, trial_run
 from nnlo_lib.workflow.plan import BEST_RUN
 from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
@@ -36,7 +38,7 @@ class SearchPlan:
         """
         folder = search_folder(experiment)
         if SearchPaths(folder).settings.exists():
-            freeze_or_verify_settings(folder, experiment)
+            experiment = freeze_or_verify_settings(folder, experiment)
         return cls(experiment, leads and _has_ended(experiment, folder))
 
     @property
@@ -54,6 +56,11 @@ class SearchPlan:
         """Settings that determine when the search ends, as JSON; the user may change them later."""
         assert self.experiment.search is not None
         return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
+
+    @property
+    def retraining_settings(self) -> str:
+        """Settings that the best run takes from the experiment, as JSON; without an edit of them it stays the same."""
+        return self.experiment.model_dump_json(include={*Run.model_fields, "seeds"})
 
     @property
     def trial_resources(self) -> RuleResources:
@@ -132,12 +139,17 @@ def _run(plan: SearchPlan, trial: int) -> Run:
 
 
 def _has_ended(experiment: Experiment, folder: Path) -> bool:
-    """Return True if this search, with the same settings, has ended before."""
-    try:
-        ended = Experiment.model_validate(json.loads(SearchPaths(folder).ended.read_text()))
-    except (OSError, ValueError):
+    """Return True if this search has ended before, and its present settings allow no further decision."""
+    if experiment.search is None or not SearchPaths(folder).ended.exists():
         return False
     # The file alone is no proof: results may have been deleted since, to train fold tasks again.
-    decisions = decisions_in_order(read_trials(folder))
-    done = bool(decisions) and all(read_result(folder, decision.task) for decision in decisions)
-    return done and ended.search == experiment.search
+    search = experiment.search
+    study = Study(
+        folder,
+        search,
+        experiment.train.epochs,
+        # The sampler, which may take seconds to import, is needed only if the search may go on.
+        lambda number, known: build_sampler(search)(number, known),
+        search.parallel,
+    )
+    return bool(study.decisions) and study.has_ended

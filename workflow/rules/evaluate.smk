@@ -3,7 +3,7 @@
 
 rule evaluate:
     input:
-        config=f"{RESULTS}/{{run}}/config.json",
+        config=ancient(f"{RESULTS}/{{run}}/config.json"),
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         model=f"{JOB}/model.safetensors",
         partition=f"{JOB}/partition.npz",

@@ -105,15 +105,20 @@ rule choose:
         "../envs/nnlo.yaml"
     params:
         folder=SEARCH.folder,
+        experiment=EXPERIMENT_FILE,
+        settings=SEARCH.retraining_settings,
     message:
         "choose the best trial"
     shell:
-        "python scripts/search.py --folder {params.folder} --config {output.config} 2>&1 | tee -i {log}"
+        "python scripts/search.py --folder {params.folder} --config {output.config}"
+        " --experiment-file {params.experiment} 2>&1 | tee -i {log}"
 
 
 use rule train as best with:
     input:
-        config=f"{SEARCH.best}/config.json",
+        # Only another result of the search trains again, but not other resources or seeds.
+        trials=f"{SEARCH.folder}/trials.csv",
+        config=ancient(f"{SEARCH.best}/config.json"),
         manifest=manifest_of(EXPERIMENT),
         model=SEARCH.model_files,
     output:
@@ -140,7 +145,7 @@ use rule train as best with:
 
 use rule evaluate as evaluate_best with:
     input:
-        config=f"{SEARCH.best}/config.json",
+        config=ancient(f"{SEARCH.best}/config.json"),
         manifest=manifest_of(EXPERIMENT),
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",

@@ -1,5 +1,6 @@
 # Train each run with each seed (and fold) with MPI. The state that a failed attempt leaves is in <job>/state/. It is
-# not a declared output because Snakemake deletes declared outputs before a retry.
+# not a declared output because Snakemake deletes declared outputs before a retry. config.json is an ancient input: it also
+# has settings such as `resources`, which must reach the next attempt but train nothing again. `settings` triggers instead.
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
 
@@ -20,7 +21,7 @@ rule configure:
 
 rule train:
     input:
-        config=f"{RESULTS}/{{run}}/config.json",
+        config=ancient(f"{RESULTS}/{{run}}/config.json"),
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         model=lambda wildcards: PLAN.input_files(wildcards.run),
     output:
@@ -47,6 +48,7 @@ rule train:
     params:
         job=lambda wildcards: PLAN.job_options(wildcards.job),
         folder=JOB,
+        settings=lambda wildcards: PLAN.result_settings(wildcards.run),
     message:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
