@@ -13,6 +13,7 @@ from nnlo_lib.config.paths import ExperimentPaths, RunPaths, manifest_of, store_
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.state.longer_training import refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
 BEST_RUN = "best"  # the run that retrains the best trial of a search
@@ -81,6 +82,11 @@ class Plan:
     def _state(self, wildcards: Wildcards) -> Path:
         folder = ExperimentPaths(self.experiment.name).run_folder(wildcards.run)
         return RunPaths(folder / wildcards.job).state.folder
+
+    def refuse_fewer_epochs(self) -> None:
+        """Raise UserError if a job has finished with more epochs than its run now has."""
+        for job in self.jobs:
+            refuse_fewer_epochs(ExperimentPaths(self.experiment.name).job(job).folder, self.runs[job.run])
 
     def manifest(self, name: str) -> str:
         """Return the path of the manifest of a run's data."""

@@ -20,6 +20,7 @@ from nnlo_lib.search.study.trial import (
     decisions_in_order,
     read_result,
     read_trials,
+    refuse_other_results,
     write_trial,
 )
 
@@ -143,6 +144,8 @@ class Study:
     def _write(
         self, trial: Trial, fold_task: FoldTask, pending: Sequence[SchedulingDecision]
     ) -> SchedulingDecision:
+        if not trial.decisions:
+            refuse_other_results(self._folder, trial)
         decision = SchedulingDecision(len(self.decisions), fold_task, tuple(each.number for each in pending))
         trial = replace(trial, decisions=(*trial.decisions, decision))
         # On disk before the task is started: a restarted driver must find each decision whose task may run.
