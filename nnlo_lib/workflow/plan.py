@@ -11,6 +11,7 @@ from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths, manifest_of, store_name
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.state.longer_training import refuse_fewer_epochs
@@ -132,6 +133,12 @@ class Plan:
     def result_settings(self, name: str) -> str:
         """Return the settings of a run whose edit trains the run again."""
         return json.dumps([self.experiment.folds, self.runs[name].result_settings])
+
+    def write_configs(self) -> None:
+        """Write config.json of each run."""
+        for name in self.runs:
+            with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
+                part.write_text(self.resolved_config(name))
 
     def job_options(self, job: str) -> str:
         """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""

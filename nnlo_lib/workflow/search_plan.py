@@ -9,10 +9,11 @@ from typing import Any
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
-from nnlo_lib.search.study.storage import search_folder
+from nnlo_lib.search.study.storage import search_folder, write_config
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import read_trial
 from nnlo_lib.search.study.trial_run import format_point, trial_run
@@ -58,11 +59,6 @@ class SearchPlan:
         return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
 
     @property
-    def retraining_settings(self) -> str:
-        """Settings that the best run takes from the experiment, as JSON; without an edit of them it stays the same."""
-        return self.experiment.model_dump_json(include={*Run.model_fields, "seeds"})
-
-    @property
     def trial_resources(self) -> RuleResources:
         """Resources of the jobs that train fold tasks."""
         return RuleResources(self._fold_task_run, self._fold_task_state, self._site_resources)
@@ -100,13 +96,25 @@ class SearchPlan:
         """Return the point of a trial as readable text."""
         return format_point(read_trial(self.folder, int(trial)).point)
 
-    def resolved_best(self) -> str:
-        """Return the best run's complete configuration as JSON. Raises UserError if no trial has a result."""
-        from nnlo_lib.search.results.best import best_run
+    def update_best(self) -> None:
+        """Bring the resources and seeds of the best run up to date if the search has ended and its best is known."""
+        if self.has_ended and self._best_config.exists():
+            write_config(self.experiment)
+            self.write_best()
 
+    def write_best(self) -> None:
+        """Write best.yaml and best/config.json. Raises UserError if no trial has a result."""
+        from nnlo_lib.search.results.best import best_run, write_best_file
+
+        write_best_file(self.folder)
         run = best_run(self.folder).model_dump(mode="json")
         settings = {"experiment": self.experiment.name, "name": BEST_RUN, "folds": 1, "run": run}
-        return json.dumps(settings, indent=1)
+        with atomic_write(self._best_config) as part:
+            part.write_text(json.dumps(settings, indent=1))
+
+    @property
+    def _best_config(self) -> Path:
+        return ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
 
     def _fold_task_run(self, wildcards: Wildcards) -> Run:
         return self._trial_run(int(wildcards.trial))
@@ -120,9 +128,8 @@ class SearchPlan:
         return SearchPaths(self.folder).fold(int(wildcards.trial), int(wildcards.fold)).state.folder
 
     def _best_run(self, _: Wildcards) -> Run:
-        path = ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
         # A str, because Snakemake compares the file name in the error with its own.
-        with open(str(path)) as file:
+        with open(str(self._best_config)) as file:
             return Run.model_validate(json.load(file)["run"])
 
     def _best_state(self, wildcards: Wildcards) -> Path:

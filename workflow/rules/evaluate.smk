@@ -3,7 +3,6 @@
 
 rule evaluate:
     input:
-        config=ancient(f"{RESULTS}/{{run}}/config.json"),
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         model=f"{JOB}/model.safetensors",
         partition=f"{JOB}/partition.npz",
@@ -15,10 +14,12 @@ rule evaluate:
         job=PLAN.job_pattern,
     conda:
         "../envs/nnlo.yaml"
+    params:
+        config=f"{RESULTS}/{{run}}/config.json",
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:
-        "python scripts/evaluate.py --config {input.config} --manifest {input.manifest}"
+        "python scripts/evaluate.py --config {params.config} --manifest {input.manifest}"
         " --model {input.model} --output {output} 2>&1 | tee -i {log}"
 
 

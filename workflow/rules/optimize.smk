@@ -105,18 +105,15 @@ rule choose:
         "../envs/nnlo.yaml"
     params:
         folder=SEARCH.folder,
-        experiment=EXPERIMENT_FILE,
-        settings=SEARCH.retraining_settings,
     message:
         "choose the best trial"
     shell:
-        "python scripts/search.py --folder {params.folder} --config {output.config}"
-        " --experiment-file {params.experiment} 2>&1 | tee -i {log}"
+        "python scripts/search.py --folder {params.folder} --best 2>&1 | tee -i {log}"
 
 
 use rule train as best with:
     input:
-        # Only another result of the search trains again, but not other resources or seeds.
+        # Only a search that goes on trains its best again, but not an edit of `resources` or `seeds`.
         trials=f"{SEARCH.folder}/trials.csv",
         config=ancient(f"{SEARCH.best}/config.json"),
         manifest=manifest_of(EXPERIMENT),
@@ -139,6 +136,8 @@ use rule train as best with:
     params:
         job=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
         folder=BEST,
+        config=f"{SEARCH.best}/config.json",
+        settings="of the best trial",
     message:
         "retrain the best trial, seed {wildcards.seed}"
 
@@ -153,5 +152,7 @@ use rule evaluate as evaluate_best with:
         f"{BEST}/evaluation.json",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
+    params:
+        config=f"{SEARCH.best}/config.json",
     message:
         "evaluate the retrained best trial, seed {wildcards.seed}"
