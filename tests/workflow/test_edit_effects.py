@@ -58,7 +58,9 @@ def edited(model: ConfigModel, key: str, value: object) -> ConfigModel:
     if rest:
         value = edited(getattr(model, section), rest, value)
     elif isinstance(value, dict) and section != "runs":
-        value = type(model).model_validate(merge_settings(required(model), {section: value})).__dict__[section]
+        value = (
+            type(model).model_validate(merge_settings(required(model), {section: value})).__dict__[section]
+        )
     return model.model_copy(update={section: value})
 
 

@@ -95,7 +95,9 @@ def test_fewer_epochs_are_refused_and_the_results_stay(trained):
     trained.experiment(**BASE, train=EPOCHS | {"epochs": 1})
     run = trained.snakemake()
     assert run.returncode == 2
-    assert "results/tiny/a/seed-0 has the results of 2 epochs, which a training of 1 would replace" in run.stdout
+    assert (
+        "results/tiny/a/seed-0 has the results of 2 epochs, which a training of 1 would replace" in run.stdout
+    )
     assert "Traceback" not in run.stdout
     assert summary.read_bytes() == before
 
@@ -105,7 +107,10 @@ def test_fewer_epochs_are_refused_and_the_results_stay(trained):
 @pytest.mark.parametrize("edit", SEARCH_EDITS)
 def test_an_edit_of_a_search_that_has_ended_runs_these_jobs(searched, edit):
     search, changes, jobs = SEARCH_EDITS[edit]
-    assert dry_run(searched, **{"runs": {}, "parallel": {"ranks": 1}, "search": SEARCH | search} | changes) == jobs
+    assert (
+        dry_run(searched, **{"runs": {}, "parallel": {"ranks": 1}, "search": SEARCH | search} | changes)
+        == jobs
+    )
 
 
 @pytest.mark.slow
@@ -114,9 +119,7 @@ def test_the_best_gets_edited_resources_and_seeds_after_the_end(searched):
     folder = searched.folder / "results/tiny"
     # A best that ran out of time has published nothing.
     (folder / "best/seed-0/summary.json").unlink()
-    searched.experiment(
-        runs={}, parallel={"ranks": 1}, search=SEARCH, resources={"runtime": 7}, seeds=[0, 1]
-    )
+    searched.experiment(runs={}, parallel={"ranks": 1}, search=SEARCH, resources={"runtime": 7}, seeds=[0, 1])
     run = searched.snakemake("--printshellcmds")
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("--minutes 7 ") == 2

@@ -209,7 +209,13 @@ class Coordinator:
         )
         point = read_trial(self._folder, fold_task.trial).point
         result = Result(
-            fold_task, "failed", error=error, started=started, ended=time.time(), cores=self._cores, point=point
+            fold_task,
+            "failed",
+            error=error,
+            started=started,
+            ended=time.time(),
+            cores=self._cores,
+            point=point,
         )
         result.write(self._folder)
         return True

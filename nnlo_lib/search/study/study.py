@@ -24,7 +24,6 @@ from nnlo_lib.search.study.trial import (
     write_trial,
 )
 
-
 Proposal = tuple[Trial, FoldTask, Sequence[SchedulingDecision]]  # with the decisions treated as pending
 
 
