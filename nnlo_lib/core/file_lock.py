@@ -39,6 +39,15 @@ def exclusive_lock(path: Path, doing: str) -> Iterator[None]:
                 path.unlink()
 
 
+@contextmanager
+def wait_for_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of the file `path`, which is created if missing and kept; wait while another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _is_still(path: Path, file: IO[bytes]) -> bool:
     """Return True if the open file is still at `path`: it has not been renamed or removed."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())

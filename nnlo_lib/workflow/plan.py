@@ -1,5 +1,6 @@
 """Plan of an experiment for the workflow: its jobs, its data sets and the resources of each job."""
 
+import atexit
 import json
 import re
 import shlex
@@ -14,6 +15,7 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.longer_training import refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
@@ -133,6 +135,12 @@ class Plan:
     def result_settings(self, name: str) -> str:
         """Return the settings of a run whose edit trains the run again."""
         return json.dumps([self.experiment.folds, self.runs[name].result_settings])
+
+    def lease_experiment(self) -> None:
+        """Refuse another Snakemake of this experiment until this process ends. Raises UserError if one is running."""
+        lease = Lease(ExperimentPaths(self.experiment.name).folder)
+        lease.acquire(False, lambda: False)
+        atexit.register(lease.release)
 
     def write_configs(self) -> None:
         """Write config.json of each run."""

@@ -1,9 +1,10 @@
-# Fetch the original files of each data set and convert them once to a store.
+# Fetch the original files of each data set and convert them once to a store. `update`: Snakemake must not delete files that
+# another Snakemake, of another experiment, has written since and trains with.
 
 
 rule fetch:
     output:
-        "data/{dataset}/raw/fetched.json",
+        update("data/{dataset}/raw/fetched.json"),
     log:
         "logs/{dataset}/fetch.log",
     conda:
@@ -22,7 +23,7 @@ rule convert_shard:
     input:
         "data/{dataset}/raw/fetched.json",
     output:
-        "data/{dataset}/{format}/shards/{shard}.json",
+        update("data/{dataset}/{format}/shards/{shard}.json"),
     log:
         "logs/{dataset}/{format}/{shard}.log",
     wildcard_constraints:
@@ -54,7 +55,7 @@ rule convert:
             **wildcards,
         ),
     output:
-        "data/{dataset}/{format}/manifest.json",
+        update("data/{dataset}/{format}/manifest.json"),
     log:
         "logs/{dataset}/convert-{format}.log",
     wildcard_constraints:

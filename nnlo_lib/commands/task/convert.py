@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Convert the missing shards and write the manifest; with --shard, convert only that shard."""
+    from nnlo_lib.core.file_lock import wait_for_lock
     from nnlo_lib.data.store.conversion import Conversion
     from nnlo_lib.data.store.convert import convert, print_skipped
 
@@ -47,6 +48,8 @@ def run(options: argparse.Namespace) -> None:
     if options.shard:
         print_skipped(conversion.convert_unit(conversion.layout, conversion.unit(options.shard)))
         return
-    manifest = convert(conversion, options.processes)
+    # Another experiment may convert the same data set; then nothing is left to convert.
+    with wait_for_lock(options.target / ".convert.lock"):
+        manifest = convert(conversion, options.processes)
     counts = ", ".join(f"{part.samples} {name}" for name, part in manifest.splits.items())
     print(f"{manifest.dataset} as {manifest.format}: {counts} samples in {manifest.folder}")

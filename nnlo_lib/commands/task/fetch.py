@@ -25,12 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fetch the missing files."""
+    from nnlo_lib.core.file_lock import wait_for_lock
     from nnlo_lib.data.catalog import CATALOG, find_dataset, user_dataset
     from nnlo_lib.data.fetch.fetch import fetch
 
     is_own = options.reader and options.dataset not in CATALOG
     dataset = user_dataset(options.dataset, options.reader) if is_own else find_dataset(options.dataset)
-    fetched = fetch(dataset, options.target, options.source)
+    with wait_for_lock(options.target / ".fetch.lock"):
+        fetched = fetch(dataset, options.target, options.source)
     print(f"{dataset.name}: {len(fetched.files) or 'all'} files in {fetched.path}")
 
 
