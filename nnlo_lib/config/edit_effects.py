@@ -8,7 +8,7 @@ from typing import Any
 class EditEffect(Enum):
     """What an edit causes; each value names the effect in the documentation."""
 
-    ANEW = "anew"
+    RETRAIN = "retrain"
     RESUME = "resume"
     NEXT_ATTEMPT = "next attempt"
     JOBS = "other jobs"
@@ -17,7 +17,7 @@ class EditEffect(Enum):
 
 
 _KEYS = {
-    EditEffect.ANEW: (
+    EditEffect.RETRAIN: (
         "data.dataset", "data.source", "data.reader", "data.format", "data.shard_size", "data.validation", "data.stratify",
         "data.partition", "data.normalize", "data.crop", "data.augment", "model", "train.steps_per_epoch", "train.batch_size",
         "train.dealing", "train.accumulate", "train.clip_norm", "train.precision", "train.compile", "train.channels_last",

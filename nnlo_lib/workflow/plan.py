@@ -138,7 +138,7 @@ class Plan:
 
     def lease_experiment(self) -> None:
         """Refuse another Snakemake of this experiment until this process ends. Raises UserError if one is running."""
-        lease = Lease(ExperimentPaths(self.experiment.name).folder)
+        lease = Lease(ExperimentPaths(self.experiment.name).workflow_state.folder)
         lease.acquire(False, lambda: False)
         atexit.register(lease.release)
 

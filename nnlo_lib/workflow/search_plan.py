@@ -155,7 +155,7 @@ def _has_ended(experiment: Experiment, folder: Path) -> bool:
         folder,
         search,
         experiment.train.epochs,
-        # The sampler, which may take seconds to import, is needed only if the search may go on.
+        # The sampler, which may take seconds to import, is needed only if the search may continue.
         lambda number, known: build_sampler(search)(number, known),
         search.parallel,
     )

@@ -36,7 +36,7 @@ EDITS = {
     "search.blocks": {"ahead": 2},
 }  # fmt: skip
 STORE_KEYS = {f"data.{key}" for key in SHARED_DATA_KEYS}  # of another store, which tests/data covers
-RUN_EFFECTS = (EditEffect.ANEW, EditEffect.RESUME, EditEffect.NEXT_ATTEMPT)
+RUN_EFFECTS = (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.NEXT_ATTEMPT)
 
 
 def leaves(section: type[ConfigModel], above: str = ""):
@@ -86,7 +86,7 @@ def test_an_edit_of_a_run_has_its_effect(key, tmp_path):
 
     other = edited(base, key, EDITS[key])
     assert other != base
-    assert (fingerprint(other) != fingerprint(base)) == (EDIT_EFFECTS[key] is EditEffect.ANEW)
+    assert (fingerprint(other) != fingerprint(base)) == (EDIT_EFFECTS[key] is EditEffect.RETRAIN)
     assert (other.result_settings == base.result_settings) == (EDIT_EFFECTS[key] is EditEffect.NEXT_ATTEMPT)
 
 
@@ -96,7 +96,7 @@ def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
     freeze_or_verify_settings(tmp_path, base)
     other = edited(base, key, EDITS[key])
     assert other != base
-    if EDIT_EFFECTS[key] in (EditEffect.ANEW, EditEffect.RESUME, EditEffect.FROZEN):
+    if EDIT_EFFECTS[key] in (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.FROZEN):
         with pytest.raises(UserError, match=rf"the search was started with other settings: {key}"):
             freeze_or_verify_settings(tmp_path, other)
     else:

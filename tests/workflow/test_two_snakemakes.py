@@ -33,7 +33,7 @@ def test_two_experiments_share_a_data_set_that_neither_has_converted(checkout):
 
 HOLD = (
     "import sys; from pathlib import Path; from nnlo_lib.state.lease import Lease;"
-    "Lease(Path('results/tiny')).acquire(False, lambda: False); print('held', flush=True); sys.stdin.read()"
+    "Lease(Path('results/tiny/.workflow')).acquire(False, lambda: False); print('held', flush=True); sys.stdin.read()"
 )
 
 

@@ -113,7 +113,7 @@ rule choose:
 
 use rule train as best with:
     input:
-        # Only a search that goes on trains its best again, but not an edit of `resources` or `seeds`.
+        # Only a search that continues trains its best again, but not an edit of `resources` or `seeds`.
         trials=f"{SEARCH.folder}/trials.csv",
         config=ancient(f"{SEARCH.best}/config.json"),
         manifest=manifest_of(EXPERIMENT),

@@ -8,7 +8,7 @@ from nnlo_lib.config.edit_effects import EditEffect, keys_with
 HEADER = ("effect", "`snakemake`", "`nnlo run`", "`nnlo search`, and a search with `snakemake`")
 REFUSED = "refused: all trials must have equal settings"
 COLUMNS = {
-    EditEffect.ANEW: (
+    EditEffect.RETRAIN: (
         "trains, evaluates and reports the runs concerned again, from step 0",
         "trains again from step 0; an unfinished training is kept in `state/former-<n>/`",
         REFUSED,
