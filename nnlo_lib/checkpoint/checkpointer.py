@@ -47,10 +47,11 @@ class CheckpointPosition:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A complete checkpoint, with the number of ranks that wrote it and the steps of the run before it."""
+    """A complete checkpoint, with the number of ranks that wrote it, and the complete epochs and steps before it."""
 
     folder: Path
     ranks: int
+    epoch: int
     step: int
 
     def read_rank_state(self, rank: int) -> RankState:
@@ -199,7 +200,7 @@ class Checkpointer:
             # Checksums last: they require reading every rank file.
             fault = fault or self._damage(folder, CheckpointManifest(**manifest))
             if not fault:
-                return SavedCheckpoint(folder, manifest["ranks"], manifest["step"])
+                return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"])
             self._skip(folder, fault)
         return None
 

@@ -50,8 +50,13 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def with_defaults_for(self, *keys: str) -> Self:
-        """Return a copy in which these keys have their default values."""
-        return self.model_copy(update={key: default(type(self), key) for key in keys})
+        """Return a copy in which these keys, which may be dotted, have their default values."""
+        copy = self
+        for key in keys:
+            section, _, rest = key.partition(".")
+            value = getattr(copy, section).with_defaults_for(rest) if rest else default(type(self), section)
+            copy = copy.model_copy(update={section: value})
+        return copy
 
 
 class ImplementedConfig(ConfigModel):

@@ -224,6 +224,11 @@ class ExperimentPaths:
         return Path("results", self.name)
 
     @property
+    def workflow_state(self) -> StatePaths:
+        """Files of the Snakemake that runs the experiment; hidden, because any other name may be that of a run."""
+        return StatePaths(self.folder / ".workflow")
+
+    @property
     def search(self) -> SearchPaths:
         """Paths of the search of the experiment."""
         return SearchPaths(self.folder / SEARCH_FOLDER)

@@ -13,6 +13,7 @@ from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.collective import AllReduceConfig
 from nnlo_lib.config.compression import CompressionConfig, NoCompressionConfig
 from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.edit_effects import EditEffect, keys_with
 from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.metrics import (
     DEFAULT_METRICS,
@@ -187,6 +188,13 @@ class Run(ConfigModel):
         if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
             return "cprofile cannot distinguish simulated ranks, which share one process; set `observe.profile.tool: torch`"
         return None
+
+    @property
+    def result_settings(self) -> str:
+        """Settings on which a finished result depends, as JSON; an edit of the others trains nothing again."""
+        free = (*keys_with(EditEffect.NEXT_ATTEMPT), *keys_with(EditEffect.SAME_DATA))
+        run = self.with_defaults_for(*free)
+        return json.dumps(non_defaults(run), sort_keys=True)
 
     @property
     def hash(self) -> str:

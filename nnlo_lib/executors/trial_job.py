@@ -54,9 +54,9 @@ def train_fold_task(
     try:
         too_large = _too_large(experiment, trial_run(experiment, point), manifest)
     except UserError as error:
-        return _publish(folder, Result(fold_task, "failed", error=str(error)))
+        return _publish(folder, Result(fold_task, "failed", error=str(error), point=point))
     if too_large:
-        return _publish(folder, Result(fold_task, "unwanted", error=too_large))
+        return _publish(folder, Result(fold_task, "unwanted", error=too_large, point=point))
     task, started = task_of(experiment, folder, fold_task, point), time.time()
     outcome = _attempt_with_retries(task, launch_options, make_attempt)
     # Another job, for whose lease the attempt waited, may have written the result.
@@ -69,7 +69,7 @@ def train_fold_task(
     # Attempts of earlier starts, which preemptions ended, count as costs of this fold task.
     lost = attempts.interrupted_seconds(attempts.read_attempts(task.state), started)
     result = replace(_result(task, fold_task, outcome), started=started, ended=time.time(), interrupted=lost)
-    return _publish(folder, result)
+    return _publish(folder, replace(result, point=point))
 
 
 def _attempt_with_retries(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
+from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition, SavedCheckpoint
 from nnlo_lib.checkpoint.policy import SaveInterval
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.version import code_version
@@ -73,7 +73,7 @@ class TrainingSaver:
     def resume(self) -> None:
         """Resume from the newest complete checkpoint, if any; truncate the tables to its rows."""
         context, journal = self._context, self._recorder.journal
-        saved = self._checkpointer.load(context.task.run.train.epochs)
+        saved = self._load()
         # `start` allocates the vectors into which `restore` copies; the checkpoint overwrites the parameters
         # that it broadcasts.
         self._state.algorithm.start(context.replica)
@@ -100,6 +100,22 @@ class TrainingSaver:
             self._recorder.journal.write(
                 f"{', '.join(changed)} changed since the earlier training in {task.folder}: the training starts at step 0"
             )
+
+    def _load(self) -> SavedCheckpoint | None:
+        """Return the checkpoint to resume from, if any."""
+        context, epochs = self._context, self._context.task.run.train.epochs
+        saved = self._checkpointer.load(epochs)
+        if saved is None or saved.ranks == context.comm.size or saved.epoch < epochs:
+            return saved
+        # These ranks would publish the results of the earlier ranks as their own. All ranks use the answer of
+        # rank 0, because its launcher may add an attempt.
+        if not context.comm.gather(_ended_with(attempts.read_attempts(context.task.state), saved))[0]:
+            return saved
+        self._recorder.journal.warn(
+            f"{saved.folder} ends a training with {saved.ranks} ranks; the training with {context.comm.size} ranks starts "
+            "at step 0"
+        )
+        return None
 
     def _archive_unfinished(self) -> None:
         if former := archive_unfinished(self._context.task.state):
@@ -133,6 +149,12 @@ def archive_unfinished(state: Path) -> Path | None:
             path.rename(former / path.name)
     paths.checkpoints.mkdir()
     return former
+
+
+def _ended_with(before: Sequence[attempts.Attempt], saved: SavedCheckpoint) -> bool:
+    """Return True if a finished training ended with this checkpoint."""
+    finished = [each for each in before if each.reason == "finished"]
+    return any(each.ranks == saved.ranks and each.reached == saved.step for each in finished)
 
 
 def _finished(before: Sequence[attempts.Attempt]) -> bool:

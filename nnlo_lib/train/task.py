@@ -9,13 +9,10 @@ from pathlib import Path
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import non_defaults
+from nnlo_lib.config.edit_effects import EditEffect, keys_with
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.state.input_record import input_checksums
-
-# A resumed run may change these settings: they decide where and how it runs, but do not change its results.
-PLACEMENT_SETTINGS = ("ranks_per_gpu", "master_gpu", "gpu_exchange")
-BLOCKS_OUTSIDE_FINGERPRINT = ("resources", "checkpoint", "observe")
 
 
 @dataclass(frozen=True)
@@ -91,18 +88,15 @@ class Task:
         with more keys can resume; if a default changes its meaning, the version of checkpoints changes. It
         includes the number of epochs only if the learning-rate schedule depends on it.
         """
-        run = self.run.with_defaults_for(*BLOCKS_OUTSIDE_FINGERPRINT)
-        free = () if run.train.schedule.depends_on_epochs else ("epochs",)
-        sections = {
-            # The manifest says which samples these are, wherever they came from or are copied to.
-            "data": run.data.with_defaults_for("source", "stage_to"),
-            "train": run.train.with_defaults_for(*free),
-            # A change of `ranks` is allowed here and checked when the run resumes (elastic.py).
-            "parallel": run.parallel.with_defaults_for(
-                "peer_timeout", "transport", "ranks", *PLACEMENT_SETTINGS
-            ),
-        }
-        settings = non_defaults(run.model_copy(update=sections))
+        # A change of `parallel.ranks` is allowed here and checked when the run resumes (elastic.py).
+        free = tuple(
+            key
+            for effect in (EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA, EditEffect.RESUME)
+            for key in keys_with(effect)
+        )
+        if self.run.train.schedule.depends_on_epochs:
+            free = tuple(key for key in free if key != "train.epochs")
+        settings = non_defaults(self.run.with_defaults_for(*free))
         # Without the paths, which a move of the project changes; the order of the files tells them apart.
         read = self.input_checksums.values()
         text = json.dumps(

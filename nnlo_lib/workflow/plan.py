@@ -1,5 +1,6 @@
 """Plan of an experiment for the workflow: its jobs, its data sets and the resources of each job."""
 
+import atexit
 import json
 import re
 import shlex
@@ -10,10 +11,13 @@ from pathlib import Path
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store.location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store.store_settings import StoreSettings
+from nnlo_lib.state.lease import Lease
+from nnlo_lib.state.longer_training import refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
 BEST_RUN = "best"  # the run that retrains the best trial of a search
@@ -102,6 +106,11 @@ class Plan:
         """Path of the manifest of the data of a search's trials."""
         return str(self._store_of(self.experiment).manifest)
 
+    def refuse_fewer_epochs(self) -> None:
+        """Raise UserError if a job has finished with more epochs than its run now has."""
+        for job in self.jobs:
+            refuse_fewer_epochs(ExperimentPaths(self.experiment.name).job(job).folder, self.runs[job.run])
+
     def manifest(self, name: str) -> str:
         """Return the path of the manifest of a run's data."""
         return str(self.store(name).manifest)
@@ -159,6 +168,22 @@ class Plan:
             "run": self.runs[name].model_dump(mode="json"),
         }
         return json.dumps(settings, indent=1)
+
+    def result_settings(self, name: str) -> str:
+        """Return the settings of a run whose edit trains the run again."""
+        return json.dumps([self.experiment.folds, self.runs[name].result_settings])
+
+    def lease_experiment(self) -> None:
+        """Refuse another Snakemake of this experiment until this process ends. Raises UserError if one is running."""
+        lease = Lease(ExperimentPaths(self.experiment.name).workflow_state.folder)
+        lease.acquire(False, lambda: False)
+        atexit.register(lease.release)
+
+    def write_configs(self) -> None:
+        """Write config.json of each run."""
+        for name in self.runs:
+            with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
+                part.write_text(self.resolved_config(name))
 
     def job_options(self, job: str) -> str:
         """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, search_files
-from nnlo_lib.search.study.storage import search_folder
-from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trial, read_trials
+from nnlo_lib.search.study.storage import search_folder, write_config
+from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.trial import read_trial
 from nnlo_lib.search.study.trial_run import format_point, trial_run
 from nnlo_lib.workflow.plan import BEST_RUN
 from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
@@ -35,7 +38,7 @@ class SearchPlan:
         """
         folder = search_folder(experiment)
         if SearchPaths(folder).settings.exists():
-            freeze_or_verify_settings(folder, experiment)
+            experiment = freeze_or_verify_settings(folder, experiment)
         return cls(experiment, leads and _has_ended(experiment, folder))
 
     @property
@@ -80,13 +83,25 @@ class SearchPlan:
         """Return the point of a trial as readable text."""
         return format_point(read_trial(self.folder, int(trial)).point)
 
-    def resolved_best(self) -> str:
-        """Return the best run's complete configuration as JSON. Raises UserError if no trial has a result."""
-        from nnlo_lib.search.results.best import best_run
+    def update_best(self) -> None:
+        """Bring the resources and seeds of the best run up to date if the search has ended and its best is known."""
+        if self.has_ended and self._best_config.exists():
+            write_config(self.experiment)
+            self.write_best()
 
+    def write_best(self) -> None:
+        """Write best.yaml and best/config.json. Raises UserError if no trial has a result."""
+        from nnlo_lib.search.results.best import best_run, write_best_file
+
+        write_best_file(self.folder)
         run = best_run(self.folder).model_dump(mode="json")
         settings = {"experiment": self.experiment.name, "name": BEST_RUN, "folds": 1, "run": run}
-        return json.dumps(settings, indent=1)
+        with atomic_write(self._best_config) as part:
+            part.write_text(json.dumps(settings, indent=1))
+
+    @property
+    def _best_config(self) -> Path:
+        return ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
 
     def _fold_task_run(self, wildcards: Wildcards) -> Run:
         return self._trial_run(int(wildcards.trial))
@@ -100,9 +115,8 @@ class SearchPlan:
         return SearchPaths(self.folder).fold(int(wildcards.trial), int(wildcards.fold)).state.folder
 
     def _best_run(self, _: Wildcards) -> Run:
-        path = ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
         # A str, because Snakemake compares the file name in the error with its own.
-        with open(str(path)) as file:
+        with open(str(self._best_config)) as file:
             return Run.model_validate(json.load(file)["run"])
 
     def _best_state(self, wildcards: Wildcards) -> Path:
@@ -119,12 +133,17 @@ def _run(plan: SearchPlan, trial: int) -> Run:
 
 
 def _has_ended(experiment: Experiment, folder: Path) -> bool:
-    """Return True if this search, with the same settings, has ended before."""
-    try:
-        ended = Experiment.model_validate(json.loads(SearchPaths(folder).ended.read_text()))
-    except (OSError, ValueError):
+    """Return True if this search has ended before, and its present settings allow no further decision."""
+    if experiment.search is None or not SearchPaths(folder).ended.exists():
         return False
     # The file alone is no proof: results may have been deleted since, to train fold tasks again.
-    decisions = decisions_in_order(read_trials(folder))
-    done = bool(decisions) and all(read_result(folder, decision.task) for decision in decisions)
-    return done and ended.search == experiment.search
+    search = experiment.search
+    study = Study(
+        folder,
+        search,
+        experiment.train.epochs,
+        # The sampler, which may take seconds to import, is needed only if the search may continue.
+        lambda number, known: build_sampler(search)(number, known),
+        search.parallel,
+    )
+    return bool(study.decisions) and study.has_ended

@@ -9,6 +9,7 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.preflight.preflight import check_experiment
+from nnlo_lib.state.longer_training import refuse_fewer_epochs
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.task import Task
@@ -44,6 +45,7 @@ def train_and_evaluate(
         launcher: command that starts MPI ranks.
     """
     task = prepare_task(experiment, name, seed, fold)
+    refuse_fewer_epochs(task.folder, task.run)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))
     outcome = train_task(task, LaunchOptions(launcher))

@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 REPOSITORY = Path(__file__).parents[2]
-LEFT_OUT = (".git", ".venv", "data", "results", "logs", ".snakemake", "*.egg-info", ".*_cache", "__pycache__")
+LEFT_OUT = (".git", ".venv", ".snakemake", "*.egg-info", ".*_cache", "__pycache__")
+WRITTEN = {"data", "results", "logs"}  # folders of the repository; packages have the same names
 
 TINY = {
     "name": "tiny",
@@ -58,5 +59,10 @@ def environment() -> dict[str, str]:
 
 def copy_checkout(folder: Path) -> Checkout:
     """Copy the repository's files into `folder`."""
-    shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
+    shutil.copytree(REPOSITORY, folder, ignore=_left_out, symlinks=True)
     return Checkout(folder)
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    written = WRITTEN if Path(folder) == REPOSITORY else set()
+    return written | shutil.ignore_patterns(*LEFT_OUT)(folder, names)

@@ -1,5 +1,6 @@
 # Fetch the original files of each data set and convert them once to a store. The name of a store ends with a key of its
-# settings, of the code of a user's reader, and of the original files.
+# settings, of the code of a user's reader, and of the original files. `update`: Snakemake must not delete files that another
+# Snakemake, of another experiment, has written since and trains with.
 
 STORE = "data/{dataset}/{store}"
 
@@ -17,7 +18,7 @@ rule stores:
 
 rule fetch:
     output:
-        "data/{dataset}/{raw}/fetched.json",
+        update("data/{dataset}/{raw}/fetched.json"),
     log:
         "logs/{dataset}/{raw}/fetch.log",
     conda:
@@ -36,7 +37,7 @@ rule convert_shard:
     input:
         lambda wildcards: PLAN.raw_record(f"{wildcards.dataset}/{wildcards.store}"),
     output:
-        f"{STORE}/shards/{{shard}}.json",
+        update(f"{STORE}/shards/{{shard}}.json"),
     log:
         "logs/{dataset}/{store}/{shard}.log",
     group:
@@ -64,7 +65,7 @@ rule convert:
             **wildcards,
         ),
     output:
-        f"{STORE}/manifest.json",
+        update(f"{STORE}/manifest.json"),
     log:
         "logs/{dataset}/convert-{store}.log",
     conda:

@@ -3,7 +3,6 @@
 
 rule evaluate:
     input:
-        config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         user_files=lambda wildcards: PLAN.input_files(wildcards.run),
         model=f"{JOB}/model.safetensors",
@@ -18,10 +17,12 @@ rule evaluate:
         "../envs/nnlo.yaml"
     resources:
         **PLAN.training_resources.evaluation_resources,
+    params:
+        config=f"{RESULTS}/{{run}}/config.json",
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:
-        "python scripts/evaluate.py --config {input.config} --manifest {input.manifest}"
+        "python scripts/evaluate.py --config {params.config} --manifest {input.manifest}"
         " --model {input.model} --output {output} 2>&1 | tee -i {log}"
 
 

@@ -107,12 +107,14 @@ rule choose:
     message:
         "choose the best trial"
     shell:
-        "python scripts/search.py --folder {params.folder} --config {output.config} 2>&1 | tee -i {log}"
+        "python scripts/search.py --folder {params.folder} --best 2>&1 | tee -i {log}"
 
 
 use rule train as best with:
     input:
-        config=f"{SEARCH.best}/config.json",
+        # Only a search that continues trains its best again, but not an edit of `resources` or `seeds`.
+        trials=f"{SEARCH.folder}/trials.csv",
+        config=ancient(f"{SEARCH.best}/config.json"),
         manifest=PLAN.base_manifest,
         user_files=SEARCH.input_files,
     output:
@@ -133,13 +135,15 @@ use rule train as best with:
     params:
         job=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
         folder=BEST,
+        config=f"{SEARCH.best}/config.json",
+        settings="of the best trial",
     message:
         "retrain the best trial, seed {wildcards.seed}"
 
 
 use rule evaluate as evaluate_best with:
     input:
-        config=f"{SEARCH.best}/config.json",
+        config=ancient(f"{SEARCH.best}/config.json"),
         manifest=PLAN.base_manifest,
         user_files=SEARCH.input_files,
         model=f"{BEST}/model.safetensors",
@@ -150,5 +154,7 @@ use rule evaluate as evaluate_best with:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
     resources:
         **SEARCH.retraining_resources.evaluation_resources,
+    params:
+        config=f"{SEARCH.best}/config.json",
     message:
         "evaluate the retrained best trial, seed {wildcards.seed}"

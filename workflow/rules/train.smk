@@ -1,26 +1,12 @@
 # Train each run with each seed (and fold) with MPI. The state that a failed attempt leaves is in <job>/state/. It is
-# not a declared output because Snakemake deletes declared outputs before a retry.
+# not a declared output because Snakemake deletes declared outputs before a retry. config.json is not an input: it also has
+# settings such as `resources`, which must reach the next attempt but train nothing again. Instead, `settings` triggers.
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
 
 
-rule configure:
-    output:
-        f"{RESULTS}/{{run}}/config.json",
-    log:
-        f"logs/{EXPERIMENT.name}/{{run}}/configure.log",
-    params:
-        config=lambda wildcards: PLAN.resolved_config(wildcards.run),
-    message:
-        "resolve the configuration of {wildcards.run}"
-    run:
-        with open(output[0], "w") as file:
-            file.write(params.config)
-
-
 rule train:
     input:
-        config=f"{RESULTS}/{{run}}/config.json",
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         user_files=lambda wildcards: PLAN.input_files(wildcards.run),
     output:
@@ -47,12 +33,14 @@ rule train:
     params:
         job=lambda wildcards: PLAN.job_options(wildcards.job),
         folder=JOB,
+        config=f"{RESULTS}/{{run}}/config.json",
+        settings=lambda wildcards: PLAN.result_settings(wildcards.run),
     message:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
         "python scripts/train.py --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
         " --attempt {resources.attempt} --on-preemption {resources.on_preemption}"
-        " --config {input.config} --manifest {input.manifest} --folder {params.folder} {params.job}"
+        " --config {params.config} --manifest {input.manifest} --folder {params.folder} {params.job}"
         " 2>&1 | tee -i {log}"
 
 

@@ -11,13 +11,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, required=True, help="results/<experiment>/search")
     parser.add_argument("--table", type=Path, help="trials.csv to write")
     parser.add_argument(
-        "--config", type=Path, help="config.json to write for the best trial; best.yaml is also written"
+        "--best", action="store_true", help="write best.yaml, and best/config.json beside the search's folder"
     )
 
 
 def run(options: argparse.Namespace) -> None:
     """Write the requested files."""
-    from nnlo_lib.search.results.best import write_outcome
     from nnlo_lib.search.results.trials_csv import write_table
     from nnlo_lib.search.study.storage import load_study
     from nnlo_lib.workflow.search_plan import SearchPlan
@@ -25,6 +24,5 @@ def run(options: argparse.Namespace) -> None:
     record = load_study(options.folder)
     if options.table:
         write_table(options.table, record)
-    if options.config:
-        write_outcome(options.folder)
-        options.config.write_text(SearchPlan(record.experiment, True).resolved_best())
+    if options.best:
+        SearchPlan(record.experiment, True).write_best()

@@ -13,6 +13,7 @@ from pathlib import Path
 from nnlo_lib.config.docgen.algorithms import algorithms_page
 from nnlo_lib.config.docgen.cli_page import cli_page
 from nnlo_lib.config.docgen.default_file import default_file
+from nnlo_lib.config.docgen.edits_page import edits_page
 from nnlo_lib.config.docgen.reference_page import reference_page
 from nnlo_lib.config.docgen.schema import experiment_schema
 from nnlo_lib.core.atomic_file import atomic_write
@@ -26,6 +27,7 @@ SCHEMA_FILE, REFERENCE_PAGE_FILE, DEFAULT_EXPERIMENT_FILE = (
 )
 ALGORITHMS_PAGE_FILE = "docs/reference/algorithms.md"
 CLI_PAGE_FILE = "docs/reference/cli.md"
+EDITS_PAGE_FILE = "docs/reference/edits.md"
 
 
 def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
@@ -42,6 +44,7 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     texts = {
         SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n", DEFAULT_EXPERIMENT_FILE: default_file(),
         REFERENCE_PAGE_FILE: reference_page(_current_text(REFERENCE_PAGE_FILE)), ALGORITHMS_PAGE_FILE: algorithms_page(_current_text(ALGORITHMS_PAGE_FILE)),
+        EDITS_PAGE_FILE: edits_page(_current_text(EDITS_PAGE_FILE)),
     }  # fmt: skip
     if parser:
         texts[CLI_PAGE_FILE] = cli_page(_current_text(CLI_PAGE_FILE), parser)

@@ -39,9 +39,15 @@ def write_outcome(folder: Path) -> None:
     """Write trials.csv and best.yaml, each atomically. Raises UserError if no trial has a valid result."""
     record = load_study(folder)
     write_table(SearchPaths(folder).table, record)
-    best = best_trial_summary(record)
+    write_best_file(folder, record)
+
+
+def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
+    """Write best.yaml atomically. Raises UserError if no trial has a valid result."""
+    record = record or load_study(folder)
+    text = _file(record, best_trial_summary(record))
     with atomic_write(SearchPaths(folder).best) as part:
-        part.write_text(_file(record, best), encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
 
 
 def best_trial_summary(record: StoredStudy) -> TrialSummary:

@@ -6,26 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.edit_effects import EditEffect, keys_with, without_keys
 from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import file_sha256
 
-PLACES_OF_DATA = ("source", "stage_to")
-MUTABLE_KEYS: dict[str, Any] = {
-    "trials": True,
-    "parallel": True,
-    "blocks": True,
-    "budget": True,
-    "objective": {"target"},
-}
+MUTABLE_KEYS = (
+    *keys_with(EditEffect.NEXT_ATTEMPT),
+    *keys_with(EditEffect.SEARCH_END),
+    *keys_with(EditEffect.SAME_DATA),  # `store` says which samples these are
+)
 
 
 def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
     """Write the settings that determine the trials of a search; at later starts, check the experiment.
 
-    Only MUTABLE_KEYS and the run's `resources` and `checkpoint` may change.
+    Only MUTABLE_KEYS, and seeds except the first, may change.
 
     Args:
         folder: folder of the search.
@@ -43,9 +41,9 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
     if not path.exists():
         with atomic_write(path) as part:
             part.write_text(json.dumps(current, indent=1) + "\n")
-    recorded = _read(path)
-    # Older versions did not record the store, nor all of the files; a new file appears only by an edit of a
-    # recorded one.
+    # Older versions recorded keys that may change, but neither the store nor all of the files; a new file
+    # appears only by an edit of a recorded one.
+    recorded = without_keys(_read(path), MUTABLE_KEYS)
     if isinstance(recorded, dict):
         recorded.setdefault("store", current["store"])
         known = recorded.setdefault("files", {})
@@ -61,18 +59,17 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
     """Return all settings that determine the trials of an experiment's search, as JSON values by key."""
     assert experiment.search is not None, "the experiment has no `search:` section"
-    base = experiment.model_dump(mode="json", include=set(Run.model_fields) - {"resources", "checkpoint"})
-    search = experiment.search.model_dump(mode="json", exclude={**MUTABLE_KEYS, "space": True})
+    base = experiment.model_dump(mode="json", include=set(Run.model_fields))
+    search = experiment.search.model_dump(mode="json", exclude={"space"})
     space = experiment.search.model_dump(mode="json", include={"space"}, exclude_unset=True)
-    # `store` says which samples these are, wherever they came from or are copied to.
-    base["data"] = {key: value for key, value in base["data"].items() if key not in PLACES_OF_DATA}
-    return base | {
+    settings = base | {
         # Trials use the first seed only; the others are for the retraining and may change.
         "seeds": experiment.seeds[0],
         "search": search | space,
-        "store": store_of(experiment).folder.name,
-        "files": {path: file_sha256(Path(path))[:16] for path in search_files(experiment)},
     }
+    frozen: dict[str, Any] = without_keys(settings, MUTABLE_KEYS)
+    files = {path: file_sha256(Path(path))[:16] for path in search_files(experiment)}
+    return frozen | {"store": store_of(experiment).folder.name, "files": files}
 
 
 def search_files(experiment: Experiment) -> list[str]:

@@ -20,8 +20,11 @@ from nnlo_lib.search.study.trial import (
     decisions_in_order,
     read_result,
     read_trials,
+    refuse_other_results,
     write_trial,
 )
+
+Proposal = tuple[Trial, FoldTask, Sequence[SchedulingDecision]]  # with the decisions treated as pending
 
 
 class TrialSampler(Protocol):
@@ -99,37 +102,49 @@ class Study:
 
     def decide(self) -> SchedulingDecision | None:
         """Decide on the next fold task and write the decision; None if no task can be decided."""
-        return self._decide_fixed() if self._search.order == "fixed" else self._decide_now()
+        proposal = self._proposal()
+        return self._write(*proposal) if proposal else None
 
-    def _decide_now(self) -> SchedulingDecision | None:
+    @property
+    def has_ended(self) -> bool:
+        """True if all decisions have results, and these results leave nothing to decide."""
+        # Nothing is treated as pending: a larger `parallel` must not continue a search that has ended.
+        return not self.unfinished and self._next(()) is None
+
+    def _proposal(self) -> Proposal | None:
+        return self._propose_fixed() if self._search.order == "fixed" else self._propose_now()
+
+    def _propose_now(self) -> Proposal | None:
         return self._next(self.unfinished) if len(self.unfinished) < self.parallel else None
 
-    def _decide_fixed(self) -> SchedulingDecision | None:
-        """Decide as if the last `parallel` - 1 decisions had no results: the order of arrival has no effect.
+    def _propose_fixed(self) -> Proposal | None:
+        """Propose as if the last `parallel` - 1 decisions had no results: the order of arrival has no effect.
 
-        If this gives no decision, treat fewer decisions as pending and wait for the results of the others.
+        If this gives no proposal, treat fewer decisions as pending and wait for the results of the others.
         """
         count = len(self.decisions)
         for width in range(min(self.parallel - 1, count), -1, -1):
             # The results of all decisions before the pending ones must be known.
             if self.unfinished and self.unfinished[0].number < count - width:
                 return None
-            if decision := self._next(self.decisions[count - width :]):
-                return decision
+            if proposal := self._next(self.decisions[count - width :]):
+                return proposal
         return None
 
-    def _next(self, pending: Sequence[SchedulingDecision]) -> SchedulingDecision | None:
+    def _next(self, pending: Sequence[SchedulingDecision]) -> Proposal | None:
         known = self.snapshot(pending)
         if reason_to_end(known):
             return None
         if fold_task := next_task(known, self._policy):
-            return self._write(self.trials[fold_task.trial], fold_task, pending)
+            return self.trials[fold_task.trial], fold_task, pending
         new = None if reason_no_new_trial(known) else new_trial(known, self._policy, self._propose)
-        return self._write(Trial(new[0].trial, new[1]), new[0], pending) if new else None
+        return (Trial(new[0].trial, new[1]), new[0], pending) if new else None
 
     def _write(
         self, trial: Trial, fold_task: FoldTask, pending: Sequence[SchedulingDecision]
     ) -> SchedulingDecision:
+        if not trial.decisions:
+            refuse_other_results(self._folder, trial)
         decision = SchedulingDecision(len(self.decisions), fold_task, tuple(each.number for each in pending))
         trial = replace(trial, decisions=(*trial.decisions, decision))
         # On disk before the task is started: a restarted driver must find each decision whose task may run.

@@ -83,6 +83,7 @@ class Result:
         cores: number of cores used.
         gpus: number of GPUs used.
         interrupted: seconds of the attempts before `started`.
+        point: point that was trained; None in results of older versions.
     """
 
     fold_task: FoldTask
@@ -94,6 +95,7 @@ class Result:
     cores: int = 1
     gpus: int = 0
     interrupted: float = 0.0
+    point: SearchPoint | None = None
 
     @property
     def seconds(self) -> float:
@@ -158,6 +160,25 @@ def read_result(search: Path, fold_task: FoldTask) -> Result | None:
         raise UserError(
             f"{what}; delete the file to train this fold task again from its checkpoint"
         ) from error
+
+
+def refuse_other_results(search: Path, trial: Trial) -> None:
+    """Raise UserError if the folder of a new trial has results that do not record the trial's point."""
+    point = json.loads(json.dumps(trial.point))  # as it is read from a file
+    for path in sorted(SearchPaths(search).trials.glob(f"{trial.number:04d}/fold-*/epochs-*.json")):
+        if _recorded_point(path) != point:
+            raise UserError(
+                f"{path}: the result of an earlier trial {trial.number} with another point, whose file "
+                f"{SearchPaths(search).trial(trial.number)} is missing; restore this file, or delete {path.parents[1]}"
+            )
+
+
+def _recorded_point(path: Path) -> Any:
+    """Return the point in a result file; None if the file is of an older version or damaged."""
+    try:
+        return json.loads(path.read_text())["point"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:

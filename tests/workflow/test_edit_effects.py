@@ -1,0 +1,103 @@
+"""Each key of the experiment file has a declared effect of an edit, and the edit has this effect."""
+
+import pytest
+
+from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
+from nnlo_lib.config.edit_effects import EDIT_EFFECTS, EditEffect
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.space.searchable_keys import SHARED_DATA_KEYS
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.train.task import Task
+
+BASE = {
+    "parallel": {"transport": "simulated", "ranks": 2},
+    "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}, "method": {"name": "grid"}},
+}
+# One edit of each key, or of one key of a section.
+EDITS = {
+    "data.validation": 0.3, "data.stratify": False, "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.augment": {"flip": 0.5}, "data.stage_to": "/tmp",
+    "model": {"args": {"hidden": 3}}, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 32,
+    "train.dealing": "dynamic", "train.accumulate": 2, "train.clip_norm": 1.0, "train.precision": "float64",
+    "train.compile": True, "train.channels_last": False, "train.optimizer": {"name": "adam"},
+    "train.schedule": {"name": "cosine"}, "train.warm_up": {"epochs": 1}, "train.scale_lr": "linear",
+    "train.early_stopping": {"patience": 3}, "train.target": {"value": 0.9}, "train.restore_best": "val_loss",
+    "train.validate_every": 5, "train.evaluate_before": True, "problem": {"name": "regression"}, "loss": "nll",
+    "loss_weights": {"a": 2.0}, "metrics": ("top2_accuracy",), "algorithm": {"name": "average"}, "topology": {"name": "cycle"},
+    "compression": {"name": "fp16"}, "parallel.ranks": 3, "parallel.processes_per_worker": 2,
+    "parallel.threads_per_rank": 2, "parallel.gpus_per_rank": 1, "parallel.ranks_per_gpu": 2, "parallel.master_gpu": False,
+    "parallel.gpu_exchange": "host", "parallel.sync_batch_norm": True, "parallel.transport": "mpi",
+    "parallel.peer_timeout": 9.0, "parallel.simulation": {"latency": 1.0}, "checkpoint": {"every": "1 epoch"},
+    "observe": {"trace": True}, "resources": {"runtime": 7}, "name": "other", "seeds": [0, 1], "folds": 3,
+    "runs": {"more": {}}, "search.space": {"train.optimizer.lr": [0.3]}, "search.method": {"name": "random"},
+    "search.trials": 3, "search.parallel": 3, "search.order": "as_they_come", "search.seed": 5, "search.folds": {"k": 2},
+    "search.objective.metric": "val_accuracy", "search.objective.direction": "maximize",
+    "search.objective.epoch": "last", "search.objective.target": 0.1, "search.objective.max_seconds": 9.0,
+    "search.objective.max_parameters": 9, "search.fidelity": {"name": "median"}, "search.budget": {"hours": 1.0},
+    "search.blocks": {"ahead": 2},
+}  # fmt: skip
+STORE_KEYS = {f"data.{key}" for key in SHARED_DATA_KEYS}  # of another store, which tests/data covers
+RUN_EFFECTS = (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.NEXT_ATTEMPT)
+
+
+def leaves(section: type[ConfigModel], above: str = ""):
+    """Yield the dotted keys of a section; a value of several types counts as one key."""
+    for name, field in section.model_fields.items():
+        inner = list(block_types(field.annotation))
+        is_section = len(inner) == 1 and field.annotation in (inner[0], inner[0] | None)
+        yield from leaves(inner[0], f"{above}{name}.") if is_section else [f"{above}{name}"]
+
+
+def declared(key: str) -> list[str]:
+    parts = key.split(".")
+    return [above for size in range(len(parts)) if (above := ".".join(parts[: size + 1])) in EDIT_EFFECTS]
+
+
+def edited(model: ConfigModel, key: str, value: object) -> ConfigModel:
+    """Return the model with another value, without the checks of combinations: only the effect matters here."""
+    section, _, rest = key.partition(".")
+    if rest:
+        value = edited(getattr(model, section), rest, value)
+    elif isinstance(value, dict) and section != "runs":
+        value = (
+            type(model).model_validate(merge_settings(required(model), {section: value})).__dict__[section]
+        )
+    return model.model_copy(update={section: value})
+
+
+def required(model: ConfigModel) -> dict[str, object]:
+    """Return the settings without which another section would be refused."""
+    return BASE if isinstance(model, Experiment) else {}
+
+
+def test_each_key_has_one_effect_and_each_effect_an_edit():
+    keys = list(leaves(Experiment))
+    assert {key: declared(key) for key in keys if len(declared(key)) != 1} == {}
+    assert {row for row in EDIT_EFFECTS if not any(row in declared(key) for key in keys)} == set()
+    assert set(EDITS) | STORE_KEYS == set(EDIT_EFFECTS)
+
+
+@pytest.mark.parametrize("key", [key for key in EDITS if EDIT_EFFECTS[key] in RUN_EFFECTS])
+def test_an_edit_of_a_run_has_its_effect(key, tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    base = Run.model_validate({"parallel": BASE["parallel"]})
+
+    def fingerprint(run):
+        return Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint
+
+    other = edited(base, key, EDITS[key])
+    assert other != base
+    assert (fingerprint(other) != fingerprint(base)) == (EDIT_EFFECTS[key] is EditEffect.RETRAIN)
+    assert (other.result_settings == base.result_settings) == (EDIT_EFFECTS[key] is EditEffect.NEXT_ATTEMPT)
+
+
+@pytest.mark.parametrize("key", EDITS)
+def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
+    base = Experiment.model_validate(BASE)
+    freeze_or_verify_settings(tmp_path, base)
+    other = edited(base, key, EDITS[key])
+    assert other != base
+    if EDIT_EFFECTS[key] in (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.FROZEN):
+        with pytest.raises(UserError, match=rf"the search was started with other settings: {key}"):
+            freeze_or_verify_settings(tmp_path, other)
+    else:
+        freeze_or_verify_settings(tmp_path, other)
