@@ -19,6 +19,8 @@ from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip,
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord, tree_size
 from nnlo_lib.data.fetch.source import file_name, is_remote, local_archive, local_source, required_source
 
+LOCK_FILE = ".lock"
+LOCK_TIMEOUT_SECONDS = 86_400.0  # longest wait for another process that fetches into the same folder
 EXTRACTED_FOLDER = "files"  # folder of extracted archives, below the target
 
 
@@ -27,7 +29,7 @@ def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> Fetc
 
     Files of a catalog data set that are already in `target` with the expected checksum are kept. Other files
     get their final name only after their checksum is verified. Folders of the user are recorded but not
-    copied; archives are extracted into `target`.
+    copied; archives are extracted into `target`. One process fetches into a folder at a time; others wait.
 
     Args:
         dataset: specification of the data set.
@@ -36,8 +38,9 @@ def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> Fetc
     Raises:
         UserError: if a file cannot be fetched or its checksum differs from the official one.
     """
-    fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
-    fetched.save()
+    with exclusive_lock(target / LOCK_FILE, f"fetching into {target}", LOCK_TIMEOUT_SECONDS):
+        fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
+        fetched.save()
     return fetched
 
 
@@ -136,9 +139,7 @@ def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...
 
 def _unpacked(archive: Path, target: Path) -> str:
     """Extract an archive below `target`; return the folder of its files relative to `target`."""
-    # Two extractions would use the same temporary folder.
-    with exclusive_lock(target / f".{EXTRACTED_FOLDER}.lock", f"extracting into {target}"):
-        extract(archive, target / EXTRACTED_FOLDER)
+    extract(archive, target / EXTRACTED_FOLDER)
     return str(single_subfolder(target / EXTRACTED_FOLDER).relative_to(target))
 
 
