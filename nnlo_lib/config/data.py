@@ -106,7 +106,7 @@ class DataConfig(ConfigModel):
         None,
         ge=1,
         description="Samples per shard of the store; the conversion holds one shard in memory. null: 10,000, or "
-        "1,000 for image folders. A TFRecord file is always one shard.",
+        "1,000 for image folders. A shard has at most 256 MB; a TFRecord file is always one shard.",
     )
     validation: Annotated[float, Field(ge=0, lt=1)] | Literal["test", "validation"] = Field(
         0.1,

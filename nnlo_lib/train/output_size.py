@@ -25,7 +25,7 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
         if not manifest.labels.shape and isinstance(run.problem, ClassificationConfig):
             raise UserError(
                 f"problem: classification needs classes, but the labels of {manifest.dataset} are "
-                f"{manifest.labels.dtype} numbers; set problem: regression"
+                f"{manifest.labels.dtype} numbers; set problem: regression, or convert the labels to class numbers"
             )
         return numbers
     return 1 if _is_binary(run) and manifest.classes == 2 else manifest.classes

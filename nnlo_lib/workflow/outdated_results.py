@@ -1,8 +1,10 @@
 """Published results that do not belong to the present settings, data and code of an experiment."""
 
-from collections.abc import Iterator
+import os
+import time
+from pathlib import Path
 
-from nnlo_lib.config import Run
+from nnlo_lib.config import JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.finished_run import FinishedRun
@@ -10,23 +12,39 @@ from nnlo_lib.state.input_record import changed_files, input_checksums
 from nnlo_lib.workflow.plan import Plan
 
 
-def outdated_models(plan: Plan) -> Iterator[str]:
-    """Yield the published model of each finished job whose settings, data or code have changed since.
+def outdated_stamp(plan: Plan, job: JobSpec) -> str:
+    """Return the path of an empty file that is newer than the results of a job if these are outdated.
 
-    Snakemake compares only with its own records, which results of `nnlo run` do not have.
+    Snakemake notices edits by its own records, which results of `nnlo run` do not have: as an input of the
+    training, the file makes Snakemake compare its time with that of the results. In a process that does not
+    lead, the file stays as the leading process left it.
     """
-    for job in plan.jobs:
-        paths = ExperimentPaths(plan.experiment.name).job(job)
-        if paths.summary.exists() and _is_outdated(paths, plan.runs[job.run], plan.manifest(job.run)):
-            yield str(paths.model)
+    paths = ExperimentPaths(plan.experiment.name)
+    stamp = paths.folder / ".workflow" / "outdated" / job.path
+    if plan.leads:
+        outdated = _is_outdated(paths.job(job), plan.runs[job.run], plan.manifest(job.run))
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
+        os.utime(stamp, (time.time() if outdated else 0,) * 2)
+    return str(stamp)
 
 
 def _is_outdated(paths: RunPaths, run: Run, manifest: str) -> bool:
+    """Return True if the results of a finished training have other settings, data or code than a run.
+
+    Args:
+        paths: paths of the training.
+        run: the run with its present settings.
+        manifest: path of the manifest of the run's data.
+    """
+    if not paths.summary.exists():
+        return False  # Snakemake trains because of the missing file.
     finished = FinishedRun(paths.folder)
     try:
         settings, summary = finished.config.result_settings, finished.summary
     except UserError:
-        return False  # Damaged results, or of a later version: the training itself decides.
+        return False  # Damaged results, or those of a later version: the training itself decides.
     recorded = summary.get("input_files")
     changed = changed_files(recorded, input_checksums(run)) if recorded is not None else []
-    return settings != run.result_settings or summary["data"]["manifest"] != manifest or bool(changed)
+    same_data = Path(summary["data"]["manifest"]) == Path(manifest)
+    return settings != run.result_settings or not same_data or bool(changed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnlo_lib.data.fetch.gzip_content import DEFLATE_LIMIT
 
-BLOCK_BYTES = 1 << 24  # small beside a shard; files are not read faster in larger blocks
+BLOCK_BYTES = 1 << 22  # small beside a shard; files are not read faster in larger blocks
 
 
 @dataclass(frozen=True)
