@@ -68,6 +68,9 @@ def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
 
 def _block(images: IdxFile, labels: IdxFile, start: int, end: int) -> SampleBlock:
     values = images.records(start, end)
+    if values.dtype.kind == "i":
+        # Layers of floats take no integers; each of these integers is a float exactly. Bytes are scaled later.
+        values = values.astype(np.result_type(values.dtype, np.float32))
     # Images without an axis of channels get one.
     inputs = values[:, np.newaxis] if values.ndim == 3 else values
     return SampleBlock((inputs,), labels.records(start, end).astype(np.int64))
