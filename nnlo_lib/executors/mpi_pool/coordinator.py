@@ -20,7 +20,7 @@ from nnlo_lib.executors.mpi_pool.protocol import (
 )
 from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
 from nnlo_lib.executors.mpi_pool.world import LIVENESS_CHECK_INTERVAL_S, MESSAGE_POLL_INTERVAL_S, PoolWorld
-from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trial
+from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.preemption import StopFlag
 
@@ -207,15 +207,8 @@ class Coordinator:
         error = (
             f"{self._failures[fold_task]} rank groups were lost while they trained this; the last loss: {why}"
         )
-        point = read_trial(self._folder, fold_task.trial).point
         result = Result(
-            fold_task,
-            "failed",
-            error=error,
-            started=started,
-            ended=time.time(),
-            cores=self._cores,
-            point=point,
+            fold_task, "failed", error=error, started=started, ended=time.time(), cores=self._cores
         )
         result.write(self._folder)
         return True

@@ -83,7 +83,7 @@ class Result:
         cores: number of cores used.
         gpus: number of GPUs used.
         interrupted: seconds of the attempts before `started`.
-        point: point that was trained; None in results of older versions.
+        point: point that was trained; None in results of older versions and of lost rank groups.
     """
 
     fold_task: FoldTask
