@@ -18,8 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print a summary of the trainings. Raises UserError that lists the errors of the experiment file."""
+    from nnlo_lib.preflight.preflight import warn_about_machine
     from nnlo_lib.workflow.plan_summary import summarize_plan
 
     experiment, _ = read_checked_experiment(options)
     print(f"{options.file} is valid: {summarize_plan(experiment)}")
     print_warnings(experiment)
+    warn_about_machine(experiment)

@@ -41,11 +41,9 @@ def read_checked_experiment(
     options: argparse.Namespace, first: bool = False
 ) -> tuple["Experiment", list[str]]:
     """Return the experiment and the names of its selected runs, after all checks that need no training."""
-    from nnlo_lib.preflight.preflight import load_and_check, warn_about_machine
+    from nnlo_lib.preflight.preflight import load_and_check
 
-    selected = _selected(load_and_check(options.file, options.changes), options, first)
-    warn_about_machine(selected[0])
-    return selected
+    return _selected(load_and_check(options.file, options.changes), options, first)
 
 
 def _selected(

@@ -25,8 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the training and return its exit status."""
+    from nnlo_lib.preflight.preflight import warn_about_machine
     from nnlo_lib.workflow.single_run import run_single_training
 
     experiment, [name] = read_checked_experiment(options, first=True)
     seed = chosen_seed(options, experiment)
+    warn_about_machine(experiment)
     return run_single_training(experiment, name, seed, options.fold, options.launcher)

@@ -74,7 +74,10 @@ class ModelTrial:
 
     def _build(self) -> nn.Module:
         # The seed is of no importance: only shapes are checked.
-        return build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
+        module = build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
+        if not any(each.requires_grad for each in module.parameters()):
+            raise UserError(f"{self.run.model.name}: the model has no trainable parameter")
+        return module
 
     def _train(self, module: nn.Module) -> None:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""

@@ -92,17 +92,12 @@ def _check_classes(manifest: DataManifest, folds: int) -> None:
 def _check_batches(run: Run, samples: int) -> None:
     """Raise UserError if the batches and steps of an epoch do not fit the number of training samples."""
     train, workers = run.train, run.parallel.ranks - run.algorithm.servers
+    if run.data.partition.name == "iid" and train.dealing == "static":
+        # The sampler refuses more workers than samples, and too many steps per epoch.
+        order, steps = np.arange(samples), train.steps_per_epoch
+        SharedOrderSampler(order, train.batch_size, workers, 0, 0, steps_per_epoch=steps)
     # The default is no mistake of the user: such a batch simply has all samples.
     if train.batch_size > samples and train.batch_size != default(type(train), "batch_size"):
         raise UserError(
             f"{train.batch_size} is more than the {samples} training samples; use a smaller batch"
-        )
-    if workers > samples:
-        raise UserError(
-            f"parallel.ranks: {workers} workers share {samples} training samples; use fewer ranks"
-        )
-    if run.data.partition.name == "iid" and train.dealing == "static":
-        # The sampler refuses too many steps per epoch.
-        SharedOrderSampler(
-            np.arange(samples), train.batch_size, workers, 0, 0, steps_per_epoch=train.steps_per_epoch
         )

@@ -239,6 +239,12 @@ MODELS = [
         "simplecnn requires images (channels, height, width) of at least 2 x 2 pixels, but the samples are (10,)",
     ),
     Example(
+        "model without parameters",
+        OF_NET,
+        "model.name: net.py:build: the model has no trainable parameter",
+        {"return Net(classes, features)": "return nn.Flatten()"},
+    ),
+    Example(
         "model of texts on images",
         "model: {name: lstm}",
         "lstm requires texts of word numbers (steps,), but the samples are (1, 8, 8)",
@@ -477,7 +483,7 @@ SIZES = [
     Example(
         "more workers than samples",
         "parallel: {ranks: 2000}",
-        "parallel.ranks: 2000 workers share 1298 training samples",
+        "x.yaml:1: parallel.ranks: 2000 ranks for 1298 training samples, but each rank needs at least one",
     ),
     Example(
         "folds of the user's files",
