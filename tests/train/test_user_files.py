@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.nnlo_command import nnlo_process, refused
+from helpers.nnlo_command import nnlo, nnlo_process, refused
 from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings, write_project
 
 from nnlo_lib.config import Experiment
@@ -66,7 +66,7 @@ def test_every_kind_of_file_is_recorded_and_its_code_is_kept(trained):
 def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(project, change):
     history = (job(project, change.run) / "history.csv").read_text()
     edit(project, change.file)
-    verified = nnlo_process("verify", str(job(project, change.run)), folder=project)
+    verified = nnlo("verify", str(job(project, change.run)), folder=project)
     assert f"code: {change.file} was edited after this training" in verified.stdout
     again = evaluate(project, change.run)
     if change.file == "first.pt":  # the published weights replace the initial ones
@@ -78,7 +78,7 @@ def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(
     assert f"{change.file} changed since the earlier training" in said
     assert "resumed at" not in said
     assert (job(project, change.run) / "history.csv").read_text() != history
-    assert nnlo_process("verify", "results", folder=project).returncode == 0
+    assert nnlo("verify", "results", folder=project).returncode == 0
 
 
 def test_a_moved_project_resumes_and_says_nothing(project):
@@ -102,7 +102,7 @@ def test_more_epochs_after_an_edit_are_no_mixture(project):
 def test_a_modified_copy_fails_verify(project):
     (job(project, "algorithm") / "code/loss.py").write_text("")
     (job(project, "algorithm") / "code/algorithm.py").unlink()
-    verified = nnlo_process("verify", str(job(project, "algorithm")), folder=project)
+    verified = nnlo("verify", str(job(project, "algorithm")), folder=project)
     assert verified.returncode == 1
     assert "code/loss.py was modified: its checksum differs" in verified.stdout
     assert "code/algorithm.py is missing" in verified.stdout
