@@ -20,7 +20,7 @@ def outdated_stamp(plan: Plan, job: JobSpec) -> str:
     lead, the file stays as the leading process left it.
     """
     paths = ExperimentPaths(plan.experiment.name)
-    stamp = paths.folder / ".workflow" / "outdated" / job.path
+    stamp = paths.workflow_state.folder / "outdated" / job.path
     if plan.leads:
         outdated = _is_outdated(paths.job(job), plan.runs[job.run], plan.manifest(job.run))
         stamp.parent.mkdir(parents=True, exist_ok=True)

@@ -185,6 +185,11 @@ class Plan:
             with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
                 part.write_text(self.resolved_config(name))
 
+    def job(self, run: str, job: str) -> JobSpec:
+        """Return the job of a run in the folder `job`, such as `seed-1/fold-2`."""
+        numbers = {kind: int(number) for kind, number in re.findall(r"(seed|fold)-(\d+)", job)}
+        return JobSpec(run=run, **numbers)
+
     def job_options(self, job: str) -> str:
         """Turn `seed-1/fold-2` into `--seed 1 --fold 2`."""
         return " ".join(f"--{kind} {number}" for kind, number in re.findall(r"(seed|fold)-(\d+)", job))
