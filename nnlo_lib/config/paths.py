@@ -9,6 +9,7 @@ from nnlo_lib.config.run import JobSpec, Run
 if TYPE_CHECKING:
     from nnlo_lib.data.store.location import StoreLocation
 
+RESULTS_FOLDER = Path("results")
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
 
 
@@ -221,7 +222,7 @@ class ExperimentPaths:
     @property
     def folder(self) -> Path:
         """The folder results/<experiment>/, relative to the working directory."""
-        return Path("results", self.name)
+        return RESULTS_FOLDER / self.name
 
     @property
     def workflow_state(self) -> StatePaths:

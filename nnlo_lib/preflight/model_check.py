@@ -8,7 +8,7 @@ import torch
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.problem import UserProblemConfig
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.store.manifest import DataManifest
@@ -43,7 +43,7 @@ def _check_on_cpu(trial: ModelTrial, mistakes: Mistakes) -> None:
         trial.run_on_cpu()
     except UserError as error:
         mistakes.add_error(_failed_key(trial, str(error)), error)
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         mistakes.add(_failed_key(trial, str(error)), _described(trial, error))
     else:
         _warn_about_softmax(trial)
@@ -62,7 +62,7 @@ def _failed_key(trial: ModelTrial, text: str) -> KeyPath:
     return ("loss",) if trial.stage == "loss" else ("model", "name")
 
 
-def _described(trial: ModelTrial, error: Exception) -> str:
+def _described(trial: ModelTrial, error: Exception | SystemExit) -> str:
     error.add_note(trial.tensors.sample_text)
     text = error_with_source_line(error)
     if trial.stage == "backward":

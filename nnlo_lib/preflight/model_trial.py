@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.preflight.meta_model import MetaModel
@@ -64,7 +64,7 @@ class ModelTrial:
                     return False
                 load_initial_weights(self.run, module)
             self._train(MetaModel(module))
-        except Exception:
+        except USER_CODE_ERRORS:
             return False
         return True
 

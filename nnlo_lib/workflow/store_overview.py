@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import RESULTS_FOLDER, RunPaths
 from nnlo_lib.data.inspect.size_text import size_text
 from nnlo_lib.data.store.inventory import list_data_folders
 from nnlo_lib.workflow.plan import Plan
@@ -42,7 +43,7 @@ def print_stores(experiment: Experiment | None, file: str | None) -> None:
 
 def _trainings() -> Iterator[tuple[str, str]]:
     """Yield (manifest, folder) of each finished training below results/."""
-    for path in sorted(Path("results").rglob("summary.json")):
+    for path in sorted(RESULTS_FOLDER.rglob(RunPaths.summary.name)):
         try:
             yield json.loads(path.read_text())["data"]["manifest"], str(path.parent)
         except (OSError, ValueError, LookupError, TypeError):

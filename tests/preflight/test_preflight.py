@@ -10,12 +10,13 @@ from PIL import Image
 
 from nnlo_lib.api import search, train
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.preflight.expected_manifest import expected_manifest
 from nnlo_lib.preflight.machine_check import machine_warnings
 from nnlo_lib.preflight.model_trial import ModelTrial
-from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.prepare_dataset import prepare_store
 
 SINFO = """#!/bin/sh
 echo 'cpu*|4|16|(null)'
@@ -41,7 +42,9 @@ def check(folder, text):
 
 
 @pytest.mark.parametrize("model", ["vgg16", "resnet50", "densenet121"])
-def test_large_models_need_no_weights(model):
+def test_large_models_need_no_weights(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train-00000-of-00001").touch()
     data = {"dataset": "imagenet", "source": ".", "reader": {"name": "tfrecord", "size": 224}}
     run = Experiment.model_validate({"data": data, "model": {"name": model}}).variants["allreduce"]
     trial = ModelTrial.of(run, expected_manifest(run))
@@ -100,7 +103,7 @@ def test_classes_with_fewer_samples_than_folds(folder):
     text = f"model: {{name: net.py:build}}\nfolds: 5\n{data}"
     (folder / "net.py").write_text(NET.lstrip().replace("(32, classes)", "(32, 30)"))
     check(folder, text)
-    prepare_dataset(load_experiment("x.yaml").data, folder / "data/few/hdf5")
+    prepare_store(store_of(load_experiment("x.yaml"), leads=True))
     said = refused(nnlo("check", "x.yaml", folder=folder))
     assert (
         "x.yaml:2: folds: 5 folds of the same proportions need a class of at least 5 samples, but the largest has 2"

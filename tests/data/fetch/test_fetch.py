@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from nnlo_lib.core import file_lock
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, SourceFile, find_dataset, user_dataset
 from nnlo_lib.data.fetch import fetch as fetching
@@ -221,14 +222,26 @@ def test_a_reader_that_is_none_is_a_sentence(tmp_path, text):
     assert "Traceback" not in done.stderr
 
 
-def test_two_extractions_do_not_meet(tmp_path):
-    (tmp_path / "raw").mkdir()
-    with (tmp_path / "raw" / ".files.lock").open("ab") as other:
+def test_two_fetches_do_not_meet(tmp_path, monkeypatch):
+    raw, source = tmp_path / "raw", str(pack(tmp_path / "mine.zip"))
+    raw.mkdir()
+    with (raw / ".lock").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another process is extracting into"):
+        # The first pause between two attempts to lock ends the other fetch.
+        monkeypatch.setattr(file_lock.time, "sleep", lambda _: fcntl.flock(other, fcntl.LOCK_UN))
+        fetch(user_dataset("mine", "folder"), raw, source)
+    assert names(raw) == ["fetched.json", "files"]
+
+
+def test_a_fetch_does_not_wait_forever(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "LOCK_TIMEOUT_SECONDS", 0.0)
+    (tmp_path / "raw").mkdir()
+    with (tmp_path / "raw" / ".lock").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(
+            UserError, match=r"another process is fetching into .*; wait until it has finished"
+        ):
             fetch(user_dataset("mine", "folder"), tmp_path / "raw", str(pack(tmp_path / "mine.zip")))
-    fetch(user_dataset("mine", "folder"), tmp_path / "raw", str(tmp_path / "mine.zip"))
-    assert names(tmp_path / "raw") == ["fetched.json", "files"]
 
 
 @pytest.mark.parametrize(

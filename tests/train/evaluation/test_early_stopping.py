@@ -182,8 +182,11 @@ def test_a_target_that_is_reached_before_the_first_step_waits_for_an_epoch(tmp_p
 @pytest.mark.processes
 def test_with_fewer_epochs_it_is_another_training(tmp_path):
     train = {"epochs": 4, "batch_size": 32}
-    training(tmp_path / "one", train=train, parallel=virtual(2)).finish()
+    longer = training(tmp_path / "one", train=train, parallel=virtual(2))
+    longer.finish()
     shorter = training(tmp_path / "one", train=train | {"epochs": 2}, parallel=virtual(2))
+    assert "has the results of 4 epochs, which a training of 2 would replace" in shorter.finish(expect=2)
+    (longer.job / "summary.json").unlink()  # no results are left that need protection
     assert "beyond epoch 2" in shorter.finish()
     fresh = training(tmp_path / "two", train=train | {"epochs": 2}, parallel=virtual(2))
     fresh.finish()
