@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from nnlo_lib.config.base import NAME_PATTERN, ConfigModel, non_defaults, raise_config_error, suggest_name
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
 from nnlo_lib.data.catalog import CATALOG
-from nnlo_lib.data.store.store_settings import StoreSettings
+from nnlo_lib.data.identity.store_settings import StoreSettings
 
 
 class IidPartitionConfig(ConfigModel):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, overload
 from nnlo_lib.config.run import JobSpec, Run
 
 if TYPE_CHECKING:
-    from nnlo_lib.data.store.location import StoreLocation
+    from nnlo_lib.data.identity.store_location import StoreLocation
 
 RESULTS_FOLDER = Path("results")
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
@@ -259,6 +259,6 @@ def store_of(run: Run, leads: bool = False) -> "StoreLocation":
         leads: see `locate_store`; jobs use the location that the process which started them has recorded.
     """
     # Imported here, because reading an experiment must not import h5py and numpy.
-    from nnlo_lib.data.store.location import locate_store
+    from nnlo_lib.data.identity.store_location import locate_store
 
     return locate_store(run.data.store_settings, leads)

@@ -11,9 +11,9 @@ from nnlo_lib.config.paths import store_of
 from nnlo_lib.config.reader import ArraysReaderConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.identity.source_identity import read_contents
 from nnlo_lib.data.readers import Array
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, SplitInfo
-from nnlo_lib.data.store.source_identity import read_contents
 
 SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
 

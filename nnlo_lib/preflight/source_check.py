@@ -11,7 +11,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG, DatasetSpec
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
-from nnlo_lib.data.store.source_identity import read_contents
+from nnlo_lib.data.identity.source_identity import read_contents
 from nnlo_lib.preflight.mistake import Mistakes, distinct_runs
 
 

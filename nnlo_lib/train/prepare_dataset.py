@@ -4,9 +4,9 @@ from pathlib import Path
 
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.identity.store_location import StoreLocation
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
-from nnlo_lib.data.store.location import StoreLocation
 
 
 def prepare_store(store: StoreLocation) -> Path:

@@ -14,8 +14,8 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
-from nnlo_lib.data.store.location import DATA_FOLDER, StoreLocation, locate_store
-from nnlo_lib.data.store.store_settings import StoreSettings
+from nnlo_lib.data.identity.store_location import DATA_FOLDER, StoreLocation, locate_store
+from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.longer_training import refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
@@ -203,7 +203,7 @@ def _shards(settings: StoreSettings) -> list[str]:
         raise UserError(
             f"data.source: must be the folder with the TFRecord files of {settings.dataset}, not {settings.source}"
         )
-    from nnlo_lib.data.store.source_identity import read_contents
+    from nnlo_lib.data.identity.source_identity import read_contents
 
     return [unit.name for unit in read_contents(settings, folder).units]
 

@@ -42,9 +42,9 @@ def test_tfrecords_are_converted_by_independent_jobs(
 ) -> None:
     source = str(shared_data / "imagenet_tfrecord")
     edit(checkout, "shards", data={"dataset": "imagenet", "source": source, "format": "npz"})
-    target = "data/imagenet/npz/manifest.json"
-    finish(slurm, checkout, start(slurm, checkout, target, "--configfile", "shards.yaml"), seconds=300)
-    splits = json.loads((checkout.folder / target).read_text())["splits"]
+    finish(slurm, checkout, start(slurm, checkout, "stores", "--configfile", "shards.yaml"), seconds=300)
+    (manifest,) = checkout.folder.glob("data/imagenet/npz-*/manifest.json")
+    splits = json.loads(manifest.read_text())["splits"]
     assert {name: part["samples"] for name, part in splits.items()} == {"train": 64, "test": 16}
     said = (checkout.folder / "snakemake.log").read_text()
     jobs = re.findall(r"submitted with SLURM jobid (\d+) \(log: \S*convert_shard", said)

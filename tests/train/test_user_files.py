@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.nnlo_command import nnlo, nnlo_process, refused
+from helpers.store_folder import store_folder
 from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings, write_project
 
 from nnlo_lib.config import Experiment
@@ -44,7 +45,7 @@ def evaluate(folder: Path, run: str):
     job = f"results/mine/{run}/seed-0"
     return nnlo_process(
         "task", "evaluate", "--config", f"results/mine/{run}/config.json", "--manifest",
-        "data/digits/hdf5/manifest.json", "--model", f"{job}/model.safetensors", "--output", "again.json",
+        store_folder() / "manifest.json", "--model", f"{job}/model.safetensors", "--output", "again.json",
         folder=folder,
     )  # fmt: skip
 

@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Convert the missing shards and write the manifest; with --shard, convert only that shard."""
     from nnlo_lib.core.file_lock import exclusive_lock
+    from nnlo_lib.data.identity.store_settings import StoreSettings
     from nnlo_lib.data.store.conversion import Conversion
     from nnlo_lib.data.store.convert import LOCK_FILE, LOCK_TIMEOUT_SECONDS, convert, print_skipped
-    from nnlo_lib.data.store.store_settings import StoreSettings
 
     settings = StoreSettings(
         options.dataset, reader=options.reader or {}, format=options.format, shard_size=options.shard_size

@@ -12,15 +12,15 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord
+from nnlo_lib.data.identity.source_checksums import SourceChecksums, stamp_of
+from nnlo_lib.data.identity.source_identity import folder_digest, read_contents
+from nnlo_lib.data.identity.store_location import CHECKSUMS_FILE, StoreLocation
+from nnlo_lib.data.identity.store_settings import ShardFormat, StoreSettings, short_hash
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
-from nnlo_lib.data.store.location import CHECKSUMS_FILE, StoreLocation
 from nnlo_lib.data.store.manifest import MAX_CLASSES, file_sha256
 from nnlo_lib.data.store.non_finite import non_finite_error
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
-from nnlo_lib.data.store.source_checksums import SourceChecksums, stamp_of
-from nnlo_lib.data.store.source_identity import folder_digest, read_contents
-from nnlo_lib.data.store.store_settings import ShardFormat, StoreSettings, short_hash
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, tree_size
+from nnlo_lib.data.identity.store_location import DATA_FOLDER, RAW_FOLDER
 from nnlo_lib.data.store.convert import LOCK_FILE
-from nnlo_lib.data.store.location import DATA_FOLDER, RAW_FOLDER
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest
 
 STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key

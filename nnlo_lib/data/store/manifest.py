@@ -11,8 +11,8 @@ from pydantic import Field
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.data.store.manifest_check import check_manifest, parse_json
-from nnlo_lib.data.store.store_settings import StoreSettings
 
 MANIFEST_FILE = "manifest.json"
 
@@ -117,7 +117,8 @@ class DataManifest:
             return manifest
         except FileNotFoundError as error:
             raise UserError(
-                f"{path}: data set not found; convert it, see python scripts/convert.py --help"
+                f"{path}: data set not found; convert the data of the experiment (nnlo run FILE, or snakemake stores "
+                f"--configfile FILE)"
             ) from error
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error

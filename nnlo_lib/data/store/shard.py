@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from nnlo_lib.data.identity.store_settings import ShardFormat as ShardFormat
 from nnlo_lib.data.readers import Array
-from nnlo_lib.data.store.store_settings import ShardFormat as ShardFormat
 
 SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
 

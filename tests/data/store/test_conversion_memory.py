@@ -18,7 +18,7 @@ import json, resource, sys
 from pathlib import Path
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
-from nnlo_lib.data.store.store_settings import StoreSettings
+from nnlo_lib.data.identity.store_settings import StoreSettings
 
 def peak(format, **reader):
     folder = Path(sys.argv[1])

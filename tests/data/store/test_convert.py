@@ -18,8 +18,9 @@ from helpers.conversions import conversion_for
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.identity import source_identity
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
-from nnlo_lib.data.store import conversion, source_identity
+from nnlo_lib.data.store import conversion
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest

@@ -39,7 +39,7 @@ def test_fields_are_plain_json(digits):
 
 def test_missing_manifest_says_what_to_run(tmp_path):
     with pytest.raises(
-        UserError, match=r"manifest.json: data set not found; convert it, see python scripts/convert.py"
+        UserError, match=r"manifest.json: data set not found; convert the data of the experiment"
     ):
         DataManifest.load(tmp_path / "manifest.json")
 

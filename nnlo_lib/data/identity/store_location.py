@@ -8,10 +8,10 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.fetch.source import is_remote
+from nnlo_lib.data.identity.source_checksums import SourceChecksums
+from nnlo_lib.data.identity.source_identity import source_identity
+from nnlo_lib.data.identity.store_settings import StoreSettings, short_hash
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, file_sha256
-from nnlo_lib.data.store.source_checksums import SourceChecksums
-from nnlo_lib.data.store.source_identity import source_identity
-from nnlo_lib.data.store.store_settings import StoreSettings, short_hash
 
 DATA_FOLDER = Path("data")
 CHECKSUMS_FILE = "checksums.json"  # of original files, in data/<dataset>

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.store_location import locate_store
+from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
-from nnlo_lib.data.store.location import locate_store
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.data.store.store_settings import StoreSettings
 from nnlo_lib.train.prepare_dataset import prepare_store
 
 READER = {"name": "arrays", "train": "part*.h5"}
@@ -91,7 +91,7 @@ def test_a_checksum_is_computed_once_for_files_that_stay(
     for path in (project / "files").iterdir():
         os.utime(path, (1, 1))
     before, read = name(), []
-    monkeypatch.setattr("nnlo_lib.data.store.source_checksums.file_sha256", lambda path: read.append(path))
+    monkeypatch.setattr("nnlo_lib.data.identity.source_checksums.file_sha256", lambda path: read.append(path))
     assert name() == before
     assert not read
 

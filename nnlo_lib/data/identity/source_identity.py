@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.source import is_remote, local_source
+from nnlo_lib.data.identity.source_checksums import SourceChecksums
+from nnlo_lib.data.identity.store_settings import StoreSettings, short_hash
 from nnlo_lib.data.readers import DatasetContents, read
-from nnlo_lib.data.store.source_checksums import SourceChecksums
-from nnlo_lib.data.store.store_settings import StoreSettings, short_hash
 
 # Folders in the working directory that nnlo writes; their files are no source of a user's reader.
 OWN_FOLDERS = ("data", "results", "logs")

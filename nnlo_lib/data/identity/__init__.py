@@ -1,0 +1,1 @@
+"""Identity of stores: the settings, code and original files that name a store."""
