@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,12 +58,15 @@ class SourceChecksums:
 
 
 def stamp_of(path: Path) -> list[int]:
-    """Return size in bytes and modification time in ns of a file. Raises UserError if it cannot be read."""
+    """Return size in bytes and modification time in ns of a file; zeros for a folder, whose files count instead.
+
+    Raises UserError if the file cannot be read.
+    """
     try:
         status = path.stat()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return [status.st_size, status.st_mtime_ns]
+    return [0, 0] if stat.S_ISDIR(status.st_mode) else [status.st_size, status.st_mtime_ns]
 
 
 def _read_all(paths: Sequence[Path]) -> list[str]:
