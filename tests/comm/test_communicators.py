@@ -29,18 +29,19 @@ def test_behaviour(transport, size, behaviour):
 
 
 @pytest.mark.processes
-def test_a_vanished_rank_is_named_within_seconds():
+def test_a_vanished_rank_is_named_within_seconds(tmp_path):
     command = [
         Path(sys.executable).with_name("mpiexec"), "-disable-auto-cleanup", "-n", "3",
         sys.executable, ranks.__file__, "helpers.communicator_conformance", "vanish", "[]",
     ]  # fmt: skip
-    paths = {"PYTHONPATH": ":".join(sys.path)}
+    paths = {"PYTHONPATH": ":".join(sys.path), ranks.ERROR_FOLDER: str(tmp_path)}
     done = subprocess.run(
         command, env=environment() | paths, capture_output=True, text=True, timeout=60, check=False
     )
-    assert "PeerLostError" in done.stderr
-    assert "rank 1 (process " in done.stderr
-    assert "died" in done.stderr or "silent" in done.stderr
+    (error, *_) = [path.read_text() for path in tmp_path.glob("error-*")]
+    assert "PeerLostError" in error
+    assert "rank 1 (process " in error
+    assert "died" in error or "silent" in error
     assert "came back" not in done.stdout
 
 

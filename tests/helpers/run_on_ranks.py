@@ -5,8 +5,10 @@ As a script this module is one rank of a separate MPI world, for tests in which 
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 
 TRANSPORTS = [("simulated", 2), ("simulated", 4), ("mpi", 2), ("mpi", 4)]
 IDS = [f"{transport}-{ranks}" for transport, ranks in TRANSPORTS]
+ERROR_FOLDER = "RANK_ERROR_FOLDER"  # variable with the folder of the ranks' error messages
 EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
 
 
@@ -46,9 +49,12 @@ def main() -> None:
     comm: Communicator = MPICommunicator(timeout=20)
     try:
         result = getattr(importlib.import_module(module), name)(comm, *json.loads(arguments))
-    except BaseException:
+    except BaseException as error:
         import traceback
 
+        # In a file, too: Abort can end the launcher before it has forwarded all of stderr.
+        if folder := os.environ.get(ERROR_FOLDER):
+            Path(folder, f"error-{comm.rank}").write_text(f"{type(error).__name__}: {error}")
         traceback.print_exc()
         MPI.COMM_WORLD.Abort(1)
     everyones = comm.gather(result)

@@ -6,6 +6,7 @@ import stat
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ class SourceChecksums:
         return known if isinstance(known, dict) else {}
 
     def _save(self, known: dict[str, list[Any]]) -> None:
-        with atomic_write(self.file) as part:
+        # Without the file, for example in a folder that is only readable, the next start reads the files again.
+        with suppress(UserError), atomic_write(self.file) as part:
             part.write_text(json.dumps(known))
 
 

@@ -1,6 +1,7 @@
 """Location of a store: data/<dataset>/<format>-<key>, with a key of its settings, code and original files."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
     found = _find(settings, home)
     # The location of a catalog data set depends on no file, so that every process finds it again.
     if found != recorded and not settings.spec.files:
-        with atomic_write(home / LOCATIONS_FILE) as part:
+        # Without the record, for example in a folder that is only readable, each job finds the location again.
+        with suppress(UserError), atomic_write(home / LOCATIONS_FILE) as part:
             part.write_text(json.dumps(_read_locations(home) | {settings.hash: found}, indent=1) + "\n")
     return _location(settings, **found)
 
@@ -104,7 +106,7 @@ def _is_gone(settings: StoreSettings) -> bool:
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
     try:
         return dict(json.loads((home / LOCATIONS_FILE).read_text()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{home / LOCATIONS_FILE}: damaged ({error}); remove the file") from error

@@ -70,7 +70,7 @@ def started(program: str, size: int, folder: Path) -> Iterator["subprocess.Popen
         "comm.mpi.test_suspended_peers", program, f'["{folder}"]',
     ]  # fmt: skip
     process = subprocess.Popen(
-        command, env=environment() | {"PYTHONPATH": ":".join(sys.path)}, text=True,
+        command, env=environment() | {"PYTHONPATH": ":".join(sys.path), ranks.ERROR_FOLDER: str(folder)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -141,10 +141,10 @@ def test_a_peer_is_excused_that_waits_for_a_stopped_rank_of_another_part(tmp_pat
 @pytest.mark.processes
 def test_a_peer_that_is_alive_but_silent_is_named(tmp_path: Path) -> None:
     with started("add", 2, tmp_path) as process:
-        _, complaints = process.communicate(timeout=100)
+        process.communicate(timeout=100)
     assert process.returncode
     pid = (tmp_path / "1").read_text()
     assert re.search(
         rf"rank 0 waited for an all-reduce, but rank 1 \(process {pid} on \S+\) did not respond for \d+ s",
-        complaints,
+        (tmp_path / "error-0").read_text(),
     )

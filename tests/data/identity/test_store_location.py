@@ -198,3 +198,11 @@ def test_the_fingerprint_of_a_manifest_is_of_its_samples(project: Path) -> None:
     for key in fields:
         path.write_text(json.dumps(fields | {key: None}))
         assert (manifest_fingerprint(path) == whole) == (key in ("settings", "notes")), key
+
+
+def test_a_store_is_found_where_nothing_can_be_written(project: Path) -> None:
+    before = name()
+    (project / "data/mine/stores.json").unlink()
+    (project / "data").rename(project / "old")
+    (project / "data").write_text("a file in place of the folder")
+    assert name() == before
