@@ -17,6 +17,7 @@ from nnlo_lib.data.store.manifest import MANIFEST_FILE, file_sha256
 DATA_FOLDER = Path("data")
 CHECKSUMS_FILE = "checksums.json"  # of original files, in data/<dataset>
 LOCATIONS_FILE = "stores.json"  # fields of each location by hash of the settings, in data/<dataset>
+FIELDS = ("key", "raw", "identity")  # of each record in this file
 RAW_FOLDER = "raw"
 
 logger = get_logger(__name__)
@@ -105,10 +106,11 @@ def _is_gone(settings: StoreSettings) -> bool:
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
     try:
-        return dict(json.loads((home / LOCATIONS_FILE).read_text()))
+        found = json.loads((home / LOCATIONS_FILE).read_text())
+        return {hash: {name: str(fields[name]) for name in FIELDS} for hash, fields in found.items()}
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise UserError(f"{home / LOCATIONS_FILE}: damaged ({error}); remove the file") from error
 
 

@@ -185,9 +185,10 @@ def test_a_manifest_of_other_settings_is_refused(project: Path) -> None:
         manifest.refuse_other_settings(settings(dataset="yours"))
 
 
-def test_a_damaged_list_of_locations_is_named(project: Path) -> None:
+@pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', '{"a": {"key": "b"}}'])
+def test_a_damaged_list_of_locations_is_named(project: Path, text: str) -> None:
     name()
-    (project / "data/mine/stores.json").write_text("[")
+    (project / "data/mine/stores.json").write_text(text)
     with pytest.raises(UserError, match=r"stores\.json: damaged"):
         name()
 
