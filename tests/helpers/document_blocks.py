@@ -62,9 +62,13 @@ def write_files(page: Path, folder: Path) -> None:
             (folder / block.title).write_text(block.text)
 
 
+STORE_KEY = re.compile(r"(?<=hdf5|.npz)-[0-9a-f]{12}")
+
+
 def shape(output: str) -> list[str]:
-    """Return the nonempty lines of an output with every number replaced by 0 and spaces collapsed."""
-    lines = (re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip() for line in output.splitlines())
+    """Return the nonempty lines of an output with numbers and keys of stores replaced by 0, and spaces collapsed."""
+    plain = STORE_KEY.sub("-0", output)
+    lines = (re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip() for line in plain.splitlines())
     return [line for line in lines if line]
 
 
