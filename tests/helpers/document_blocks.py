@@ -15,6 +15,7 @@ EXTENSION_PAGES = REPOSITORY / "docs/develop/extend"
 FENCE = re.compile(r"^```(?P<language>\w+)?(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- not (?:checked|run): \S[^\n]* -->\n$")
 SHELL = {"sh", "bash", "console"}
+STORE_KEY = re.compile(r"(hdf5|npz)-[0-9a-f]{12}")
 NUMBER = re.compile(r"[-+]?\d[\d.,e+:/x]*")
 
 
@@ -62,12 +63,9 @@ def write_files(page: Path, folder: Path) -> None:
             (folder / block.title).write_text(block.text)
 
 
-STORE_KEY = re.compile(r"(?<=hdf5|.npz)-[0-9a-f]{12}")
-
-
 def shape(output: str) -> list[str]:
     """Return the nonempty lines of an output with numbers and keys of stores replaced by 0, and spaces collapsed."""
-    plain = STORE_KEY.sub("-0", output)
+    plain = STORE_KEY.sub(r"\1-0", output)
     lines = (re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip() for line in plain.splitlines())
     return [line for line in lines if line]
 

@@ -41,9 +41,10 @@ class Net(torch.nn.Sequential):
         self.ends = ends
 
     def forward(self, images):
-        if self.training and self.ends == "killed":
+        training = self.training and "PMI_RANK" in os.environ  # not in the check before the search
+        if training and self.ends == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.training and self.ends == "failed" and float(images[0].sum()) % 1 < 0.2:  # not all ranks at a time
+        if training and self.ends == "failed" and float(images[0].sum()) % 1 < 0.2:  # not all ranks at a time
             raise RuntimeError("this model fails")
         return super().forward(images)
 """
