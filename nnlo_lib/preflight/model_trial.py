@@ -82,6 +82,7 @@ class ModelTrial:
     def _train(self, module: nn.Module) -> None:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
         problem, (inputs, targets) = build_problem(self.run), self._batch()
+        module = _Called(module) if isinstance(module, torch.jit.ScriptModule) else module
         hooks = (
             module.register_forward_pre_hook(self._enter_model),
             module.register_forward_hook(self._leave_model),
@@ -133,6 +134,17 @@ class ModelTrial:
                 "or a tuple or a mapping of tensors (is `return` missing?)"
             )
         self.outputs, self.stage = list(kept), "loss"
+
+
+class _Called(nn.Module):
+    """Calls a module of TorchScript, which does not support hooks itself."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.module(*inputs)
 
 
 def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from helpers.nnlo_command import nnlo, refused
 from helpers.user_mistakes import NET
 from PIL import Image
@@ -183,3 +184,21 @@ def test_ranks_are_held_against_this_machine(monkeypatch):
     # The server of downpour mostly waits.
     server = {"parallel": {"ranks": cores + 1}, "algorithm": {"name": "downpour"}}
     assert machine_warnings(Experiment.model_validate(server).variants) == []
+
+
+def test_a_saved_network_of_two_inputs(folder):
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, first, second):
+            return self.layer(first) + self.layer(second)
+
+    torch.jit.script(Two()).save(folder / "two.pt")
+    arrays = {"a": np.zeros((20, 3), np.float32), "b": np.zeros((20, 3), np.float32)}
+    np.savez(folder / "two.npz", labels=np.arange(20) % 2, **arrays)
+    check(
+        folder,
+        "data: {dataset: two, source: ., reader: {name: arrays, train: two.npz, features: [a, b]}}\nmodel: {name: two.pt}",
+    )
