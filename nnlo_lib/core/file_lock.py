@@ -27,10 +27,14 @@ def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool =
         shared: hold the lock together with other processes that share it; the file then stays.
 
     Raises:
-        UserError: if another process still holds the lock after `patience`, or, without patience, if another
+        UserError: if the file cannot be written; if another process still holds the lock after `patience`, or, without patience, if another
             process has just removed or renamed the file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
     deadline, waits = time.monotonic() + patience, False
     while True:
         # Append mode creates a missing file but keeps the content, which can be a partial download.

@@ -33,7 +33,8 @@ def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> 
     for path, runs in _runs_by_manifest(plan, names).items():
         if not path.exists():
             raise UserError(
-                f"file not found: {path}; create it with `snakemake {path} --profile profiles/local --configfile FILE`"
+                f"file not found: {path}; create it with `nnlo run FILE`, or `snakemake stores "
+                "--profile profiles/local --configfile FILE`"
             )
         manifest = DataManifest.load(path)
         parts = {name: _worker_partition(experiment, name, run, seed, path) for name, run in runs.items()}

@@ -149,7 +149,7 @@ class Plan:
         store = self.stores[name]
         options = ["--raw", str(store.raw), "--target", str(store.folder), "--format", store.settings.format]
         options += ["--shard-size", str(store.settings.shard_size), *_reader_option(store.settings)]
-        return " ".join([*options, *(["--identity", store.identity] if store.is_of_folder else [])])
+        return " ".join([*options, "--key", store.key])
 
     @cached_property
     def shards(self) -> dict[str, list[str]]:

@@ -92,6 +92,7 @@ def test_samples_that_are_no_images(here, capsys):
 
 def test_store_that_is_not_there_yet(here):
     with pytest.raises(
-        UserError, match=r"file not found: data/digits/npz-\w+/manifest\.json; create it with `snakemake "
+        UserError,
+        match=r"file not found: data/digits/npz-\w+/manifest\.json; create it with `nnlo run FILE`, or `snakemake stores ",
     ):
         print_data_overview(experiment(), ["shared"], 0)

@@ -52,7 +52,7 @@ def test_one_store_for_each_data_set_and_layout(plan):
     assert plan.manifest("virtual") == plan.manifest("two") == f"data/{names[0]}/manifest.json"
     assert plan.manifest("one") == f"data/{names[1]}/manifest.json"
     assert plan.convert_options(names[1]) == (
-        f"--raw data/digits/raw --target data/{names[1]} --format npz --shard-size 50"
+        f"--raw data/digits/raw --target data/{names[1]} --format npz --shard-size 50 --key {names[1][-12:]}"
     )
     assert plan.raw_record(names[1]) == "data/digits/raw/fetched.json"
 
@@ -68,7 +68,7 @@ def test_source_and_reader_are_quoted_for_the_shell(plan, tmp_path, monkeypatch)
     words = shlex.split(jets.convert_options(name))
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert json.loads(options["--reader"]) == {"name": "arrays", "train": "it's *.npz"}
-    assert options["--identity"] == jets.stores[name].identity
+    assert options["--key"] == name[-12:]
     (raw,) = {store.raw.name for store in jets.stores.values()}
     assert shlex.split(jets.fetch_options("jets", raw))[:2] == ["--source", "."]
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes", default=1, type=int, help="shards to convert in parallel; default: %(default)s"
     )
     parser.add_argument(
-        "--identity", default="", help="expected digest of the original files, in the name of the store"
+        "--key", default="", help="key in the name of the store, with which the files must agree"
     )
     parser.add_argument("--shard", help="convert only this shard and write no manifest")
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     settings = StoreSettings(
         options.dataset, reader=options.reader or {}, format=options.format, shard_size=options.shard_size
     )
-    conversion = Conversion(settings, options.raw, options.target, options.identity)
+    conversion = Conversion(settings, options.raw, options.target, options.key)
     if options.shard:
         lock, doing = options.target / LOCK_FILE, f"converting to {options.target}"
         with exclusive_lock(lock, doing, LOCK_TIMEOUT_SECONDS, shared=True):

@@ -16,7 +16,7 @@ from nnlo_lib.data.catalog import DatasetSpec, SourceFile
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, extract, is_archive, single_subfolder
 from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
-from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord, tree_size
+from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord, tree_stamp
 from nnlo_lib.data.fetch.source import file_name, is_remote, local_archive, local_source, required_source
 
 LOCK_FILE = ".lock"
@@ -68,7 +68,7 @@ def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRe
     if not is_archive(paths[0].name):
         return FetchRecord(target, dataset.name, origin, ".", files)
     folder = _unpacked_once(paths[0], target, files)
-    return FetchRecord(target, dataset.name, origin, folder, files, tree_size(target / folder))
+    return FetchRecord(target, dataset.name, origin, folder, files, tree_stamp(target / folder))
 
 
 def _own(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
@@ -82,7 +82,9 @@ def _own(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
     archive = _archive(source, target)
     files = (_described(archive),)
     folder = _unpacked_once(archive, target, files)
-    return FetchRecord(target, dataset.name, source, folder, files, tree_size(target / folder))
+    if (_described(archive),) != files:
+        raise UserError(f"{archive}: the archive changed while it was extracted; run the same command again")
+    return FetchRecord(target, dataset.name, source, folder, files, tree_stamp(target / folder))
 
 
 def _archive(source: str, target: Path) -> Path:
@@ -120,7 +122,9 @@ def _is_available(file: SourceFile, places: list[str]) -> bool:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    return {"name": path.name, "bytes": path.stat().st_size, "md5": _md5(path)}
+    with path.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": checksum}
 
 
 def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...]) -> str:
@@ -132,7 +136,7 @@ def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...
         files: description of the archive, as in the record.
     """
     before = FetchRecord.load(target) if (target / FETCH_RECORD_FILE).is_file() else None
-    if before and before.files == files and before.extracted == tree_size(before.path):
+    if before and before.files == files and before.extracted == tree_stamp(before.path):
         return before.folder
     return _unpacked(archive, target)
 

@@ -1,5 +1,6 @@
 """Record of the fetched files and their folder: `fetched.json` in data/<dataset>/raw."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ class FetchRecord:
         source: origin of the files: a path or URL, or the list of mirrors.
         folder: folder to read the files from, relative to `raw`; absolute for data that are not copied.
         files: name, size in bytes and checksums of each fetched file.
-        extracted: number and total size in bytes of the files of an extracted archive; None without one.
+        extracted: stamp of the files of an extracted archive, see `tree_stamp`; None without one.
     """
 
     raw: Path
@@ -29,7 +30,7 @@ class FetchRecord:
     source: str | list[str]
     folder: str
     files: tuple[dict[str, Any], ...]
-    extracted: tuple[int, int] | None = None
+    extracted: str | None = None
 
     @classmethod
     def load(cls, raw: Path) -> "FetchRecord":
@@ -41,8 +42,7 @@ class FetchRecord:
         try:
             fields = json.loads((raw / FETCH_RECORD_FILE).read_text())
             files, extracted = tuple(fields["files"]), fields.get("extracted")
-            size = (int(extracted[0]), int(extracted[1])) if extracted else None
-            return cls(raw, fields["dataset"], fields["source"], fields["folder"], files, size)
+            return cls(raw, fields["dataset"], fields["source"], fields["folder"], files, extracted)
         # A folder of files that nnlo did not fetch can be converted, too.
         except FileNotFoundError:
             return cls(raw, "", str(raw), ".", ())
@@ -65,6 +65,15 @@ class FetchRecord:
             with atomic_write(path) as part:
                 part.write_text(text)
         return path
+
+
+def tree_stamp(folder: Path) -> str:
+    """Return a hash of the names, sizes and modification times of the files below a folder."""
+    found = sorted(
+        (str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file()
+    )
+    texts = (f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in found)
+    return hashlib.sha256("\n".join(texts).encode(errors="surrogateescape")).hexdigest()
 
 
 def tree_size(folder: Path) -> tuple[int, int]:

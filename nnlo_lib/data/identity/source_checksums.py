@@ -24,7 +24,7 @@ class SourceChecksums:
     """SHA-256 of files, with a JSON file of the known ones.
 
     Attributes:
-        file: JSON file, which need not exist: [size, modification time in ns, SHA-256] by absolute path.
+        file: JSON file, which need not exist: [stamp, SHA-256] by absolute path; see `stamp_of`.
     """
 
     file: Path
@@ -37,13 +37,13 @@ class SourceChecksums:
         known, before = self._load(), time.time_ns()
         stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
         changed = [
-            path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [])[:2] != stamp
+            path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [None])[0] != stamp
         ]
         fresh = dict(zip(changed, _read_all(changed), strict=True))
-        found = {path: fresh.get(path) or known[os.path.abspath(path)][2] for path in stamps}
-        settled = [path for path in fresh if before - stamps[path][1] > SETTLED_SECONDS * 1e9]
+        found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
+        settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:
-            self._save(known | {os.path.abspath(path): [*stamps[path], found[path]] for path in settled})
+            self._save(known | {os.path.abspath(path): [stamps[path], found[path]] for path in settled})
         return [found[path] for path in paths]
 
     def _load(self) -> dict[str, list[Any]]:
@@ -51,7 +51,8 @@ class SourceChecksums:
             known = json.loads(self.file.read_text())
         except (OSError, ValueError):  # the checksums are then computed again
             return {}
-        return known if isinstance(known, dict) else {}
+        entries = known.items() if isinstance(known, dict) else ()
+        return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 2}
 
     def _save(self, known: dict[str, list[Any]]) -> None:
         # Without the file, for example in a folder that is only readable, the next start reads the files again.
@@ -60,7 +61,9 @@ class SourceChecksums:
 
 
 def stamp_of(path: Path) -> list[int]:
-    """Return size in bytes and modification time in ns of a file; zeros for a folder, whose files count instead.
+    """Return size, times of modification and of change in ns, and inode of a file, which tell if it was replaced.
+
+    They are zeros for a folder, whose files count instead.
 
     Raises UserError if the file cannot be read.
     """
@@ -68,7 +71,9 @@ def stamp_of(path: Path) -> list[int]:
         status = path.stat()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return [0, 0] if stat.S_ISDIR(status.st_mode) else [status.st_size, status.st_mtime_ns]
+    if stat.S_ISDIR(status.st_mode):
+        return [0, 0, 0, 0]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _read_all(paths: Sequence[Path]) -> list[str]:

@@ -12,7 +12,7 @@ from nnlo_lib.data.fetch.source import is_remote
 from nnlo_lib.data.identity.source_checksums import SourceChecksums
 from nnlo_lib.data.identity.source_identity import source_identity
 from nnlo_lib.data.identity.store_settings import StoreSettings, short_hash
-from nnlo_lib.data.store.manifest import MANIFEST_FILE, file_sha256
+from nnlo_lib.data.store.manifest import MANIFEST_FILE
 
 DATA_FOLDER = Path("data")
 CHECKSUMS_FILE = "checksums.json"  # of original files, in data/<dataset>
@@ -45,10 +45,9 @@ class StoreLocation:
         return self.folder / MANIFEST_FILE
 
     @property
-    def is_of_folder(self) -> bool:
-        """Whether `identity` is of the files of a folder, which are read in place and can still change."""
-        source = self.settings.source or ""
-        return bool(self.identity) and not self.settings.spec.files and Path(source).expanduser().is_dir()
+    def key(self) -> str:
+        """Key in the name of the folder; empty if the caller named the folder."""
+        return self.folder.name.rpartition("-")[2] if self.identity else ""
 
     @classmethod
     def at(cls, settings: StoreSettings, folder: Path) -> "StoreLocation":
@@ -71,11 +70,13 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
     recorded = _read_locations(home).get(settings.hash)
     if recorded and not leads:
         return _location(settings, **recorded)
-    if recorded and _is_gone(settings) and _location(settings, **recorded).manifest.exists():
-        logger.warning(
-            f"data.source: {settings.source} not found; using the store that was converted from it"
-        )
-        return _location(settings, **recorded)
+    if recorded and _is_gone(settings):
+        kept = _location(settings, **recorded | {"key": settings.key(recorded["identity"])})
+        if kept.manifest.exists():
+            logger.warning(
+                f"data.source: {settings.source} not found; using the store that was converted from it"
+            )
+            return kept
     found = _find(settings, home)
     # The location of a catalog data set depends on no file, so that every process finds it again.
     if found != recorded and not settings.spec.files:
@@ -93,9 +94,7 @@ def _location(settings: StoreSettings, key: str, raw: str, identity: str) -> Sto
 def _find(settings: StoreSettings, home: Path) -> dict[str, str]:
     """Return the fields of the location from the original files and the user's code as they are now."""
     identity = source_identity(settings, SourceChecksums(home / CHECKSUMS_FILE))
-    code = [file_sha256(Path(file)) for file in settings.code_files]
-    key = short_hash([dict(settings.reader), settings.shard_size, code, identity])
-    return {"key": key, "raw": _raw_folder(settings, identity), "identity": identity}
+    return {"key": settings.key(identity), "raw": _raw_folder(settings, identity), "identity": identity}
 
 
 def _is_gone(settings: StoreSettings) -> bool:

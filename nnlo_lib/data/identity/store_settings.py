@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,16 +40,32 @@ class StoreSettings:
         return user_dataset(self.dataset, self.reader["name"]) if is_own else find_dataset(self.dataset)
 
     @property
-    def code_files(self) -> tuple[str, ...]:
-        """Files of the user's code that reads or adapts the samples, with the modules that they import."""
+    def user_files(self) -> tuple[str, ...]:
+        """Files of the user's code that reads or adapts the samples, with its imports and the files in its arguments."""
         named = {split_function_reference(text)[0] for text in _texts(dict(self.reader))}
         code = (path for path in named if path.endswith(".py") and Path(path).is_file())
-        return tuple(sorted({file for path in code for file in imported_files(path)}))
+        arguments = {text for text in _texts(self.reader.get("args", {})) if os.path.isfile(text)}
+        return tuple(sorted({file for path in code for file in imported_files(path)} | arguments))
+
+    def key(self, identity: str) -> str:
+        """Return the key of the store of these settings, the user's files as they are now, and original files.
+
+        Args:
+            identity: identity of the original files.
+        """
+        files = [file_sha256(path) for path in self.user_files]
+        return short_hash([dict(self.reader), self.shard_size, files, identity])
 
     @property
     def hash(self) -> str:
         """Hash of all settings, without the contents of the files that they name."""
         return short_hash(asdict(self))
+
+
+def file_sha256(path: str) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def short_hash(value: Any) -> str:

@@ -1,6 +1,5 @@
 """One conversion: the mapping of original files to shards, and the conversion of a single shard."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +12,16 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord
 from nnlo_lib.data.identity.source_checksums import SourceChecksums, stamp_of
-from nnlo_lib.data.identity.source_identity import folder_digest, read_contents
+from nnlo_lib.data.identity.source_identity import (
+    describe_unit,
+    fetched_identity,
+    folder_digest,
+    read_contents,
+)
 from nnlo_lib.data.identity.store_location import CHECKSUMS_FILE, StoreLocation
-from nnlo_lib.data.identity.store_settings import ShardFormat, StoreSettings, short_hash
+from nnlo_lib.data.identity.store_settings import ShardFormat, StoreSettings, file_sha256, short_hash
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
-from nnlo_lib.data.store.manifest import MAX_CLASSES, file_sha256
+from nnlo_lib.data.store.manifest import MAX_CLASSES
 from nnlo_lib.data.store.non_finite import non_finite_error
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, write_shard
 from nnlo_lib.data.store.shard_record import SHARD_RECORDS_FOLDER, ShardRecord
@@ -31,25 +35,25 @@ class Conversion:
         settings: data set, reader and layout of the store.
         raw: folder of the fetched files, with their record; or of other files of the data set.
         target: folder of the store.
-        identity: expected digest of a folder of original files; empty: any files are converted.
-        code: checksums of the user's code that reads the samples; by default of its files as they are now.
+        key: key of the store, with which the original files and the user's files must agree; empty: any do.
+        code: checksums of the user's files; by default of the files as they are now.
     """
 
     settings: StoreSettings
     raw: Path
     target: Path
-    identity: str = ""
+    key: str = ""
     code: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Fix the code's checksums, before the code is loaded."""
-        code = self.code or tuple(file_sha256(Path(file)) for file in self.settings.code_files)
+        code = self.code or tuple(map(file_sha256, self.settings.user_files))
         object.__setattr__(self, "code", code)
 
     @classmethod
     def of(cls, store: StoreLocation) -> "Conversion":
         """Return the conversion that makes the store at a location."""
-        return cls(store.settings, store.raw, store.folder, store.identity if store.is_of_folder else "")
+        return cls(store.settings, store.raw, store.folder, store.key)
 
     @property
     def dataset(self) -> DatasetSpec:
@@ -95,13 +99,20 @@ class Conversion:
         return (unit for unit in self.contents.units if self.record(unit) is None)
 
     def refuse_changed_source(self) -> None:
-        """Raise UserError if the original files are not those that the name of the store stands for."""
-        checksums = SourceChecksums(self.target.parent / CHECKSUMS_FILE)
-        if self.identity and folder_digest(self.settings, self.folder, checksums) != self.identity:
+        """Raise UserError if the original files or the user's files are not those of the store's key."""
+        if self.key and self.settings.key(self._identity()) != self.key:
             raise UserError(
-                f"{self.folder}: the files changed since the start of the command; run the same command again to "
-                f"convert the changed files"
+                f"{self.folder}: the files, or the code that reads them, changed since the start of the command; run the "
+                f"same command again to convert them"
             )
+
+    def _identity(self) -> str:
+        """Return the identity of the fetched files: of their folder, or of the archive that they come from."""
+        record = FetchRecord.load(self.raw)
+        if not self.dataset.files and not record.files:
+            checksums = SourceChecksums(self.target.parent / CHECKSUMS_FILE)
+            return folder_digest(self.settings, self.folder, checksums)
+        return fetched_identity(self.dataset, record)
 
     def record(self, unit: ConversionUnit) -> ShardRecord | None:
         """Return the record of the unit's shard, or None if the shard is missing, incomplete or outdated."""
@@ -141,9 +152,9 @@ class Conversion:
     def _key(self, unit: ConversionUnit) -> str:
         """Return a hash of the unit's files and the settings; a shard with another key is outdated."""
         folder, settings = self.folder, self.settings
-        files = [[os.path.relpath(path, folder), *stamp_of(path)] for path in unit.sources]
+        files = [describe_unit(unit, folder), *map(stamp_of, unit.sources)]
         made_by = [dict(settings.reader), settings.shard_size, settings.format, self.code]
-        return short_hash([*made_by, unit.name, files])
+        return short_hash([*made_by, *files])
 
     def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
         """Raise UserError if the block is empty, or differs from the catalog in shape or classes.

@@ -1,5 +1,6 @@
 """One file of the store: named arrays, uncompressed and contiguous, to be memory-mapped."""
 
+import re
 import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -46,8 +47,10 @@ def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
         with h5py.File(path, "w") as file:
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
-    except RuntimeError as error:  # h5py reports a full disk in this way when it closes the file
-        raise OSError(str(error)) from error
+    except (RuntimeError, OSError) as error:
+        # h5py reports a full disk with RuntimeError when it closes the file, and with the addresses of buffers.
+        reason = re.search(r"error message = '([^']+)'", str(error))
+        raise OSError(reason[1] if reason else str(error)) from error
 
 
 def map_shard(path: Path, names: Sequence[str]) -> list[Array]:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,9 +14,11 @@ import pytest
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.store_location import locate_store
 from nnlo_lib.data.identity.store_settings import StoreSettings
+from nnlo_lib.data.store import conversion
 from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
-from nnlo_lib.data.store.manifest import manifest_fingerprint
+from nnlo_lib.data.store.manifest import DataManifest, manifest_fingerprint
+from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.train.prepare_dataset import prepare_store
 
@@ -88,10 +92,9 @@ def test_the_contents_of_the_files_decide_not_their_place_or_time(project: Path)
 def test_a_checksum_is_computed_once_for_files_that_stay(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in (project / "files").iterdir():
-        os.utime(path, (1, 1))
+    monkeypatch.setattr("nnlo_lib.data.identity.source_checksums.SETTLED_SECONDS", 0.0)
     before, read = name(), []
-    monkeypatch.setattr("nnlo_lib.data.identity.source_checksums.file_sha256", lambda path: read.append(path))
+    monkeypatch.setattr("nnlo_lib.data.identity.source_checksums.file_sha256", read.append)
     assert name() == before
     assert not read
 
@@ -114,10 +117,12 @@ def test_results_in_the_working_directory_are_no_source(project: Path) -> None:
     (project / "own.py").write_text("def read(folder, shard_size):\n    raise AssertionError\n")
     own = StoreSettings("mine", ".", {"name": "own.py:read"})
     before = locate_store(own).folder
-    for place in ("results", "logs", "data"):
-        (project / place).mkdir(exist_ok=True)
+    for place in ("results", "logs", "data/mine/raw", "data/mine/hdf5-0123456789ab"):
+        (project / place).mkdir(parents=True)
         (project / place / "new").touch()
     assert locate_store(own).folder == before
+    (project / "data/table.csv").touch()
+    assert locate_store(own).folder != before
 
 
 def test_two_archives_of_one_name_have_folders_of_their_own(project: Path) -> None:
@@ -157,7 +162,7 @@ def test_a_store_outlives_its_source(project: Path, capfd: pytest.CaptureFixture
 def test_a_source_that_changes_before_its_conversion_is_refused(project: Path) -> None:
     store = locate_store(settings())
     write(project / "files/part1.h5", 7)
-    with pytest.raises(UserError, match="the files changed since the start of the command"):
+    with pytest.raises(UserError, match="the files, or the code that reads them, changed since the start"):
         prepare_store(store)
     assert not store.manifest.exists()
     assert prepare_store(locate_store(settings())).exists()
@@ -207,3 +212,109 @@ def test_a_store_is_found_where_nothing_can_be_written(project: Path) -> None:
     (project / "data").rename(project / "old")
     (project / "data").write_text("a file in place of the folder")
     assert name() == before
+
+
+def test_a_file_that_is_listed_again_is_another_store(project: Path) -> None:
+    (project / "files/list.txt").write_text("part0.h5\npart1.h5\n")
+    before = name(reader={"train": "list.txt"})
+    (project / "files/list.txt").write_text("part0.h5\npart1.h5\npart0.h5\n")
+    assert name(reader={"train": "list.txt"}) != before
+
+
+def test_a_file_that_is_replaced_with_its_size_and_time_is_read(project: Path) -> None:
+    path = project / "files/part1.h5"
+    os.utime(path, ns=(1, 1))
+    before = name()
+    write(project / "new.h5", 7)
+    shutil.copystat(path, project / "new.h5")
+    (project / "new.h5").rename(path)
+    assert name() != before
+
+
+def test_a_link_that_leads_elsewhere_is_read(project: Path) -> None:
+    shutil.copytree(project / "files", project / "others")
+    write(project / "others/part1.h5", 7)
+    for path in (project / "files/part1.h5", project / "others/part1.h5"):
+        os.utime(path, ns=(1, 1))
+    (project / "now").symlink_to("files")
+    before = name(source="now")
+    (project / "now").unlink()
+    (project / "now").symlink_to("others")
+    assert name(source="now") != before == name()
+
+
+def test_code_that_is_edited_during_the_conversion_makes_no_store(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the old nor the new key has samples of both codes, also after the edit is reverted."""
+    adapted = settings(reader={"adaptor": "adapt.py:scaled"}, shard_size=4)
+    store, written = locate_store(adapted), []
+
+    def editing(*arguments: Any) -> None:
+        write_shard(*arguments)
+        written.append(arguments)
+        (project / "beside.py").write_text("factor = 1000\n")
+
+    monkeypatch.setattr(conversion, "write_shard", editing)
+    with pytest.raises(UserError, match="the files, or the code that reads them, changed since the start"):
+        prepare_store(store)
+    assert not store.manifest.exists()
+    (project / "beside.py").write_text("factor = 1\n")
+    monkeypatch.setattr(conversion, "write_shard", write_shard)
+    prepare_store(locate_store(adapted))
+    (features,), _ = Split(DataManifest.load(store.manifest), "train").take(np.arange(12))
+    assert features.max() == 1
+
+
+def test_an_archive_that_is_replaced_after_it_was_named_makes_no_store(project: Path) -> None:
+    def pack(value: float) -> None:
+        write(project / "one.h5", value)
+        with zipfile.ZipFile(project / "all.zip", "w") as archive:
+            archive.write(project / "one.h5", "one.h5")
+
+    pack(3)
+    first = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
+    pack(4)
+    with pytest.raises(UserError, match="the files, or the code that reads them, changed since the start"):
+        prepare_store(first)
+    pack(3)
+    again = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
+    (features,), _ = Split(DataManifest.load(prepare_store(again)), "train").take(np.arange(6))
+    assert (features == 3).all()
+
+
+def test_an_edited_file_of_an_extracted_archive_is_extracted_again(project: Path) -> None:
+    with zipfile.ZipFile(project / "all.zip", "w") as archive:
+        archive.write(project / "files/part1.h5", "one.h5")
+    store = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
+    prepare_store(store)
+    write(next(store.raw.rglob("one.h5")), 9)
+    shutil.rmtree(store.folder)
+    (features,), _ = Split(DataManifest.load(prepare_store(store)), "train").take(np.arange(6))
+    assert (features == 1).all()
+
+
+def test_the_store_of_a_source_that_is_gone_is_that_of_the_present_code(project: Path) -> None:
+    adapted = settings(reader={"adaptor": "adapt.py:scaled"})
+    prepare_store(locate_store(adapted))
+    (project / "files").rename(project / "gone")
+    (project / "beside.py").write_text("factor = 100\n")
+    with pytest.raises(UserError, match="neither an existing folder nor an archive"):
+        locate_store(adapted)
+
+
+def test_files_in_the_arguments_of_a_reader_are_read(project: Path) -> None:
+    (project / "own.py").write_text("def read(folder, shard_size, labels):\n    raise AssertionError\n")
+    (project / "labels.txt").write_text("a b")
+    own = StoreSettings("mine", "files", {"name": "own.py:read", "args": {"labels": "labels.txt"}})
+    before = locate_store(own).folder
+    (project / "labels.txt").write_text("a c")
+    assert locate_store(own).folder != before
+
+
+def test_damaged_checksums_are_computed_again(project: Path) -> None:
+    before = name()
+    path = project / "data/mine/checksums.json"
+    for text in ("", "[]", '{"%s": 5}', '{"%s": [1, 2]}'):
+        path.write_text(text % (project / "files/part0.h5") if "%" in text else text)
+        assert name() == before
