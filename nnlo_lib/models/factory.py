@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -103,6 +104,7 @@ def _seed_initial_weights(seed: int) -> None:
     """Seed the generators of the initial weights: the generator of torch, and Python's generator for Keras."""
     torch.manual_seed(seed)
     random.seed(seed)
+    np.random.seed(seed % 2**32)
     if "keras" in sys.modules:
         from keras.src.utils.naming import reset_uids
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from nnlo_lib.config import Run
@@ -97,9 +98,10 @@ def _warn_about_softmax(trial: ModelTrial) -> None:
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
     """Restore the random states that building a model changes, for a program that imports nnlo_lib."""
-    before = random.getstate()
+    before, numpy_before = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         random.setstate(before)
+        np.random.set_state(numpy_before)

@@ -96,7 +96,8 @@ def _from_file(name: str) -> PerSample:
 
 def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
     try:
-        values = function(outputs, labels)
+        # A copy, because the metrics compare the outputs with the labels after a loss that changes them in place.
+        values = function(outputs, labels.clone())
     except USER_CODE_ERRORS as error:
         raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
     # A function that returns the mean over samples would train, but its sums would be wrong.

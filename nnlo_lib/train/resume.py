@@ -1,5 +1,6 @@
 """Save the state of a training to checkpoints, and resume it."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -136,11 +137,16 @@ class TrainingSaver:
 def archive_unfinished(state: Path) -> Path | None:
     """Move the resumable state of an unfinished training to a new folder and return the folder.
 
-    Return None if there is no checkpoint, or if the training has finished: then its results are published.
+    Return None if there is no checkpoint, or if the training has finished. The state of a finished training is
+    removed: its results are published, and its checkpoints do not belong to the tables of the next training.
     """
     paths = StatePaths(state)
     checkpoints = list(paths.checkpoints.glob("[0-9]" * 8))
-    if not checkpoints or _finished(attempts.read_attempts(state)):
+    if not checkpoints:
+        return None
+    if _finished(attempts.read_attempts(state)):
+        for folder in checkpoints:
+            shutil.rmtree(folder)
         return None
     former = paths.next_archive
     former.mkdir()

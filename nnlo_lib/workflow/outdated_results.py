@@ -13,18 +13,21 @@ from nnlo_lib.workflow.plan import Plan
 
 
 def outdated_stamp(plan: Plan, job: JobSpec) -> str:
-    """Return the path of an empty file that is newer than the results of a job if these are outdated.
+    """Return the path of a file that is newer than the results of a job if these are outdated.
 
     Snakemake notices edits by its own records, which results of `nnlo run` do not have: as an input of the
-    training, the file makes Snakemake compare its time with that of the results. In a process that does not
+    training, the file makes Snakemake compare its time with that of the results. Its content is new, too,
+    because Snakemake ignores a newer input with the content that it has recorded. In a process that does not
     lead, the file stays as the leading process left it.
     """
     paths = ExperimentPaths(plan.experiment.name)
-    stamp = paths.workflow_state.folder / "outdated" / job.path
+    # With a suffix, because seed-1 can later be the folder of its folds.
+    stamp = paths.workflow_state.folder / "outdated" / f"{job.path}.txt"
     if plan.leads:
         outdated = _is_outdated(paths.job(job), plan.runs[job.run], plan.manifest(job.run))
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.touch()
+        if outdated or not stamp.exists():
+            stamp.write_text(str(time.time_ns()))
         os.utime(stamp, (time.time() if outdated else 0,) * 2)
     return str(stamp)
 

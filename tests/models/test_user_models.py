@@ -124,3 +124,15 @@ def test_refused(module, text, told):
     (module / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=told):
         load_experiment("mine.yaml")
+
+
+def test_weights_from_numpy_are_those_of_the_seed(tmp_path):
+    (tmp_path / "drawn.py").write_text(
+        "import numpy as np, torch\ndef build(shape, classes):\n    layer = torch.nn.Linear(3, classes)\n"
+        "    layer.bias.data = torch.tensor(np.random.rand(classes))\n    return layer\n"
+    )
+    first, again, other = (
+        build_model(f"{tmp_path / 'drawn.py'}:build", {}, (3,), 2, seed).bias for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

@@ -166,3 +166,12 @@ def test_functions_of_users_that_fail(tmp_path):
         UserError, match=r"lonely.* failed: TypeError: .* 1 positional argument but 2 were given$"
     ):
         metric_by_name(NUMBER, f"{tmp_path}/mine.py:lonely")(outputs, numbers)
+
+
+def test_a_loss_that_changes_the_targets_does_not_change_the_metrics(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def loss(outputs, targets):\n    targets[:] = 0\n    return outputs.sum(1)\n"
+    )
+    labels = torch.as_tensor(LABELS)
+    loss_by_name(CLASSES, f"{tmp_path / 'mine.py'}:loss")(torch.as_tensor(SCORES), labels)
+    assert np.array_equal(labels, LABELS)

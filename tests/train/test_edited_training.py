@@ -51,3 +51,15 @@ def test_another_number_of_ranks_trains_a_finished_run_again(tmp_path):
     _, said = edited(tmp_path, ranks=3)
     assert "ends a training with 2 ranks; the training with 3 ranks starts at step 0" in said
     assert [segment["ranks"] for segment in json.loads((run.job / "summary.json").read_text())["legs"]] == [3]
+
+
+@pytest.mark.processes
+def test_a_reverted_edit_of_a_finished_training_is_no_mixture(tmp_path):
+    """The tables belong to the weights, also if the training has these settings for the second time."""
+    results = []
+    for rate in (0.1, 0.5, 0.1):
+        optimizer = {"name": "sgd", "lr": rate}
+        run = training(tmp_path, ranks=2, train={"epochs": 1, "optimizer": optimizer}, **SMALL)
+        run.finish()
+        results.append((run.weights, run.history))
+    assert results[0] == results[2] != results[1]

@@ -229,3 +229,26 @@ def test_an_edit_of_the_data_trains_on_the_new_data(checkout, tmp_path, edit):
         text=True,
     )
     assert all(store in listed.stdout for store in stores)
+
+
+def test_results_of_other_settings_are_not_adopted(checkout):
+    """Between two starts of Snakemake, `nnlo run` trains the same job with another learning rate."""
+    settings = {
+        "runs": ALONE,
+        "train": {"epochs": 1, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.1}},
+    }
+    checkout.experiment(**settings)
+    target, rates = "results/tiny/alone/seed-0/evaluation.json", []
+    command = [Path(sys.executable).with_name("nnlo"), "run", "tiny.yaml", "--set", "train.optimizer.lr=0.3"]
+    for step in ("snakemake", "nnlo", "snakemake", "snakemake"):
+        if step == "nnlo":
+            done = subprocess.run(
+                command, cwd=checkout.folder, env=environment(), capture_output=True, text=True, check=False
+            )
+        else:
+            done = checkout.snakemake(target)
+        assert done.returncode == 0, done.stdout
+        summary = json.loads((checkout.folder / "results/tiny/alone/seed-0/summary.json").read_text())
+        rates.append(summary["config"]["train"]["optimizer"]["lr"])
+    assert rates == [0.1, 0.3, 0.1, 0.1]
+    assert "Nothing to be done" in done.stdout
