@@ -41,9 +41,9 @@ class BatchJob:
         """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "slurm":
             return _parse_slurm_minutes(
-                _query("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L")
+                query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L")
             )
-        return _parse_lsf_minutes(_query("bjobs", "-noheader", "-o", "time_left", self.job_id))
+        return _parse_lsf_minutes(query_scheduler("bjobs", "-noheader", "-o", "time_left", self.job_id))
 
     def exit_reason(self) -> ExitReason:
         """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
@@ -65,8 +65,8 @@ class BatchJob:
     def _query_exit_states(self) -> str:
         if self.scheduler == "slurm":
             # -D also lists the runs before a requeue, oldest first; -X leaves out the steps of the job.
-            return _query("sacct", f"--jobs={self.job_id}", "-D", "-X", "-n", "-P", "-o", "State")
-        return _query("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
+            return query_scheduler("sacct", f"--jobs={self.job_id}", "-D", "-X", "-n", "-P", "-o", "State")
+        return query_scheduler("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
 
     def requeue(self) -> str:
         """Requeue the running job; return the error of the scheduler, or an empty string on success."""
@@ -78,20 +78,26 @@ class BatchJob:
         return done.stderr.strip() or f"status {done.returncode}" if done.returncode else ""
 
 
-def _run(*command: str) -> "subprocess.CompletedProcess[str]":
+def _run(*command: str, timeout: float = QUERY_TIMEOUT_S) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         command,
         capture_output=True,
         text=True,
-        timeout=QUERY_TIMEOUT_S,
+        timeout=timeout,
         stdin=subprocess.DEVNULL,
         check=False,
     )
 
 
-def _query(*command: str) -> str:
+def query_scheduler(*command: str, timeout: float = QUERY_TIMEOUT_S) -> str:
+    """Return the output of a command of the scheduler, or an empty string if it fails or takes too long.
+
+    Args:
+        *command: command and its arguments.
+        timeout: limit in seconds.
+    """
     try:
-        return _run(*command).stdout.strip()
+        return _run(*command, timeout=timeout).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
 

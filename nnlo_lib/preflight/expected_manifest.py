@@ -52,7 +52,7 @@ def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
         return None
     contents = read_contents(settings, folder)
     samples = sum(part.samples for unit in contents.units if unit.split == "train" for part in unit.parts)
-    # The shape is that of a few samples, after an adaptor.
+    # A few samples show the shape, also after an adaptor.
     first = read_contents(replace(settings, shard_size=SAMPLES), folder).units[0].read()
     return DataManifest(
         path.parent, data.dataset, data.format, tuple(map(_column, contents.inputs, first.inputs)),

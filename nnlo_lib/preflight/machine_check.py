@@ -2,10 +2,10 @@
 
 import os
 import shutil
-import subprocess
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.batch_system import query_scheduler
 
 QUERY_TIMEOUT_S = 3  # the scheduler may be overloaded; a warning is not worth more
 
@@ -60,18 +60,9 @@ def _slurm_partitions() -> dict[str, tuple[int, int, bool]]:
     """Return nodes, cores of a node and whether there are GPUs by partition; empty without a Slurm that answers."""
     if not shutil.which("sinfo"):
         return {}
-    command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]
-    try:
-        lines = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=QUERY_TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        ).stdout.splitlines()
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
+    lines = query_scheduler(
+        "sinfo", "--noheader", "--format=%P|%D|%c|%G", timeout=QUERY_TIMEOUT_S
+    ).splitlines()
     found: dict[str, tuple[int, int, bool]] = {}
     for name, nodes, cores, gres in (line.split("|") for line in lines if line.count("|") == 3):
         # A partition of different nodes has several lines; `16+` is the smallest of several numbers.

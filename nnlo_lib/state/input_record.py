@@ -10,7 +10,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths, StatePaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.state.published_file import read_json_object
 
 Checksums = Mapping[str, str]  # SHA-256 by path, in the order of Run.input_files

@@ -16,7 +16,8 @@ from torch import nn
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.version import code_version
-from nnlo_lib.data.store.manifest import file_sha256, manifest_fingerprint
+from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.problems.gan import GanProblem
 from nnlo_lib.state.input_record import publish_code
 from nnlo_lib.topology.topology import build_topology

@@ -2,7 +2,6 @@
 
 import os
 import time
-from pathlib import Path
 
 from nnlo_lib.config import JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths
@@ -16,8 +15,8 @@ def outdated_stamp(plan: Plan, job: JobSpec) -> str:
     """Return the path of a file that is newer than the results of a job if these are outdated.
 
     Snakemake notices edits by its own records, which results of `nnlo run` do not have: as an input of the
-    training, the file makes Snakemake compare its time with that of the results. Its content is new, too,
-    because Snakemake ignores a newer input with the content that it has recorded. In a process that does not
+    training, the file makes Snakemake compare the times of the file and of the results. The content is new, too,
+    because Snakemake ignores a newer input whose checksum Snakemake has recorded. In a process that does not
     lead, the file stays as the leading process left it.
     """
     paths = ExperimentPaths(plan.experiment.name)
@@ -46,8 +45,9 @@ def _is_outdated(paths: RunPaths, run: Run, manifest: str) -> bool:
     try:
         settings, summary = finished.config.result_settings, finished.summary
     except UserError:
-        return False  # Damaged results, or those of a later version: the training itself decides.
+        return False  # The results are damaged or of a later version: the training itself decides.
     recorded = summary.get("input_files")
     changed = changed_files(recorded, input_checksums(run)) if recorded is not None else []
-    same_data = Path(summary["data"]["manifest"]) == Path(manifest)
+    # Older versions did not record the data.
+    same_data = summary.get("data", {}).get("manifest") == manifest
     return settings != run.result_settings or not same_data or bool(changed)

@@ -41,6 +41,7 @@ def test_all_files_of_the_project_that_a_file_imports_are_found(project: Path) -
     assert list(imported_files("nets/my_model.py")) == expected
 
 
+@pytest.mark.processes
 def test_python_loads_no_file_that_is_not_found(project: Path) -> None:
     (project / "nets/blocks/inner/deep.py").write_text("from ..sibling import *\n")
     code = (

@@ -19,6 +19,8 @@ from nnlo_lib.preflight.machine_check import machine_warnings
 from nnlo_lib.preflight.model_trial import ModelTrial
 from nnlo_lib.train.prepare_dataset import prepare_store
 
+pytestmark = pytest.mark.processes
+
 SINFO = """#!/bin/sh
 echo 'cpu*|4|16|(null)'
 echo 'gpu|2|64|gpu:a100:4'

@@ -18,6 +18,7 @@ from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord, tree_stamp
 from nnlo_lib.data.fetch.source import file_name, is_remote, local_archive, local_source, required_source
+from nnlo_lib.data.identity.file_checksum import file_sha256
 
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT_SECONDS = 86_400.0  # longest wait for another process that fetches into the same folder
@@ -122,9 +123,7 @@ def _is_available(file: SourceFile, places: list[str]) -> bool:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"name": path.name, "bytes": path.stat().st_size, "sha256": checksum}
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...]) -> str:

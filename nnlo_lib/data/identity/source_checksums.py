@@ -13,7 +13,7 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.identity.file_checksum import file_sha256
 
 # A file can change again within the resolution of its time; a file that changed this recently is read again.
 SETTLED_SECONDS = 2.0

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from nnlo_lib.core.imported_files import imported_files
 from nnlo_lib.core.user_code import split_function_reference
 from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
+from nnlo_lib.data.identity.file_checksum import file_sha256
 
 ShardFormat = Literal["hdf5", "npz"]
 
@@ -60,12 +61,6 @@ class StoreSettings:
     def hash(self) -> str:
         """Hash of all settings, without the contents of the files that they name."""
         return short_hash(asdict(self))
-
-
-def file_sha256(path: str) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def short_hash(value: Any) -> str:

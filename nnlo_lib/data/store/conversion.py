@@ -11,6 +11,7 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.identity.source_checksums import SourceChecksums, stamp_of
 from nnlo_lib.data.identity.source_identity import (
     describe_unit,
@@ -19,7 +20,7 @@ from nnlo_lib.data.identity.source_identity import (
     read_contents,
 )
 from nnlo_lib.data.identity.store_location import CHECKSUMS_FILE, StoreLocation
-from nnlo_lib.data.identity.store_settings import ShardFormat, StoreSettings, file_sha256, short_hash
+from nnlo_lib.data.identity.store_settings import ShardFormat, StoreSettings, short_hash
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store.manifest import MAX_CLASSES
 from nnlo_lib.data.store.non_finite import non_finite_error
@@ -35,7 +36,7 @@ class Conversion:
         settings: data set, reader and layout of the store.
         raw: folder of the fetched files, with their record; or of other files of the data set.
         target: folder of the store.
-        key: key of the store, with which the original files and the user's files must agree; empty: any do.
+        key: key of the store, with which the original files and the user's files must agree; empty: no check.
         code: checksums of the user's files; by default of the files as they are now.
     """
 
@@ -99,7 +100,7 @@ class Conversion:
         return (unit for unit in self.contents.units if self.record(unit) is None)
 
     def refuse_changed_source(self) -> None:
-        """Raise UserError if the original files or the user's files are not those of the store's key."""
+        """Raise UserError if the original files or the user's files no longer give the key of the store."""
         if self.key and self.settings.key(self._identity()) != self.key:
             raise UserError(
                 f"{self.folder}: the files, or the code that reads them, changed since the start of the command; run the "

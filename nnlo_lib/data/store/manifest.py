@@ -11,6 +11,7 @@ from pydantic import Field
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.data.store.manifest_check import check_manifest, parse_json
 
@@ -195,9 +196,3 @@ def _flat(reader: Any) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     return "its default" if value is None else json.dumps(value)
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

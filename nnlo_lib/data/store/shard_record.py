@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.readers import Array, SampleBlock
 from nnlo_lib.data.store.channel_moments import ChannelMoments
-from nnlo_lib.data.store.manifest import ArraySpec, Shard, file_sha256
+from nnlo_lib.data.store.manifest import ArraySpec, Shard
 from nnlo_lib.data.store.manifest_check import parse_json
 
 SHARD_RECORDS_FOLDER = "shards"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.input_record import copy_of, has_copy

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkpoint
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.store.manifest import DataManifest, file_sha256
+from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 

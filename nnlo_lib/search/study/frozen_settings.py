@@ -11,7 +11,7 @@ from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.store.manifest import file_sha256
+from nnlo_lib.data.identity.file_checksum import file_sha256
 
 MUTABLE_KEYS = (
     *keys_with(EditEffect.NEXT_ATTEMPT),

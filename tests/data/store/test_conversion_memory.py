@@ -13,6 +13,8 @@ import pytest
 from nnlo_lib.data import readers
 from nnlo_lib.data.readers import read, shard_ranges
 
+pytestmark = pytest.mark.processes
+
 MEASURE = """
 import json, resource, sys
 from pathlib import Path

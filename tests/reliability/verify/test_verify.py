@@ -16,8 +16,8 @@ from helpers.training_process import StopAfter
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.partition.partition_file import load_partition, save_partition
-from nnlo_lib.data.store.manifest import file_sha256
 from nnlo_lib.reliability.verify.verify_runs import verify_runs
 from nnlo_lib.search.study.trial import FoldTask, Result
 from nnlo_lib.train.preemption import StopFlag
