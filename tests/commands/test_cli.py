@@ -52,6 +52,7 @@ def test_the_installed_command_is_this_one():
     assert done.stdout == nnlo_process("--help").stdout
 
 
+@pytest.mark.processes
 def test_check_of_the_default_experiment():
     done = nnlo("check", "config/config.yaml")
     assert done.returncode == 0
@@ -115,6 +116,7 @@ def test_nobody_reads_on(tmp_path, unbuffered):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", ["check", "plan"])
 @pytest.mark.parametrize(("more", "warned"), [("", True), (", folds: {k: 2}", False)])
 def test_a_test_split_that_chooses_is_told(tmp_path, command, more, warned):
@@ -126,6 +128,7 @@ def test_a_test_split_that_chooses_is_told(tmp_path, command, more, warned):
     assert ("nnlo: warning: data.validation: the test split selects" in done.stderr) == warned
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", ["run", "simulate", "chaos"])
 def test_a_search_is_not_run(tmp_path, command):
     (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
@@ -176,6 +179,7 @@ def test_docs_check():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.processes
 def test_a_change_that_the_run_overrides_is_refused(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("runs: {one: {parallel: {ranks: 1}}, two: {}}\n")

@@ -74,6 +74,7 @@ def test_a_reader_that_fails_is_named(code, tmp_path, function, message):
         _ = [unit.read() for unit in read(f"{code}:{function}", tmp_path, 10, {}).units]
 
 
+@pytest.mark.processes
 def test_a_conversion_whose_adaptor_exits_fails(code, tmp_path):
     """sys.exit(0) in an adaptor ended the command with status 0 and no store."""
     reader = f'{{"name": "arrays", "train": "part.npz", "adaptor": "{code}:leave"}}'
