@@ -1,8 +1,7 @@
 """Compare images/s of nnlo's models with plain PyTorch and DDP in one run: `python benchmarks/models.py [--quick]`.
 
 The models are simplecnn on MNIST and vgg11 on CIFAR-10, with one thread per rank and SGD with momentum. Start-up, loading
-and validation are excluded. Each peer is measured with PyTorch's default memory format and with channels last, which
-nnlo uses.
+and validation are excluded. Each peer is measured with PyTorch's defaults and tuned (peers.py).
 """
 
 import argparse
@@ -39,7 +38,7 @@ def configurations(manifest: Path, model: str, steps: int, epochs: int) -> dict[
     options = ("--model", model, "--batch", str(batch), "--steps", str(steps))
     peers = {"plain torch": 1, "DDP gloo": 2}
     found: dict[str, Measure] = {
-        f"{name}{', channels last' * bool(tuned)}": lambda ranks=ranks, tuned=tuned: peer(  # type: ignore[misc]
+        f"{name}{', tuned' * bool(tuned)}": lambda ranks=ranks, tuned=tuned: peer(  # type: ignore[misc]
             manifest, epochs, ranks, *options, *tuned
         )
         for name, ranks in peers.items()

@@ -17,6 +17,7 @@ COMMANDS = {  # name: module in nnlo_lib.commands
     "data": "data",
     "model": "model",
     "verify": "verify",
+    "reproduce": "reproduce",
     "chaos": "chaos",
     "import": "import_",  # `import` is a keyword of Python
     "docs": "docs",

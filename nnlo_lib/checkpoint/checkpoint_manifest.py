@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from nnlo_lib.core.errors import UserError
 
 # Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
 # tests/checkpoint/test_checkpoint_version.py.
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 4
 MANIFEST_FILE = "manifest.json"
 
 
@@ -71,6 +72,11 @@ class CheckpointManifest:
         except TypeError as error:
             raise ValueError(f"{MANIFEST_FILE} is damaged: {error}") from error
 
+    def is_beyond(self, epochs: int) -> bool:
+        """Return True if the checkpoint is beyond the end of a training of `epochs` epochs."""
+        # A checkpoint without metrics lies within the epoch that follows its complete epochs.
+        return self.epoch > epochs or (self.epoch == epochs and not self.metrics)
+
     def with_files(self, files: dict[str, Any]) -> "CheckpointManifest":
         """Return the manifest with the sizes and checksums of `files`: receipts by file name."""
         sums = {name: receipt.sha256 for name, receipt in files.items()}
@@ -83,6 +89,13 @@ class CheckpointManifest:
             json.dump(content | {"checksum": _checksum(content)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
+
+
+def refuse_other_formats(checkpoints: Path) -> None:
+    """Raise UserError if a folder has a checkpoint of another format; damaged checkpoints are left to the training."""
+    for folder in sorted(checkpoints.glob("[0-9]" * 8)):
+        with suppress(OSError, ValueError):
+            CheckpointManifest.read(folder)
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -242,6 +242,6 @@ def _first(texts: Iterable[str]) -> str:
 
 def _reason_beyond_last_epoch(manifest: CheckpointManifest, epochs: int) -> str:
     """Return why a checkpoint is beyond the end of a training, or an empty string."""
-    # A checkpoint without metrics lies within the epoch that follows its complete epochs.
-    beyond = manifest.epoch > epochs or (manifest.epoch == epochs and not manifest.metrics)
-    return f"it is beyond epoch {epochs}, the last epoch of this training" if beyond else ""
+    return (
+        f"it is beyond epoch {epochs}, the last epoch of this training" if manifest.is_beyond(epochs) else ""
+    )

@@ -98,6 +98,11 @@ class Traffic:
         """
         self._add(2 * (ranks - 1), 2 * size * (ranks - 1) // ranks, purpose)
 
+    def clear(self) -> None:
+        """Set all counts to zero."""
+        for counts in (self.bytes_sent, self.messages_sent, self.edges):
+            counts.clear()
+
     def _add(self, messages: int, size: int, purpose: str) -> None:
         # A call of a single rank sends nothing: its purpose must not appear in the counters.
         if messages:

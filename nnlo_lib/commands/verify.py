@@ -13,10 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also read all shards of the data set and compare their checksums",
     )
+    parser.add_argument(
+        "--evaluate",
+        action="store_true",
+        help="also evaluate each model again and compare the result with evaluation.json; takes time",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each check; return 1 if a check failed, else 0."""
     from nnlo_lib.reliability.verify.verify_runs import verify_runs
 
-    return verify_runs(options.folder, options.shards)
+    return verify_runs(options.folder, options.shards, options.evaluate)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationInfo
 
@@ -28,6 +28,8 @@ DEFAULT_METRICS = {
     "gan": METRICS["gan"],
 }
 TOP_K_ACCURACY_PATTERN = re.compile(r"top([1-9]\d*)_accuracy")
+LARGER_IS_BETTER_SUFFIXES = ("accuracy", "r2", "score")
+SMALLER_IS_BETTER_SUFFIXES = ("loss", "error")
 METRIC_PATTERN_SCHEMA = {
     "pattern": r"^top[1-9]\d*_accuracy$|@",
     "description": "`topK_accuracy` or `name@output`",
@@ -51,6 +53,21 @@ def metrics_schema(schema: dict[str, Any]) -> None:
     listed = {"type": schema.pop("type"), "items": names_schema(METRICS, METRIC_PATTERN_SCHEMA)}
     schema.pop("items")
     schema["anyOf"] = [listed, {"type": "null"}]
+
+
+def metric_direction(column: str) -> Literal["smaller", "larger"] | None:
+    """Return the direction in which a metric improves, by the name of its column; None for a user's metric.
+
+    The ends of the name tell the direction of a user's metric: `accuracy`, `r2`, `score`; `loss`, `error`.
+    """
+    name = column.removeprefix("val_").removeprefix("train_").removesuffix("_min").removesuffix("_max")
+    if name.endswith(LARGER_IS_BETTER_SUFFIXES):
+        return "larger"
+    if name.endswith(SMALLER_IS_BETTER_SUFFIXES):
+        return "smaller"
+    built_in = {each for names in METRICS.values() for each in names}
+    # The metric of an output other than the first starts with the name of the output.
+    return "smaller" if any(name == each or name.endswith(f"_{each}") for each in built_in) else None
 
 
 def metric_column(metric: str) -> str:

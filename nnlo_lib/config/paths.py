@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from nnlo_lib.data.identity.store_location import StoreLocation
 
 RESULTS_FOLDER = Path("results")
+LOGS_FOLDER = Path("logs")
+SLURM_LOGS_FOLDER = Path(".snakemake/slurm_logs")  # of Snakemake's Slurm plugin: <rule>/<wildcards>/<job>.log
+SUBMITTED_JOBS_FOLDER = Path(".snakemake/nnlo_jobs")  # see cluster/submission/job_files.py
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
 
 
@@ -105,6 +108,7 @@ class RunPaths:
     log = PathBelow("log.txt")
     summary = PathBelow("summary.json")
     evaluation = PathBelow("evaluation.json")
+    sample_metrics = PathBelow("sample_metrics.npz")
     tensorboard = PathBelow("tensorboard")
     code = PathBelow("code")
     # This name, and those of SearchStatePaths, are the names of earlier versions: files on disk are not
@@ -116,6 +120,13 @@ class RunPaths:
     def state(self) -> StatePaths:
         """Files that are kept after a failed attempt."""
         return StatePaths(self.folder / "state")
+
+    @property
+    def workflow_logs(self) -> Path:
+        """Folder in which Snakemake keeps the logs of the job: logs/<experiment>/<run>/<job>/ beside results/."""
+        parts = self.folder.parts
+        places = [number for number, part in enumerate(parts) if part == RESULTS_FOLDER.name]
+        return Path(*parts[: places[-1]], LOGS_FOLDER, *parts[places[-1] + 1 :]) if places else self.folder
 
     @property
     def optional_outputs(self) -> tuple[Path, Path, Path]:
@@ -165,6 +176,11 @@ class SearchPaths:
         trials = next((above for above in fold.absolute().parents if above.name == cls.trials.name), None)
         # A folder called trials can also be the user's own, outside of a search.
         return cls(trials.parent) if trials and trials.parent.name == SEARCH_FOLDER else None
+
+    @property
+    def next_archive(self) -> Path:
+        """Next unused folder for trials with other settings, none of which has a result; numbered from 1."""
+        return self.folder / f"former-{1 + len(list(self.folder.glob('former-*')))}"
 
     @property
     def state(self) -> SearchStatePaths:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import AfterValidator, Field, model_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.metrics import metric_direction
 
 
 def _of_a_split(metric: str) -> str:
@@ -21,13 +22,11 @@ BetterDirection = Literal["smaller", "larger"]
 METRIC_ALIASES = {"acc": "accuracy", "top_5_accuracy": "top5_accuracy"}  # names in Keras and NNLO
 SIGN_DIRECTIONS: dict[str, BetterDirection] = {"<": "smaller", ">": "larger"}
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-LARGER_IS_BETTER_SUFFIXES = ("accuracy", "r2")
 
 
 def better_direction(metric: str) -> BetterDirection:
-    """Return the direction in which a metric improves, derived from its name."""
-    name = metric.removesuffix("_min").removesuffix("_max")  # extremes over the nodes
-    return "larger" if name.endswith(LARGER_IS_BETTER_SUFFIXES) else "smaller"
+    """Return the direction in which a metric improves, derived from its name; `smaller` if the name says nothing."""
+    return metric_direction(metric) or "smaller"
 
 
 class WatchedMetricConfig(ConfigModel):

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
-from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
+from nnlo_lib.config.optimizer import AdamConfig, OptimizerConfig
 from nnlo_lib.config.schedule import (
     ConstantScheduleConfig,
     OneCycleScheduleConfig,
@@ -23,7 +23,7 @@ class TrainConfig(ConfigModel):
     steps_per_epoch: int | None = Field(
         None, ge=1, description="Number of steps of an epoch; null: until every sample has been used once."
     )
-    batch_size: int = Field(64, ge=1, description="Samples per step and worker.")
+    batch_size: int = Field(32, ge=1, description="Samples per step and worker.")
     dealing: Literal["static", "dynamic"] = Field(
         "static",
         description="Assignment of batches to workers. static: in advance, the same number for each worker; dynamic: "
@@ -52,7 +52,8 @@ class TrainConfig(ConfigModel):
         True, description="Store images in memory format channels last, which makes convolutions faster."
     )
     optimizer: OptimizerConfig = Field(
-        SGDConfig(momentum=0.9),
+        # Adam learns at very different scales of inputs and targets; SGD needs a rate for each of them.
+        AdamConfig(lr=0.003),
         description="Optimizer: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars or lamb.",
     )
     schedule: ScheduleConfig = Field(

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,12 @@ class ProcessIdentity:
     def is_dead(self) -> bool:
         """Whether it is known to have ended; always False if it is not local."""
         return self.is_local and _start_ticks(self.pid) != self.started
+
+
+def process_age() -> float:
+    """Return the seconds since the start of this process."""
+    ticks = _start_ticks(os.getpid())
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _pid_namespace() -> str:

@@ -34,6 +34,10 @@ class RestartPolicy:
         self._starts[fold_task] += 1
         return self._starts[fold_task]
 
+    def withdraw_start(self, fold_task: FoldTask) -> None:
+        """Do not count the last start, because the queue refused the job."""
+        self._starts[fold_task] -= 1
+
     def attempts(self, fold_task: FoldTask, ended: bool = True) -> list[Attempt]:
         """Return the attempts at the fold of a task.
 
@@ -41,6 +45,11 @@ class RestartPolicy:
         """
         # The number of ranks (0) is not used: only the number and the reasons of attempts matter here.
         return all_attempts(RunPaths(fold_task.run_folder(self._folder)).state.folder, 0, ended)
+
+    def is_canceled(self, fold_task: FoldTask, job: str) -> bool:
+        """Return True if the last attempt recorded that a person canceled the job."""
+        last = self.attempts(fold_task)[-1:]
+        return any((each.job, each.reason) == (job, "canceled") for each in last)
 
     def record_exit(self, fold_task: FoldTask, log: Path) -> None:
         """Count a start that ended without a result. Raises UserError if a restart would be useless."""

@@ -8,12 +8,13 @@ from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.factory import EXECUTORS
+from nnlo_lib.executors.finished_search import is_finished
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.report.search.result_text import report_outcome
+from nnlo_lib.report.search.result_text import print_outcome, report_outcome
 from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, verify_settings
 from nnlo_lib.search.study.loop import Executor, run_study
 from nnlo_lib.search.study.replay import replay
 from nnlo_lib.search.study.storage import load_study, search_folder, write_config
@@ -29,7 +30,7 @@ logger = get_logger(__name__)
 def run_search(
     experiment: Experiment, launcher: str, executor: str = "local", ranks: int | None = None
 ) -> int:
-    """Run a search to its end; return 0, or 75 if it was asked to stop (the same command resumes it).
+    """Run a search to its end, unless it has ended with these settings; return 0, or 75 if it was asked to stop (the same command resumes it).
 
     With the executor `mpi`, return 1 if the coordinator failed.
 
@@ -46,11 +47,18 @@ def run_search(
         raise UserError(
             "the experiment has no `search:` section; add one as described in docs/guides/search.md"
         )
-    folder, signals = search_folder(experiment), SignalRecorder()
+    folder, store = search_folder(experiment), store_of(experiment, leads=True)
+    if is_finished(folder, experiment):
+        logger.info(
+            f"already finished: {folder}; to continue the search, raise search.trials; to search again, delete this "
+            "folder or use another `name:`"
+        )
+        print_outcome(folder)
+        return 0
+    signals = SignalRecorder()
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))
     try:
-        store = store_of(experiment, leads=True)
         experiment = freeze_or_verify_settings(folder, experiment)
         if not store.manifest.exists():
             prepare_store(store)
@@ -76,7 +84,7 @@ def replay_search(experiment: Experiment) -> int:
     folder = search_folder(experiment)
     if not SearchPaths(folder).settings.exists():
         raise UserError(f"{folder}: no search was started; start it with `nnlo search` without --replay")
-    settings = freeze_or_verify_settings(folder, experiment).search
+    settings = verify_settings(folder, experiment).search
     assert settings is not None
     differences = replay(folder, settings, experiment.train.epochs, build_sampler(settings))
     count = len(decisions_in_order(read_trials(folder)))

@@ -10,7 +10,7 @@ from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import store_of
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.exit_reason import RESUMABLE_REASONS, TRANSIENT_REASONS
+from nnlo_lib.core.exit_reason import STOPPED_REASONS, TRANSIENT_REASONS
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, read_result, read_trial
@@ -33,8 +33,8 @@ def train_fold_task(
 ) -> int:
     """Train a fold task; return 0 if its result is on disk, otherwise the exit status of the attempt.
 
-    The status is 75 if the training saved and stopped, and 1 if it can be retried: after the disk was full, or
-    with more memory. A failure that would happen again is written as a result.
+    The status is 75 if the training saved and stopped, and 1 if it was canceled or can be retried: after the disk was
+    full, or with more memory. A failure that would happen again is written as a result.
 
     Args:
         experiment: experiment of the search.
@@ -62,7 +62,7 @@ def train_fold_task(
     # Another job, for whose lease the attempt waited, may have written the result.
     if read_result(folder, fold_task):
         return 0
-    if outcome.reason in (*RESUMABLE_REASONS, "disk full") or _may_get_more_memory(
+    if outcome.reason in (*STOPPED_REASONS, "disk full") or _may_get_more_memory(
         task, outcome, launch_options
     ):
         return outcome.exit_status

@@ -4,7 +4,6 @@ train_task -> run_attempt -> launcher.launch_ranks, which starts the ranks.
 """
 
 import logging
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,16 +14,20 @@ from threading import Event
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.launch.crash_recovery import read_progress, recover_attempt
+from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
+from nnlo_lib.launch.crash_recovery import recover_attempt
+from nnlo_lib.launch.earlier_training import finished_note, is_finished, needs_training
+from nnlo_lib.launch.killed_attempt import correct_last_attempt
 from nnlo_lib.launch.launcher import launch_ranks
 from nnlo_lib.launch.preemption_policy import PreemptionPolicy
-from nnlo_lib.launch.requeue import requeue_or_wait
+from nnlo_lib.launch.requeue import judge_stop, requeue_job
 from nnlo_lib.launch.signals import SignalRecorder, SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.state.retry_policy import reason_not_to_retry
+from nnlo_lib.state.run_log import log_error
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
@@ -63,18 +66,23 @@ class JobContext:
 
 
 def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
-    """Run the task, log its outcome, and apply the preemption policy if a batch job can be resumed.
+    """Run the task, log its outcome, and requeue a stopped batch job if the preemption policy says so.
 
-    Raises UserError as `run_attempt` does.
+    If the results of the task exist, nothing is run and nothing is written.
+
+    Raises UserError as `run_attempt` and `refuse_shorter_training` do.
     """
+    if not needs_training(task):
+        logger.info(finished_note(task))
+        return AttemptOutcome("finished")
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals, job = SignalRecorder(), BatchJob.current()
     outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))
     resumable = outcome.reason in RESUMABLE_REASONS
     if outcome.error:
         logger.log(logging.INFO if resumable else logging.ERROR, outcome.error)
-    if job and resumable:
-        requeue_or_wait(options.on_preemption, options.requeue, job, outcome)
+    if job and outcome.may_requeue and options.on_preemption == "requeue":
+        requeue_job(options.requeue, job, signals)
     return outcome
 
 
@@ -102,14 +110,22 @@ def run_attempt(
             _waits_for_lease(options, context), lambda: bool(signals.first) or context.time_limit.is_near
         )
     except LeaseHeldError as error:
-        return AttemptOutcome("preempted", str(error), signals.first)
+        stopped = AttemptOutcome("preempted", str(error), signals.first)
+        return judge_stop(stopped, context.job, options.attempt_number is not None)
     try:
         # Read only now: the lease's previous owner may have appended an attempt until it released the lease.
         log = AttemptLog(task.state)
         if dead:
-            _record(log, recover_attempt(task.state, dead, task.run.parallel.ranks, log.next_number))
-        predicted = _predicted_outcome(task, log.attempts, options, context.job)
-        return predicted or _launch_and_record(task, log, options, context, lease, launch)
+            record_attempt(log, recover_attempt(task.state, dead, task.run.parallel.ranks, log.next_number))
+        correct_last_attempt(log)
+        # The previous owner of the lease may also have finished the task.
+        if is_finished(task):
+            logger.info(finished_note(task))
+            return AttemptOutcome("finished")
+        if predicted := _predicted_outcome(task, log.attempts, options, context.job):
+            log_error(task.state, predicted)
+            return predicted
+        return _launch_and_record(task, log, options, context, lease, launch)
     finally:
         lease.release()
 
@@ -148,12 +164,13 @@ def _predicted_outcome(
 
 
 def _outcome_if_canceled(last: Attempt, job: BatchJob | None) -> AttemptOutcome | None:
-    """Return the outcome `killed` if a user canceled the job of the last attempt, else None."""
+    """Return the outcome `canceled` if a user canceled the job of the last attempt, else None."""
     before = BatchJob.from_id(job.scheduler, last.job) if job else None
-    if before is None or not before.was_cancelled():
+    # The record alone is not enough: the launcher did not reach the scheduler, or LSF has given no reason.
+    if last.reason != "canceled" and (before is None or not before.was_cancelled()):
         return None
     return AttemptOutcome(
-        "killed", f"job {before.job_id} was canceled and is not retried; run the same command again to resume"
+        "canceled", f"job {last.job} was canceled and is not retried; run the same command again to resume"
     )
 
 
@@ -165,6 +182,12 @@ def _launch_and_record(
     lease: Lease,
     launch: LaunchFunction,
 ) -> AttemptOutcome:
+    if log.attempts and options.attempt_number is not None:  # the log of a job has the output of all attempts
+        last = log.attempts[-1]
+        logger.info(
+            f"attempt {log.next_number}; attempt {last.attempt} ended at step {last.reached} ({last.reason})"
+        )
+    _ = task.input_checksums  # read now: a later edit is not the code that trains
     started, clock = _now(), time.monotonic()
     outcome = launch(task, options.launcher, context.time_limit, context.signals, lease.lost)
     # Without the lease, this launcher must not append to the attempts of the new owner.
@@ -174,24 +197,11 @@ def _launch_and_record(
             "took it over); killed all ranks"
         )
         return AttemptOutcome("killed", text)
-    start, reached, saved = read_progress(task.state)
+    outcome = judge_stop(outcome, context.job, options.attempt_number is not None)
+    log_error(task.state, outcome)
     seconds = round(time.monotonic() - clock, 3)
-    _record(
-        log,
-        Attempt(
-            log.next_number, started, _now(), seconds, socket.gethostname(), context.job.job_id if context.job else None,
-            outcome.reason, outcome.error_summary, start, reached, saved, task.run.parallel.ranks,
-        ),
-    )  # fmt: skip
+    record_attempt(log, ended_attempt(task, log.next_number, outcome, context.job, started, seconds))
     return outcome
-
-
-def _record(log: AttemptLog, ended: Attempt) -> None:
-    try:
-        log.append(ended)
-    except OSError as error:
-        # A full disk must not turn a finished training into a failure.
-        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
 
 
 def _now() -> str:

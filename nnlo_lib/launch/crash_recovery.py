@@ -8,6 +8,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.launch.killed_attempt import correct_last, job_exit_reason
 from nnlo_lib.state.attempts import Attempt, read_attempts
 from nnlo_lib.state.lease_owner import OwnerMonitor
 from nnlo_lib.state.step_marker import read_step_marker
@@ -15,6 +16,8 @@ from nnlo_lib.state.step_marker import read_step_marker
 
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
     """Return the recorded attempts and the attempt, if any, that left its lease behind without a record.
+
+    If the last attempt is recorded as killed, its job is asked again whether it ran out of memory.
 
     Args:
         state: `state/` folder of the run.
@@ -26,7 +29,8 @@ def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
         with suppress(OSError):
             # The timeout is not used: the lease is read once and not polled.
             dead = OwnerMonitor(StatePaths(state).lease, 0.0)
-            attempts.append(recover_attempt(state, dead, ranks, len(attempts) + 1))
+            return [*attempts, recover_attempt(state, dead, ranks, len(attempts) + 1)]
+        return correct_last(attempts)
     return attempts
 
 
@@ -42,7 +46,7 @@ def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) ->
     # A dead launcher has left no end time; its last heartbeat is the best estimate.
     claim, ended = dead.lease_owner, datetime.fromtimestamp(dead.last_heartbeat, UTC)
     job = BatchJob.from_id(claim.scheduler, claim.job)
-    reason = job.exit_reason() if job else "killed"
+    reason = job_exit_reason(job) if job else "killed"
     start, reached, saved = read_progress(state)
     return Attempt(
         attempt=number,

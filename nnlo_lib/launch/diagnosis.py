@@ -27,6 +27,7 @@ class ExitFacts:
         forwarded_signal: name of the first stop signal that this process received, or an empty string.
         oom_killed: whether the kernel's OOM killer was active during the launch.
         time_limit: time limit of the batch job.
+        last_lines: last lines that the launcher and the ranks wrote.
     """
 
     launcher_status: int
@@ -35,6 +36,7 @@ class ExitFacts:
     forwarded_signal: str
     oom_killed: bool
     time_limit: TimeLimit
+    last_lines: str = ""
 
 
 def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
@@ -68,8 +70,10 @@ def _failure_outcome(first: dict[str, Any], end: ExitFacts) -> AttemptOutcome:
         "out of memory" if first["reason"] == "peer lost" and end.oom_killed else first["reason"]
     )
     if first["status"] == EXIT_USER_ERROR:
-        return AttemptOutcome(reason, first["error"], is_user_error=True)
-    return AttemptOutcome(reason, f"rank {first['rank']} failed: {first['error']}")
+        return AttemptOutcome(reason, first["error"], is_user_error=True, details=first["traceback"])
+    return AttemptOutcome(
+        reason, f"rank {first['rank']} failed: {first['error']}", details=first["traceback"]
+    )
 
 
 def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
@@ -99,10 +103,8 @@ def _kill_outcome(task: Task, end: ExitFacts) -> AttemptOutcome:
     reason: ExitReason = "out of memory" if end.oom_killed or "memory" in end.launcher_facts else "killed"
     suspects = _suspect_ranks(task, end)
     if not suspects:
-        return AttemptOutcome(
-            reason,
-            f"the launcher exited with status {end.launcher_status}, and no rank recorded an error; see its output above",
-        )
+        text = f"the launcher exited with status {end.launcher_status}, and no rank recorded an error"
+        return AttemptOutcome(reason, f"{text}; see its output above", details=end.last_lines)
     how = f"signal {end.launcher_facts['code']}" if "code" in end.launcher_facts else "a signal"
     cause = "not enough memory" if reason == "out of memory" else "probably the scheduler or a user"
     verb = "was" if len(suspects) == 1 else "were"
@@ -110,6 +112,7 @@ def _kill_outcome(task: Task, end: ExitFacts) -> AttemptOutcome:
         reason,
         f"{', '.join(suspects)} {verb} killed by {how}, and the other ranks were stopped (cause: {cause}); run the same "
         "command again to resume from the last checkpoint",
+        details=end.last_lines,
     )
 
 

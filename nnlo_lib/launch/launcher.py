@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -56,9 +57,8 @@ def launch_ranks(
         outcome = _launch_once(task, launcher, limit, signals, lost)
         if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
             return outcome
-    return AttemptOutcome(
-        "killed", f"no rank started in {MAX_START_ATTEMPTS} launches; see the output of '{launcher}' above"
-    )
+    text = f"no rank started in {MAX_START_ATTEMPTS} launches; see the output of '{launcher}' above"
+    return replace(outcome, reason="killed", error=text)
 
 
 def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
@@ -89,16 +89,19 @@ def _launch_once(
     watch = Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout)
     watch.start()
     # The output is read to its end before the wait: a full pipe would block the ranks.
-    facts = relay_output(process)
+    output = relay_output(process)
     status = process.wait()
     watch.join()
     # Only now: the watchdog has killed the ranks that outlived the launcher and still mapped segments.
     segments.remove_unused()
     if watch.start_timed_out:
-        return AttemptOutcome("killed", f"no rank started in time; see the output of '{launcher}' above")
+        text = f"no rank started in time; see the output of '{launcher}' above"
+        return AttemptOutcome("killed", text, details="\n".join(output.last_lines))
     out_of_memory = kernel_oom_kills() > oom_kills_before
+    lines = "\n".join(filter(None, output.last_lines))
     return diagnose_exit(
-        task, ExitFacts(status, facts, watch.first_exits, signals.first, out_of_memory, limit)
+        task,
+        ExitFacts(status, output.facts, watch.first_exits, signals.first, out_of_memory, limit, lines),
     )
 
 
@@ -153,12 +156,12 @@ def die_with_parent(by: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, by)
 
 
-def relay_output(process: "subprocess.Popen[bytes]") -> dict[str, str]:
-    """Write output to stderr as it arrives, except launcher boilerplate; return the facts parsed from it."""
+def relay_output(process: "subprocess.Popen[bytes]") -> LauncherOutput:
+    """Write output to stderr as it arrives, except launcher boilerplate; return what was parsed from it."""
     hints = LauncherOutput()
     assert process.stdout is not None
     # newline="" also splits at \r, which ends a progress bar, and keeps it.
     for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
         if hints.parse_line(line):
             write_stderr(line)
-    return hints.facts
+    return hints

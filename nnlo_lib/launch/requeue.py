@@ -2,34 +2,76 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.launch.preemption_policy import PreemptionPolicy
+from nnlo_lib.launch.job_log import reports_out_of_memory
+from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.state.outcome import AttemptOutcome
 
 logger = get_logger(__name__)
 
-REQUEUE_TIMEOUT_S = 600  # seconds; schedulers requeue within minutes
+# Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
+REQUEUE_TIMEOUT_S = 30
+SIGNAL_POLL_INTERVAL_S = 0.1
+# Signals of preemptions and cancellations; the others are warnings before the time limit.
+STOP_SIGNALS = ("SIGTERM", "SIGINT")
 
 
-def requeue_or_wait(
-    policy: PreemptionPolicy, requeue: Callable[[BatchJob], str], job: BatchJob, outcome: AttemptOutcome
-) -> None:
-    """Wait up to REQUEUE_TIMEOUT_S to be requeued; with policy `requeue`, request it first.
+def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool) -> AttemptOutcome:
+    """Ask the scheduler why it stopped the ranks; return the outcome with this reason.
 
-    The process waits because the scheduler counts a job that exits in its grace time as failed. The function
-    returns at once with policy `exit`, or if the request is refused. After SIGTERM no request is made: either
-    the scheduler requeues the job by itself, or a user has canceled it.
+    The job may requeue itself in the grace time of a preemption and near its time limit, but not after the scheduler
+    has ended the job.
 
     Args:
-        policy: preemption policy of the job.
+        outcome: outcome of the attempt.
+        job: this process's batch job, if any.
+        is_automatic: whether a program has started the attempt; a user who stops an attempt needs no protection
+            against its repetition.
+    """
+    if job is None or outcome.reason not in RESUMABLE_REASONS:
+        return outcome
+    if outcome.signal not in STOP_SIGNALS:
+        return replace(outcome, may_requeue=True)
+    stop = job.stop_decision()
+    if stop.reason == "canceled" and is_automatic:
+        return replace(outcome, **_cancellation(job))
+    reason = "preempted" if stop.reason == "canceled" else stop.reason
+    return replace(outcome, reason=reason, may_requeue=stop.in_grace_time)
+
+
+def _cancellation(job: BatchJob) -> dict[str, Any]:
+    # Slurm's own memory check cancels the job, too.
+    if reports_out_of_memory(job):
+        return {"reason": "out of memory", "error": f"job {job.job_id} exceeded its memory"}
+    return {
+        "reason": "canceled",
+        "error": f"job {job.job_id} was canceled; run the same command again to resume",
+    }
+
+
+def requeue_job(
+    requeue: Callable[[BatchJob], str],
+    job: BatchJob,
+    signals: SignalRecorder,
+    timeout: float = REQUEUE_TIMEOUT_S,
+) -> None:
+    """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
+
+    Args:
         requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
         job: this process's batch job.
-        outcome: outcome of the attempt, with the signal that stopped it.
+        signals: signals sent to this process.
+        timeout: longest wait for the signal, in seconds.
     """
-    if policy == "requeue" and outcome.signal != "SIGTERM" and (refused := requeue(job)):
-        logger.warning(f"job {job.job_id} could not be requeued: {refused}")
-    elif policy != "exit":
-        logger.info(f"waiting up to {REQUEUE_TIMEOUT_S} s for job {job.job_id} to be requeued")
-        time.sleep(REQUEUE_TIMEOUT_S)
+    before, end = signals.received, time.monotonic() + timeout
+    if refused := requeue(job):
+        logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")
+        return
+    logger.info(f"job {job.job_id} is queued again")
+    while signals.received == before and time.monotonic() < end:
+        time.sleep(SIGNAL_POLL_INTERVAL_S)

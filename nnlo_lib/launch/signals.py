@@ -16,12 +16,18 @@ class SignalSource(Protocol):
 
 
 class SignalRecorder:
-    """Recorder of stop signals to this process; `first` is the name of the first one, or an empty string."""
+    """Recorder of stop signals to this process.
+
+    Attributes:
+        first: name of the first signal, or an empty string.
+        received: number of signals.
+    """
 
     def __init__(self) -> None:
-        self.first = ""
+        self.first, self.received = "", 0
         for number in LAUNCHER_STOP_SIGNALS:
             signal.signal(number, self._record)
 
     def _record(self, number: int, _: FrameType | None) -> None:
         self.first = self.first or signal.Signals(number).name
+        self.received += 1

@@ -59,7 +59,8 @@ def shape_text(shape: Sequence[Any] | None) -> str:
 
 def si_count(number: int) -> str:
     """Write 3,628,146,688 as 3.63 G."""
+    shown = float(f"{number:.3g}")  # rounded before the unit is chosen: 999,700 is 1 M, not 1e+03 k
     for power, unit in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if number >= 10**power:
-            return f"{number / 10**power:.3g} {unit}"
+        if shown >= 10**power:
+            return f"{shown / 10**power:.4g} {unit}"
     return f"{number} "

@@ -64,6 +64,10 @@ class SupervisedProblem(Problem):
         """Return the sums of a model's outputs."""
         return self.sums(outputs, labels, self.losses(outputs, labels).mean())
 
+    def values_of_outputs(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """Return loss and metrics of each sample of a model's outputs, (len(names), samples)."""
+        return torch.stack([measure(outputs, labels).float() for measure in (self.losses, *self._metrics)])
+
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
         """Return the sums of a mini-batch, float64 (see Problem).
 

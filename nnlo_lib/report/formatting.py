@@ -17,7 +17,7 @@ def number(value: float, digits: int = 4) -> str:
     """Write a number with `digits` significant digits and thousands separators."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:,.{_decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
+    return f"{value:,.{decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
 
 
 def rounded(value: float) -> str:
@@ -39,8 +39,10 @@ def format_bytes(count: float) -> str:
     """Write a number of bytes in the largest decimal unit in which it is at least one."""
     if not math.isfinite(count):
         return MISSING
-    power = min(len(BYTE_UNITS) - 1, int(math.log10(count) / 3)) if count >= 1 else 0
-    return f"{number(count / 1000**power, 3) if power else int(count)}{UNBROKEN}{BYTE_UNITS[power]}"
+    # Rounded before the unit is chosen, because 999.7 bytes are 1.00 kB.
+    shown = float(f"{round(count):.3g}")
+    power = min(len(BYTE_UNITS) - 1, int(math.log10(shown) / 3)) if shown else 0
+    return f"{number(count / 1000**power, 3) if power else round(count)}{UNBROKEN}{BYTE_UNITS[power]}"
 
 
 def format_duration(value: float) -> str:
@@ -69,8 +71,10 @@ def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
     if not math.isfinite(std):
         return number(mean, 4) + tail
     # A tiny deviation would otherwise give the mean more digits than can be read.
-    decimals = min(_decimals(std, 2), _decimals(mean, 5)) if std else _decimals(mean, 4)
-    return f"{mean:,.{decimals}f}{UNBROKEN}±{UNBROKEN}{std:,.{decimals}f}{tail}"
+    places = min(decimals(std, 2), decimals(mean, 5)) if std else decimals(mean, 4)
+    # A deviation that is not 0 must not be written as 0.
+    deviation = f"{std:,.{places}f}" if std >= 0.5 * 10**-places or not std else f"{std:.1e}"
+    return f"{mean:,.{places}f}{UNBROKEN}±{UNBROKEN}{deviation}{tail}"
 
 
 def bold(name: str) -> str:
@@ -88,7 +92,8 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _decimals(value: float, digits: int) -> int:
+def decimals(value: float, digits: int) -> int:
+    """Return the number of decimals with which a number has `digits` significant digits."""
     leading = float(f"{abs(value):.{digits - 1}e}")  # rounded first, as 0.999 to two digits is 1.0
     return max(0, digits - 1 - math.floor(math.log10(leading))) if value else 0
 

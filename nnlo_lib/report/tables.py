@@ -1,5 +1,6 @@
 """The summary of an experiment (one row per job) and statistics over the jobs of a run."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.finished_run import FinishedRun
@@ -16,34 +16,27 @@ from nnlo_lib.state.published_file import read_table
 KEY = ("run", "seed", "fold")
 COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
 LAST = ("epochs", "ranks", "restarts", "transport", "ended_early")
+# What the results of a job were measured on, and by which loss: only equal ones can be compared.
+MEASURED = ("problem", "loss_function", "data", "split", "samples", "training_samples", "validation_samples")
 NOT_METRICS = {"samples", "accuracy", "loss"}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of a quantity over the jobs of a run; `std` of one job is NaN."""
+    """Mean and sample standard deviation of a quantity over `count` jobs of a run; `std` of one job is NaN."""
 
     mean: float
     std: float
     count: int
 
-    def beats(self, other: "Spread", highest: bool) -> bool:
-        """Return True if this mean is better than the other by more than sqrt(std^2 + other.std^2).
-
-        This is the standard deviation of the difference of two single jobs, not of the two means. Return
-        False if a standard deviation is unknown.
-        """
-        # A comparison with NaN is False, so that a single job never beats another one.
-        gain = (self.mean - other.mean) * (1 if highest else -1)
-        return gain > math.hypot(self.std, other.std)
-
 
 def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """Return one row per job, in the order given; columns: COLUMNS, other test metrics, `val_*`, LAST."""
+    """Return one row per job, in the order given; columns: COLUMNS, other test metrics, `val_*`, LAST, MEASURED."""
     # Int64 allows missing values; by default, pandas would turn all folds into floats if one is missing.
     rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
     extra = pd.DataFrame([_extra_results(job) for job in jobs])
-    return pd.concat([rows, extra[[name for name in extra if name not in LAST] + list(LAST)]], axis=1)
+    ordered = [name for name in extra if name not in (*LAST, *MEASURED)]
+    return pd.concat([rows, extra[[*ordered, *LAST, *MEASURED]]], axis=1)
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:
@@ -55,7 +48,7 @@ def write_summary(table: pd.DataFrame, path: Path) -> None:
 
 def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Read a summary. Raises UserError if it is damaged or its rows are not exactly `jobs` in this order."""
-    table = read_table(path, (*COLUMNS, "epochs", "ranks", "restarts")).astype({"fold": "Int64"})
+    table = read_table(path, (*COLUMNS, *LAST, *MEASURED)).astype({"fold": "Int64"})
     # A missing fold is NA in the table, but None in `job.key`.
     keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
     if keys != [job.key for job in jobs]:
@@ -67,27 +60,17 @@ def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
 
 def spread_by_run(table: pd.DataFrame, column: str) -> dict[str, Spread]:
     """Return the spread of a column for each run that has values in it, in order of first appearance."""
-    groups = table.groupby("run", sort=False)[column].agg(["mean", "std", "count"])
+    # Infinite values have no mean; like NaN, they do not count.
+    finite = table.assign(value=table[column].astype(float).replace([math.inf, -math.inf], math.nan))
+    groups = finite.groupby("run", sort=False)["value"].agg(["mean", "std", "count"])
     present = groups[groups["count"] > 0]
     return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
 
 
 def test_metrics(table: pd.DataFrame) -> list[str]:
     """Return the columns of test metrics other than accuracy and loss."""
-    known = (*COLUMNS, *LAST)
+    known = (*COLUMNS, *LAST, *MEASURED)
     return [name for name in map(str, table) if name not in known and not name.startswith("val_")]
-
-
-def ranking_metric(table: pd.DataFrame) -> tuple[str, bool]:
-    """Return the column by which runs are ranked, and True if its highest value is best.
-
-    The column is the accuracy if a job has one, else the first metric that all jobs have, else the loss. The
-    loss comes last because the jobs may use different loss functions.
-    """
-    if table["accuracy"].notna().any():
-        return "accuracy", True
-    common = [name for name in test_metrics(table) if table[name].notna().all()]
-    return (common[0], better_direction(common[0]) == "larger") if common else ("loss", False)
 
 
 def spread_of(values: Sequence[float]) -> Spread:
@@ -96,19 +79,13 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(known.mean(), known.std(), len(values))
 
 
-def leaders(values: dict[str, Spread], highest: bool) -> list[str]:
-    """Return the run with the best mean, then each run whose mean is not worse by more than the spread."""
-    ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
-    return [run for run in ranked if run == ranked[0] or not values[ranked[0]].beats(values[run], highest)]
-
-
 def _test(job: FinishedRun) -> dict[str, object]:
     summary, evaluation = job.summary, job.evaluation
     return {
         **dict(zip(KEY, job.key, strict=True)),
         "accuracy": evaluation.get("accuracy"),
         "loss": evaluation.get("loss"),
-        "seconds": summary["seconds"]["total"],
+        "seconds": job.training_seconds,
         "samples_per_second": summary["samples_per_second"],
         "bytes_sent": sum(summary["bytes_sent"].values()),
     }
@@ -120,7 +97,23 @@ def _extra_results(job: FinishedRun) -> dict[str, object]:
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
     last = {name: summary.get(name) for name in LAST} | {"transport": job.transport}
     ended = summary.get("ended_early") or math.nan
-    return {**others, **validation, **last, "restarts": summary.get("restarts", 0), "ended_early": ended}
+    counted = {"restarts": job.restarts, "ended_early": ended}
+    return {**others, **validation, **last, **counted, **_measured(job)}
+
+
+def _measured(job: FinishedRun) -> dict[str, object]:
+    problem, config = job.config_section("problem"), job.summary["config"]
+    loss = [config.get("loss"), config.get("loss_weights") or {}, problem]
+    return {
+        "problem": problem.get("name") or problem.get("class") or "classification",
+        # The settings of the problem belong to the loss: label smoothing, for example.
+        "loss_function": json.dumps(loss, sort_keys=True),
+        "data": str(job.summary.get("data", {}).get("fingerprint", ""))[:12] or math.nan,
+        "split": job.evaluation.get("split", "test"),
+        "samples": job.evaluation["samples"],
+        "training_samples": job.summary.get("training_samples", math.nan),
+        "validation_samples": job.summary.get("validation_samples", math.nan),
+    }
 
 
 def _is_metric(name: str, value: object) -> bool:

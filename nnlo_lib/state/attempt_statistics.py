@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.state.attempts import Attempt, read_attempts
+from nnlo_lib.state.attempts import Attempt, attempts_of_result, read_attempts
 
 FINISHED = "finished"
 
@@ -19,7 +19,8 @@ class AttemptStatistics:
 
     Attributes:
         attempts: attempts in their order, at least one.
-        productive_seconds: seconds of training that the result consists of, or None if the clock is virtual.
+        productive_seconds: seconds of the training steps and evaluations that the result consists of, or None if
+            the clock is virtual.
     """
 
     attempts: Sequence[Attempt]
@@ -30,13 +31,14 @@ class AttemptStatistics:
         """Return the statistics from a finished task's `state/`, or None if no attempt is recorded."""
         # Attempts are measured in wall time, from which virtual seconds cannot be subtracted.
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
-        found = read_attempts(state)
-        return cls(found, None if virtual else summary["seconds"]["total"]) if found else None
+        productive = training_seconds(summary) + summary["seconds"].get("evaluate", 0.0)
+        found = attempts_of_result(read_attempts(state))
+        return cls(found, None if virtual else productive) if found else None
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the task took more than one attempt, or its only attempt did not finish."""
-        return [each.reason for each in self.attempts] != [FINISHED]
+        """Whether an attempt did not finish."""
+        return bool(self.unfinished_by_reason)
 
     @property
     def count_by_reason(self) -> Counter[str]:
@@ -46,7 +48,7 @@ class AttemptStatistics:
     @property
     def unfinished_by_reason(self) -> Counter[str]:
         """Number of attempts that did not finish, by end reason."""
-        return Counter(each.reason for each in self.attempts if each.reason != FINISHED)
+        return Counter(each.reason for each in self.attempts if not each.is_finished)
 
     @property
     def lost_steps(self) -> int:
@@ -54,7 +56,7 @@ class AttemptStatistics:
         # Steps beyond the checkpoint from which the next attempt started were trained again.
         resumed_at = [after.start for _, after in pairwise(self.attempts)]
         last = self.attempts[-1]
-        resumed_at.append(last.reached if last.reason == FINISHED else last.saved)
+        resumed_at.append(last.reached if last.is_finished else last.saved)
         return sum(max(0, each.reached - at) for each, at in zip(self.attempts, resumed_at, strict=True))
 
     @property
@@ -64,7 +66,7 @@ class AttemptStatistics:
 
     @property
     def lost_seconds(self) -> float | None:
-        """Seconds not contained in the result (starting, loading, repeated steps); None if unknown."""
+        """Seconds without use for the result (starting, saving, repeated steps); None if unknown."""
         return (
             None
             if self.productive_seconds is None
@@ -81,10 +83,20 @@ class AttemptStatistics:
 
     @property
     def seconds_between_attempts(self) -> float:
-        """Sum of the seconds from the end of an attempt to the start of the next one."""
+        """Sum of the seconds from the end of an interrupted attempt to the start of the next one."""
         # The clocks of the hosts may differ, so that an attempt seems to start before the last one has ended.
-        ends = [(_time(each.ended), _time(after.started)) for each, after in pairwise(self.attempts)]
+        pairs = [pair for pair in pairwise(self.attempts) if not pair[0].is_finished]
+        ends = [(_time(each.ended), _time(after.started)) for each, after in pairs]
         return sum(max(0.0, (start - end).total_seconds()) for end, start in ends)
+
+
+def training_seconds(summary: Mapping[str, Any]) -> float:
+    """Return the seconds in training steps, without start-up, evaluation and checkpoints."""
+    # Older versions recorded only the speed, in samples per second of this time.
+    if "training_seconds" not in summary and "samples_seen" not in summary:
+        return float(summary["seconds"]["total"])
+    computed = summary.get("samples_seen", 0) / summary["samples_per_second"]
+    return float(summary.get("training_seconds", computed))
 
 
 def _time(text: str) -> datetime:

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.exit_reason import ExitReason
 
 
@@ -27,6 +28,8 @@ class Attempt:
         reached: last step it completed.
         saved: step of the newest checkpoint at its end.
         ranks: number of ranks.
+        training: start of the fingerprint of the training, which differs after an edit that trains again; None if
+            unknown.
     """
 
     attempt: int
@@ -41,6 +44,17 @@ class Attempt:
     reached: int
     saved: int
     ranks: int
+    training: str | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it ended as intended."""
+        return self.reason == "finished"
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether a mistake of the user ended it before its first step."""
+        return self.reason == "bad input" and self.reached <= self.start
 
 
 def read_attempts(state: Path) -> list[Attempt]:
@@ -54,12 +68,19 @@ def read_attempts(state: Path) -> list[Attempt]:
 
 def append_attempt(state: Path, attempt: Attempt) -> None:
     """Append an attempt to the record. Raises OSError if it cannot be written."""
-    fields = {_KEYS.get(name, name): value for name, value in asdict(attempt).items()}
     path = StatePaths(state).attempts
     # A crash may have cut the last line short; a newline separates it from the new line.
     torn = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("ab") as file:
-        file.write((b"\n" if torn else b"") + json.dumps(fields).encode() + b"\n")
+        file.write((b"\n" if torn else b"") + _line(attempt).encode() + b"\n")
+
+
+def _replace_last_attempt(state: Path, attempt: Attempt) -> None:
+    path = StatePaths(state).attempts
+    lines = path.read_text(errors="replace").splitlines()
+    last = max(number for number, line in enumerate(lines) if _parse(line))
+    with atomic_write(path) as part:
+        part.write_text("".join(f"{line}\n" for line in [*lines[:last], _line(attempt), *lines[last + 1 :]]))
 
 
 class AttemptLog:
@@ -79,6 +100,28 @@ class AttemptLog:
         append_attempt(self._state, attempt)
         self.attempts.append(attempt)
 
+    def replace_last(self, attempt: Attempt) -> None:
+        """Replace the last attempt. Raises OSError, and leaves `attempts` unchanged, if it cannot be written."""
+        _replace_last_attempt(self._state, attempt)
+        self.attempts[-1] = attempt
+
+
+def attempts_of_result(found: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts that contributed to the published result, or interrupted it.
+
+    These are the attempts up to the last finished one, except mistakes of the user, and except attempts at an
+    earlier training, which had other settings or was repeated from step 0 after it had finished.
+    """
+    ends = [number for number, each in enumerate(found, 1) if each.is_finished]
+    until = [each for each in found[: ends[-1] if ends else None] if not each.is_mistake]
+    begins = [number for number in range(1, len(until)) if _begins_training(until[number - 1], until[number])]
+    return until[begins[-1] if begins else 0 :]
+
+
+def _begins_training(before: Attempt, attempt: Attempt) -> bool:
+    edited = None not in (before.training, attempt.training) and before.training != attempt.training
+    return edited or (before.is_finished and before.reached > 0 and attempt.start == 0)
+
 
 def count_out_of_memory(attempts: Sequence[Attempt]) -> int:
     """Return the number of attempts that ran out of memory since the run last finished."""
@@ -96,6 +139,10 @@ def interrupted_seconds(attempts: Sequence[Attempt], before: float) -> float:
 
 # `from` is a keyword of Python and cannot be the name of a field.
 _KEYS = {"start": "from"}
+
+
+def _line(attempt: Attempt) -> str:
+    return json.dumps({_KEYS.get(name, name): value for name, value in asdict(attempt).items()})
 
 
 def _parse(line: str) -> Attempt | None:

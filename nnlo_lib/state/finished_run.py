@@ -1,7 +1,7 @@
 """One finished task: the files in its folder, each read and checked at first access."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +14,22 @@ from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.state.attempt_statistics import AttemptStatistics
-from nnlo_lib.state.published_file import read_json_object, read_table
+from nnlo_lib.state.attempt_statistics import AttemptStatistics, training_seconds
+from nnlo_lib.state.published_file import read_arrays, read_json_object, read_table
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 SUMMARY_KEYS = ("run", "seed", "config", "seconds", "samples_per_second", "bytes_sent", "ranks", "epochs")
 EVALUATION_KEYS = ("samples",)
+# The samples of an evaluation, by `split` in evaluation.json.
+SPLIT_NAMES = {
+    "test": "the test split",
+    "validation": "the validation split",
+    "held back": "the samples held back for validation",
+}
 HISTORY_COLUMNS = ("epoch", "seconds")
 
 
@@ -46,8 +54,20 @@ class FinishedRun:
 
     @cached_property
     def evaluation(self) -> dict[str, Any]:
-        """Content of evaluation.json: metrics of the model on the test split."""
+        """Content of evaluation.json: metrics of the model on the samples of `split`."""
         return read_json_object(self.paths.evaluation, EVALUATION_KEYS)
+
+    @property
+    def evaluation_split(self) -> str:
+        """Samples of the evaluation, a key of SPLIT_NAMES."""
+        return str(self.evaluation.get("split", "test"))
+
+    @cached_property
+    def sample_metrics(self) -> "dict[str, NDArray[np.float32]]":
+        """Loss and metrics of each test sample by name, each (samples,); empty if none were written."""
+        if not self.paths.sample_metrics.exists():
+            return {}
+        return read_arrays(self.paths.sample_metrics)
 
     @cached_property
     def config(self) -> Run:
@@ -72,6 +92,12 @@ class FinishedRun:
         return frame
 
     @cached_property
+    def validations(self) -> "pd.DataFrame | None":
+        """One row per validation within an epoch, or None if the task made none; `epoch` counts completed epochs."""
+        path = self.paths.validations
+        return read_table(path, (*HISTORY_COLUMNS, "step")) if path.exists() else None
+
+    @cached_property
     def history_text(self) -> list[dict[str, str]]:
         """One row per epoch, each value as the text in the file."""
         with self.paths.history.open(newline="") as file:
@@ -81,6 +107,18 @@ class FinishedRun:
     def attempt_statistics(self) -> AttemptStatistics | None:
         """Statistics over the attempts of the task, or None if no attempt was recorded."""
         return AttemptStatistics.read(self.paths.state.folder, self.summary)
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds in training steps, of the clock of `history`; virtual with simulated transport."""
+        return training_seconds(self.summary)
+
+    @property
+    def restarts(self) -> int:
+        """Number of interruptions from which the training was resumed."""
+        if statistics := self.attempt_statistics:
+            return statistics.unfinished_by_reason.total()
+        return int(self.summary.get("restarts", 0))
 
     @property
     def run(self) -> str:
@@ -146,13 +184,6 @@ def finished_runs(folder: Path) -> Iterator[FinishedRun]:
         runs = map(FinishedRun, sorted(folder.glob(pattern)))
         # summary.json is published last: where it exists, the other outputs are complete.
         yield from (run for run in runs if run.paths.summary.exists())
-
-
-def mean_seconds_per_epoch(runs: Iterable[FinishedRun]) -> float | None:
-    """Return the mean seconds per epoch over finished tasks, or None if they have no epochs."""
-    done = list(runs)
-    epochs = sum(run.epochs for run in done)
-    return sum(float(run.summary["seconds"]["total"]) for run in done) / epochs if epochs else None
 
 
 def find_data_manifest(folder: Path, manifest: str) -> Path | None:

@@ -12,6 +12,11 @@ from nnlo_lib.core.atomic_file import atomic_write
 TableRow = dict[str, Any]
 
 
+def read_rows(path: Path) -> list[TableRow]:
+    """Return the rows in the file of a table; none if there is no file. Raises ValueError if it is damaged."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 class JsonlTable:
     """A table in memory that is also appended to a file.
 

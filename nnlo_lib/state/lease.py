@@ -103,9 +103,10 @@ class Lease:
             FileNotFoundError: if the lease was released.
         """
         # After a requeue, the scheduler has given up the job's earlier run, so its lease is taken over at
-        # once. A user's command does not do so: another command of the same interactive job may hold the
-        # lease.
-        requeued, logged = patient and other.lease_owner.is_of_same_job(self._this_owner), False
+        # once. A user's command does so only if the scheduler has counted the requeue: another command of the
+        # same interactive job may hold the lease.
+        same_job = patient and other.lease_owner.is_of_same_job(self._this_owner)
+        requeued, logged = same_job or other.lease_owner.is_of_earlier_run(self._this_owner), False
         while other.poll():
             if other.is_dead or requeued:
                 return other if self._take_over(other) else None

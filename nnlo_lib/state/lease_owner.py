@@ -6,6 +6,7 @@ import time
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.core.batch_system import BatchJob
@@ -24,12 +25,14 @@ class LeaseOwner(ProcessIdentity):
         job: id of the process's batch job, if any.
         scheduler: name of the batch system, if any.
         since: time of the claim, ISO 8601.
+        restarts: how often the scheduler had queued the job again; 0 if that is unknown.
     """
 
     owner: str
     job: str | None
     scheduler: str | None
     since: str
+    restarts: int = 0
 
     @classmethod
     def for_this_process(cls) -> "LeaseOwner":
@@ -42,6 +45,7 @@ class LeaseOwner(ProcessIdentity):
             job=number,
             scheduler=scheduler,
             since=since,
+            restarts=BatchJob.current_restarts(),
         )
 
     @classmethod
@@ -60,6 +64,10 @@ class LeaseOwner(ProcessIdentity):
         """Return True if both belong to the same batch job; the later one is then the job after a requeue."""
         return self.job is not None and (self.scheduler, self.job) == (other.scheduler, other.job)
 
+    def is_of_earlier_run(self, other: "LeaseOwner") -> bool:
+        """Return True if `other` belongs to a later run of the same batch job, which ended the run of this process."""
+        return self.is_of_same_job(other) and self.restarts < other.restarts
+
     def __str__(self) -> str:
         job = f"{self.scheduler} job {self.job}, " if self.job else ""
         return f"process {self.pid} on {self.host} ({job}since {self.since})"
@@ -67,6 +75,9 @@ class LeaseOwner(ProcessIdentity):
 
 # Upper limit of the time that one poll adds to the silence, because this process may have been suspended.
 MAX_CREDITED_LEASE_GAP_S = 2.0
+# Seconds without a heartbeat after which the scheduler is asked whether the owner's job has ended. A live owner of a
+# job with the same number in another cluster shows a heartbeat before.
+JOB_CHECK_AFTER_S = 7.5
 
 
 class OwnerMonitor:
@@ -110,8 +121,20 @@ class OwnerMonitor:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the owner's process has ended, or sent no heartbeat for longer than the timeout."""
-        return self.lease_owner.is_dead or self._silence_s > self._owner_timeout_s
+        """Whether the owner's process or job has ended, or sent no heartbeat for longer than the timeout."""
+        silent = self._silence_s > self._owner_timeout_s
+        return (
+            self.lease_owner.is_dead
+            or silent
+            or (self._silence_s > JOB_CHECK_AFTER_S and self._job_has_ended)
+        )
+
+    @cached_property
+    def _job_has_ended(self) -> bool:
+        # Asked once, because the scheduler may be overloaded. A process of this host can be observed itself.
+        owner = self.lease_owner
+        job = None if owner.is_local else BatchJob.from_id(owner.scheduler, owner.job)
+        return job is not None and job.has_ended()
 
 
 def _read_lease(path: Path) -> tuple[bytes, int]:

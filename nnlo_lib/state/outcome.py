@@ -17,12 +17,16 @@ class AttemptOutcome:
         error: message for the user.
         signal: name of the signal that stopped the attempt, or an empty string.
         is_user_error: whether the user must correct the cause.
+        details: text for the log only: the traceback of the rank that failed, or the last lines of the launcher.
+        may_requeue: whether the job may ask the scheduler to queue it again.
     """
 
     reason: ExitReason
     error: str = ""
     signal: str = ""
     is_user_error: bool = False
+    details: str = ""
+    may_requeue: bool = False
 
     @property
     def exit_status(self) -> int:

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from nnlo_lib.core.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 def read_text(path: Path) -> str:
@@ -32,6 +35,17 @@ def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
         raise UserError(f"{path} is cut short or damaged: it contains no JSON object")
     require(path, keys, content)
     return content
+
+
+def read_arrays(path: Path) -> "dict[str, NDArray[np.float32]]":
+    """Read the arrays of an NPZ file. Raises UserError if the file cannot be read or is damaged."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, BadZipFile) as error:
+        raise UserError(f"{path} is cut short or damaged: {error}") from error
 
 
 def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import LevelFormatter, terminal_handler
+from nnlo_lib.state.outcome import AttemptOutcome
 
 
 class RunLog:
@@ -34,6 +36,16 @@ class RunLog:
         """Copy the whole log to `path`."""
         with atomic_write(path) as part:
             part.write_text(self._path.read_text())
+
+
+def log_error(folder: Path, outcome: AttemptOutcome) -> None:
+    """Append the error of an ended attempt, and its details, to the log in `folder`; write errors are ignored."""
+    if not outcome.error or not folder.exists():
+        return
+    level = logging.INFO if outcome.reason in RESUMABLE_REASONS else logging.ERROR
+    details = "" if outcome.details.strip() in outcome.error else f"\n{outcome.details.strip()}"
+    record = logging.LogRecord("nnlo_lib.run", level, "", 0, f"{outcome.error}{details}", None, None)
+    _FileHandler(StatePaths(folder).log).emit(record)
 
 
 class _FileHandler(logging.Handler):

@@ -1,4 +1,4 @@
-"""Seconds of a rank by phase: data, communication, wait, evaluate, checkpoint; the rest is compute."""
+"""Seconds of a rank by phase, from the start of its process to the publication of the results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -10,17 +10,41 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.state.chrome_trace import TraceWriter
 
 T = TypeVar("T")
-PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
+PHASES = ("startup", "compute", "communication", "wait", "data", "evaluate", "checkpoint")
 
 
 class PhaseTimer:
-    """Measures seconds by phase on the communicator's clock, across restarts; writes each span to `trace`."""
+    """Measures seconds by phase on the communicator's clock, across restarts; writes each span to `trace`.
 
-    def __init__(self, comm: Communicator, trace: TraceWriter) -> None:
-        self._comm, self.trace = comm, trace
+    A second belongs to at most one phase. The total also includes the seconds outside of all phases.
+
+    Attributes:
+        trace: receives each span.
+        training_seconds: seconds in training steps, which include communication, waiting and loading of batches;
+            this is the training time of tables and charts.
+
+    Args:
+        comm: communicator of the rank.
+        trace: trace file of the rank.
+        started: start of the rank on the communicator's clock, in seconds.
+    """
+
+    def __init__(self, comm: Communicator, trace: TraceWriter, started: float) -> None:
+        self._comm, self.trace, self._started = comm, trace, started
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._earlier = Traffic()
+        self._earlier, self._earlier_total = Traffic(), 0.0
         self.training_seconds = 0.0
+
+    def end_startup(self) -> None:
+        """Count all time since the start of the rank, including communication and waiting, as phase `startup`."""
+        self._comm.seconds.clear()
+        self._seconds["startup"] += self._span("startup", "startup", self._started)
+
+    def discard_start(self) -> None:
+        """Discard the seconds and the traffic of this start, which finds nothing left to train."""
+        self._comm.seconds.clear()
+        self._comm.traffic.clear()
+        self._started = self._comm.now()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -65,9 +89,9 @@ class PhaseTimer:
         return now - started
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each phase, and their total."""
+        """Return the seconds since the start of the rank, over all starts, as `total`, and those of each phase."""
         split = {phase: self._seconds[phase] + self._comm.seconds[phase] for phase in PHASES}
-        return {"total": sum(split.values()), **split}
+        return {"total": self._earlier_total + self._comm.now() - self._started, **split}
 
     def traffic(self) -> dict[str, Any]:
         """Return this rank's sent `bytes` and `messages` by purpose, `edges` as [peer, messages, bytes]."""
@@ -83,7 +107,9 @@ class PhaseTimer:
         After a change of the number of ranks, the states of several old ranks may be loaded: seconds by phase
         and traffic are summed, and training seconds are the maximum.
         """
+        # Checkpoints of older versions have no phase `startup`.
         for phase in PHASES:
-            self._seconds[phase] += state["seconds"][phase]
+            self._seconds[phase] += state["seconds"].get(phase, 0.0)
+        self._earlier_total += state["seconds"]["total"]
         self._earlier = self._earlier + Traffic.load(state["traffic"])
         self.training_seconds = max(self.training_seconds, state["trained"])

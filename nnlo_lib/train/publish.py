@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save
 from torch import nn
@@ -19,11 +20,16 @@ from nnlo_lib.core.version import code_version
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.problems.gan import GanProblem
+from nnlo_lib.state.content_checksum import with_checksum
 from nnlo_lib.state.input_record import publish_code
 from nnlo_lib.topology.topology import build_topology
 from nnlo_lib.train.evaluation import gan_samples as samples
+from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.observe.collect import PROFILE_GLOB, publish_observations
+from nnlo_lib.train.observe.host_hardware import hardware_by_host, rank_hardware
 from nnlo_lib.train.observe.model_summary import summarize_model
+from nnlo_lib.train.observe.training_flops import training_flops
+from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
@@ -48,6 +54,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
             "host": socket.gethostname(),
             "seconds": context.phase_timer.seconds(),
             "traffic": context.phase_timer.traffic(),
+            "hardware": rank_hardware(context.device),
             "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
     )
@@ -58,13 +65,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     _write_weights(paths.model, context.replica.module)
     with atomic_write(paths.partition) as part:
         shutil.copyfile(paths.state.partition, part)
-    trainer.recorder.history.publish(paths.history)
-    for path in paths.optional_outputs:  # An earlier experiment may have written some of them.
-        path.unlink(missing_ok=True)
-    if trainer.recorder.nodes.rows:
-        trainer.recorder.nodes.publish(paths.nodes)
-    if trainer.recorder.validations.rows:
-        trainer.recorder.validations.publish(paths.validations)
+    _publish_tables(trainer.recorder, paths)
     if isinstance(context.problem, GanProblem):
         samples.draw_gan_samples(context.replica.module, paths.samples)
     publish_code(paths)
@@ -76,6 +77,16 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
         paths.summary,
         summary | observations | {"outputs": _checksums(paths), "data": _data(context.task)},
     )
+
+
+def _publish_tables(recorder: Recorder, paths: RunPaths) -> None:
+    recorder.history.publish(paths.history)
+    for path in paths.optional_outputs:  # An earlier experiment may have written some of them.
+        path.unlink(missing_ok=True)
+    if recorder.nodes.rows:
+        recorder.nodes.publish(paths.nodes)
+    if recorder.validations.rows:
+        recorder.validations.publish(paths.validations)
 
 
 def _write_weights(path: Path, module: nn.Module) -> None:
@@ -90,14 +101,29 @@ def _write_weights(path: Path, module: nn.Module) -> None:
 
 
 def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
-    context = trainer.context
-    task, last = context.task, trainer.recorder.history.rows[-1]
-    by_rank = [report["seconds"] for report in reports]
+    return {
+        **_origin(trainer, reports),
+        **_progress(trainer),
+        **_costs(reports),
+        "spectral_gap": _spectral_gap(trainer.context.task, trainer.context.comm.size),
+        "restarts": trainer.position.restarts,
+        "ended_early": trainer.position.over or None,
+        "published_step": trainer.best_weights.step,
+        "final": _final(trainer),
+        "started": started,
+        "finished": finished,
+    }
+
+
+def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what was trained, with which code, and where."""
+    context, task = trainer.context, trainer.context.task
     return {
         "experiment": task.experiment,
         "run": task.name,
         "seed": task.seed,
         "fold": task.fold,
+        "folds": task.folds,
         "config": task.run.model_dump(mode="json"),
         "config_hash": task.run.hash,
         "code_version": code_version(),
@@ -105,17 +131,36 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         "legs": trainer.position.legs,
         "packages": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "hosts": [report["host"] for report in reports],
+        "hardware": hardware_by_host([report["hardware"] for report in reports]),
         "ranks": context.comm.size,
         "roles": context.roles,
         "model": {
             "name": task.run.model.name,
             "parameters": context.replica.theta.numel(),
-            **summarize_model(context.replica.module, context.preprocessor.dummy_batch()).as_dict,
+            **_model_summary(context),
         },
+    }
+
+
+def _progress(trainer: Trainer) -> dict[str, Any]:
+    """Return epochs, steps and samples, and the speed of training."""
+    data, last = trainer.context.data, trainer.recorder.history.rows[-1]
+    return {
         "epochs": last["epoch"],
         "steps": last["step"],
         "samples_seen": last["samples"],
+        "training_samples": data.num_training_samples,
+        "validation_samples": len(data.validation_set[1]),
+        # One clock for the table, the time axis and the speed: the seconds in training steps.
+        "training_seconds": last["seconds"],
         "samples_per_second": last["samples"] / last["seconds"],
+    }
+
+
+def _costs(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the seconds by phase, and the bytes and messages by purpose, from the reports of all ranks."""
+    by_rank = [report["seconds"] for report in reports]
+    return {
         "seconds": {phase: sum(rank[phase] for rank in by_rank) / len(by_rank) for phase in by_rank[0]},
         "seconds_by_rank": by_rank,
         "bytes_sent": _total([report["traffic"]["bytes"] for report in reports]),
@@ -124,14 +169,18 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
             [rank, *edge] for rank, report in enumerate(reports) for edge in report["traffic"]["edges"]
         ],  # [sender, receiver, messages, bytes]
         "histograms": _histograms([report["counts"] for report in reports]),
-        "spectral_gap": _spectral_gap(task, context.comm.size),
-        "restarts": trainer.position.restarts,
-        "ended_early": trainer.position.over or None,
-        "published_step": trainer.best_weights.step,
-        "final": _final(trainer),
-        "started": started,
-        "finished": finished,
     }
+
+
+def _model_summary(context: RankContext) -> dict[str, Any]:
+    """Return the layers and the floating-point operations of a sample, in a forward pass and in training."""
+    module, split = context.replica.module, context.data.split
+    summary = summarize_model(module, context.preprocessor.dummy_batch()).as_dict
+    batch = context.preprocessor(*split.take(np.arange(min(2, len(split)))))
+    # The generator of a GAN trains in every `critic_steps`-th step only.
+    cycle = getattr(context.task.run.problem, "critic_steps", 1)
+    summary["flops"]["training"] = training_flops(module, context.problem, *batch, cycle)
+    return summary
 
 
 def _final(trainer: Trainer) -> dict[str, float]:
@@ -177,4 +226,4 @@ def _spectral_gap(task: Task, nodes: int) -> float | None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     with atomic_write(path) as part:
-        part.write_text(json.dumps(content, indent=1))
+        part.write_text(json.dumps(with_checksum(content), indent=1))

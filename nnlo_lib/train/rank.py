@@ -10,6 +10,7 @@ import torch
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.process_identity import process_age
 from nnlo_lib.train.fault_injection import arm_fault_injection
 from nnlo_lib.train.observe.attach import attach_observers
 from nnlo_lib.train.observe.model_summary import summarize_model
@@ -23,7 +24,13 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
 
-def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaStack | None = None) -> bool:
+def train_rank(
+    task: Task,
+    comm: Communicator,
+    stop: StopFlag,
+    stack: ReplicaStack | None = None,
+    started: float | None = None,
+) -> bool:
     """Train as one rank, and publish the outputs if the run is finished.
 
     Args:
@@ -31,14 +38,15 @@ def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaSta
         comm: communicator of all ranks.
         stop: flag that requests a stop of this rank.
         stack: replicas of all simulated ranks, if their gradients are batched; else None.
+        started: start of the rank on the communicator's clock, in seconds; None for now.
 
     Returns:
         True if the task is done, False if the ranks stopped and saved.
     """
     # First, so that failpoints of the start count, too.
     arm_fault_injection(comm.rank, task.state)
-    started = _now()
-    trainer = Trainer(RankContext(task, comm, stack), stop)
+    started_at = _now()
+    trainer = Trainer(RankContext(task, comm, stack, started=started), stop)
     if comm.rank == 0:
         trainer.journal.write(_headline(trainer.context))
     attach_observers(trainer)
@@ -53,7 +61,7 @@ def train_rank(task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaSta
             raise
     if done and trainer.is_finished:
         # After `closing`: traces and monitor files are published, so they must be complete.
-        publish_training(trainer, started, _now())
+        publish_training(trainer, started_at, _now())
     return done
 
 
@@ -87,7 +95,7 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
                 "use the launcher (for example mpiexec) of the MPI library that mpi4py uses"
             )
         comm = MPICommunicator(world, reduction_mode(task.run), task.run.parallel.peer_timeout)
-        done = train_rank(task, comm, stop)
+        done = train_rank(task, comm, stop, started=comm.now() - process_age())
         # Freeing is collective, so it belongs to the path on which all ranks arrive.
         comm.free_counter()
         return 0 if done else report_stopped(task.state, world.Get_rank(), stop.signal)

@@ -34,6 +34,7 @@ class RankContext:
         comm: communicator of the ranks.
         stack: holds the replicas of simulated ranks with batched gradients; None for other ranks.
         module: network to train; None for the task's model.
+        started: start of the rank on the communicator's clock, in seconds; None for now.
 
     Attributes:
         roles: role of each rank, `worker` or `server`.
@@ -47,11 +48,13 @@ class RankContext:
         comm: Communicator,
         stack: ReplicaStack | None = None,
         module: nn.Module | None = None,
+        started: float | None = None,
     ) -> None:
         self.task, self.comm, self.stack = task, comm, stack
+        started = comm.now() if started is None else started
         task.input_checksums  # noqa: B018 - read now: a later edit is not the code that trains
         self.roles = roles(task.run, comm.size)
-        self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank]))
+        self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank], started), started)
         self._open_data(task)
         self.problem: Problem = build_problem(task.run)
         self._build_replica(task, module)

@@ -26,6 +26,9 @@ class TrainingSaver:
         recorder: tables and log of the run.
         checkpointer: writes and reads the checkpoints.
         stop: stop flag, which reserves the time that a save takes.
+
+    Attributes:
+        continues_finished: True if the training resumed from a checkpoint of a finished training.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class TrainingSaver:
     ) -> None:
         self._context, self._state, self._recorder = context, state, recorder
         self._checkpointer, self._stop = checkpointer, stop
+        self.continues_finished = False
         run = context.task.run
         self._interval = SaveInterval(run.checkpoint, watches=not context.comm.is_virtual)
 
@@ -73,7 +77,7 @@ class TrainingSaver:
 
     def resume(self) -> None:
         """Resume from the newest complete checkpoint, if any; truncate the tables to its rows."""
-        context, journal = self._context, self._recorder.journal
+        context = self._context
         saved = self._load()
         # `start` allocates the vectors into which `restore` copies; the checkpoint overwrites the parameters
         # that it broadcasts.
@@ -81,10 +85,7 @@ class TrainingSaver:
         rows: dict[str, int] = {}
         if saved is not None:
             rows = self._state.restore(saved)
-            position = self._state.position
-            journal.write(
-                f"resumed at epoch {position.epoch}, step {position.index} (restart {position.restarts})"
-            )
+            self._count_restart()
         elif context.comm.rank == 0:
             self._report_changed_files()
             # Before `rewind`, which would delete the rows of the earlier training.
@@ -92,6 +93,17 @@ class TrainingSaver:
         if context.comm.rank == 0:
             keep_input_record(context.task.paths.state, context.task.input_checksums)
         self._recorder.rewind(rows)
+
+    def _count_restart(self) -> None:
+        """Count a restart unless the earlier training was finished; log the position."""
+        position, text = self._state.position, ""
+        # All ranks use the answer of rank 0, as in `_load`.
+        earlier = _finished(attempts.read_attempts(self._context.task.state))
+        self.continues_finished = self._context.comm.gather(earlier)[0]
+        if not self.continues_finished:
+            position.restarts += 1
+            text = f" (restart {position.restarts})"
+        self._recorder.journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")
 
     def _report_changed_files(self) -> None:
         task = self._context.task

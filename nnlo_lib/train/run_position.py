@@ -23,7 +23,7 @@ class RunPosition:
             workers).
         steps: number of steps of this rank.
         samples: number of samples used by all ranks in the completed epochs.
-        restarts: number of times the run was resumed.
+        restarts: number of times the run was resumed after an interruption.
         validated_at: `steps` at the last validation.
         over: why the training ends before its last epoch; else an empty string.
         shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after

@@ -91,6 +91,7 @@ class Trainer:
 
     def _run(self) -> bool:
         self._resume()
+        self._end_startup()
         position, comm = self.position, self.context.comm
         # A restart repeats nothing: every checkpoint is written after this validation and counts its row.
         if self.context.task.run.train.evaluate_before and not position.steps and not position.restarts:
@@ -106,7 +107,8 @@ class Trainer:
                 self._saver.save()
             if stop and not self._has_ended:
                 return self._stopped()
-        saved = self.checkpointer.wait_until_saved()
+        with self.context.phase_timer.phase("checkpoint"):
+            saved = self.checkpointer.wait_until_saved()
         if self.is_finished:
             self._finish()
         # A finished run publishes its results; a task that pauses before the last epoch is continued from
@@ -133,6 +135,13 @@ class Trainer:
             self.context.task.state, self.state.run_step, leads=self.context.is_first_worker
         )
         failpoint("training.resumed")
+
+    def _end_startup(self) -> None:
+        # A repeated publication of a finished training has the figures of the first one.
+        if self._has_ended and self._saver.continues_finished:
+            self.context.phase_timer.discard_start()
+        else:
+            self.context.phase_timer.end_startup()
 
     @property
     def _has_ended(self) -> bool:

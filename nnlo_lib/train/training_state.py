@@ -80,7 +80,6 @@ class TrainingState:
         tensors, progress = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
         self._restore_tensors(tensors)
         self.position = RunPosition.from_dict(progress)
-        self.position.restarts += 1
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
         # The mask also applies to a second restart in an epoch in which the number of ranks has changed.

@@ -1,13 +1,14 @@
 """Estimated cost of an experiment before its jobs are submitted: jobs, ranks, cores and hours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.search.results.cost_estimate import search_lines
+from nnlo_lib.search.results.epoch_time import Pace
 from nnlo_lib.search.study.plain_text import format_duration
-from nnlo_lib.state.finished_run import finished_runs, mean_seconds_per_epoch
+from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 from nnlo_lib.workflow.plan import Plan
 
 HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "measured")
@@ -43,15 +44,35 @@ def _row(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 def _measured(plan: Plan, name: str, jobs: int) -> str:
-    pace = mean_seconds_per_epoch(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
-    return format_duration(jobs * pace * plan.runs[name].train.epochs) if pace else "-"
+    pace = _pace(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
+    return format_duration(pace.seconds(jobs, jobs * plan.runs[name].train.epochs)) if pace else "-"
 
 
-def _slowest_pace(experiment: Experiment) -> float | None:
-    """Return the seconds per epoch of the slowest finished run, including the search's best run, or None."""
+def _slowest_pace(experiment: Experiment) -> Pace | None:
+    """Return the pace of the slowest finished run, including the search's best run, or None."""
     folders = ExperimentPaths(experiment.name).run_folders()
-    paces = [mean_seconds_per_epoch(finished_runs(folder)) for folder in folders]
-    return max((pace for pace in paces if pace is not None), default=None)
+    paces = [_pace(finished_runs(folder)) for folder in folders]
+    return max((pace for pace in paces if pace), key=lambda pace: pace.epoch_s, default=None)
+
+
+def _pace(runs: Iterable[FinishedRun]) -> Pace | None:
+    """Return the mean pace over finished tasks in seconds of the wall clock; None without measured seconds."""
+    done = [(run, times) for run in runs if run.epochs and (times := _startup_and_rest(run))]
+    epochs = sum(run.epochs for run, _ in done)
+    if not epochs:
+        return None
+    startup, rest = (sum(each) for each in zip(*(times for _, times in done), strict=True))
+    return Pace(startup / len(done), rest / epochs)
+
+
+def _startup_and_rest(run: FinishedRun) -> tuple[float, float] | None:
+    """Return the seconds of one start and those after start-up; None if the wall time is not recorded."""
+    seconds, attempts = run.summary["seconds"], run.attempt_statistics
+    if run.transport == "simulated":
+        # The seconds of the summary are virtual; only the launcher has measured wall time.
+        return (0.0, attempts.total_seconds) if attempts else None
+    startup, starts = seconds.get("startup", 0.0), len(attempts.attempts) if attempts else 1 + run.restarts
+    return startup / starts, seconds["total"] - startup
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths
 from nnlo_lib.config.resources import RunResources
@@ -17,7 +18,7 @@ from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.identity.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.state.lease import Lease
-from nnlo_lib.state.longer_training import refuse_fewer_epochs
+from nnlo_lib.state.published_results import is_complete, refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
 BEST_RUN = "best"  # the run that retrains the best trial of a search
@@ -55,10 +56,15 @@ class Plan:
         return [job for job in self.experiment.jobs() if job.run in self.runs]
 
     @property
-    def folders(self) -> list[str]:
-        """Folders of all evaluated jobs below the experiment's folder, including a search's best run."""
+    def evaluated_jobs(self) -> list[JobSpec]:
+        """All evaluated jobs, including those of a search's best run."""
         best = [JobSpec(run=BEST_RUN, seed=seed) for seed in self.experiment.seeds if self.experiment.search]
-        return [job.path for job in [*self.jobs, *best]]
+        return [*self.jobs, *best]
+
+    @property
+    def folders(self) -> list[str]:
+        """Folders of all evaluated jobs below the experiment's folder."""
+        return [job.path for job in self.evaluated_jobs]
 
     @cached_property
     def job_pattern(self) -> str:
@@ -106,10 +112,17 @@ class Plan:
         """Path of the manifest of the data of a search's trials."""
         return str(self._store_of(self.experiment).manifest)
 
-    def refuse_fewer_epochs(self) -> None:
-        """Raise UserError if a job has finished with more epochs than its run now has."""
+    def refuse_lost_results(self) -> None:
+        """Raise UserError for results that Snakemake would delete for a training that cannot replace them.
+
+        The results have more epochs than the run now has, or they are outdated, and an older nnlo wrote the
+        checkpoints from which the training would continue.
+        """
         for job in self.jobs:
-            refuse_fewer_epochs(ExperimentPaths(self.experiment.name).job(job).folder, self.runs[job.run])
+            paths, run = ExperimentPaths(self.experiment.name).job(job), self.runs[job.run]
+            refuse_fewer_epochs(paths.folder, run)
+            if not is_complete(paths.folder, run, Path(self.manifest(job.run))):
+                refuse_other_formats(paths.state.checkpoints)
 
     def manifest(self, name: str) -> str:
         """Return the path of the manifest of a run's data."""

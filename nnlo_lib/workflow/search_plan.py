@@ -11,7 +11,7 @@ from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, search_files
+from nnlo_lib.search.study.frozen_settings import search_files, verify_settings
 from nnlo_lib.search.study.storage import search_folder, write_config
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import read_trial
@@ -38,7 +38,7 @@ class SearchPlan:
         """
         folder = search_folder(experiment)
         if SearchPaths(folder).settings.exists():
-            experiment = freeze_or_verify_settings(folder, experiment)
+            experiment = verify_settings(folder, experiment)
         return cls(experiment, leads and _has_ended(experiment, folder))
 
     @property

@@ -10,7 +10,7 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, may_start_again
 from nnlo_lib.search.study.storage import write_config
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_result, read_trials
@@ -95,6 +95,8 @@ class TrialQueue:
         return [decision.task for decision in study.unfinished[: study.parallel]]
 
     def _begun_before(self) -> list[FoldTask]:
+        if SearchPaths(self._folder).settings.exists() and may_start_again(self._folder, self._experiment):
+            return []  # These trials are archived when Snakemake runs jobs.
         decisions = decisions_in_order(read_trials(self._folder))
         assert self._experiment.search is not None
         unfinished = [d.task for d in decisions if read_result(self._folder, d.task) is None]

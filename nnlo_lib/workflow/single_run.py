@@ -8,8 +8,8 @@ from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.launch.earlier_training import finished_note, needs_training
 from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.state.longer_training import refuse_fewer_epochs
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.task import Task
@@ -35,7 +35,8 @@ def train_and_evaluate(
 ) -> tuple[Task, AttemptOutcome]:
     """Fetch and convert missing data, train, evaluate if the training finished; return task and outcome.
 
-    Files have the same paths as in the workflow, so that either can resume the work of the other.
+    Files have the same paths as in the workflow, so that either can resume the work of the other. If the
+    training is finished and evaluated already, nothing is written.
 
     Args:
         experiment: the experiment.
@@ -44,8 +45,13 @@ def train_and_evaluate(
         fold: the job's fold; if it is None and the experiment has folds, the first.
         launcher: command that starts MPI ranks.
     """
+    task = job_task(experiment, name, seed, fold)
+    # Before the conversion of new data, which may take hours.
+    if not needs_training(task) and task.paths.evaluation.exists():
+        print(finished_note(task), file=sys.stderr)
+        _print_evaluation(task)
+        return task, AttemptOutcome("finished")
     task = prepare_task(experiment, name, seed, fold)
-    refuse_fewer_epochs(task.folder, task.run)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))
     outcome = train_task(task, LaunchOptions(launcher))
@@ -64,12 +70,26 @@ def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None,
         fold: the job's fold; if it is None and the experiment has folds, the first.
         title: the experiment's folder below results/; by default, the experiment's name.
     """
-    plan, title = Plan.of(experiment), title or experiment.name
-    run, store = plan.run(name), plan.store(name)
+    store = Plan.of(experiment).store(name)
     if not store.manifest.exists():
         prepare_store(store)
         # Again, because shapes and numbers of samples may be unknown before the conversion.
         check_experiment(experiment)
+    return job_task(experiment, name, seed, fold, title)
+
+
+def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, title: str = "") -> Task:
+    """Return the task of one job, as `prepare_task` does, but leave its data set as it is.
+
+    Args:
+        experiment: the experiment.
+        name: name of the run.
+        seed: the job's seed.
+        fold: the job's fold; if it is None and the experiment has folds, the first.
+        title: the experiment's folder below results/; by default, the experiment's name.
+    """
+    plan, title = Plan.of(experiment), title or experiment.name
+    run, store = plan.run(name), plan.store(name)
     fold = fold or 0 if experiment.folds > 1 else fold
     folder = ExperimentPaths(title).job(JobSpec(run=name, seed=seed, fold=fold)).folder
     return Task(title, name, run, seed, fold, experiment.folds, store.manifest, folder)
@@ -78,8 +98,12 @@ def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None,
 def _evaluate(task: Task) -> None:
     from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
-    output = task.paths.evaluation
-    evaluate_model(task.run, task.manifest, task.paths.model, output)
-    report = json.loads(output.read_text())
+    evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
+    _print_evaluation(task)
+    print(f"results in {task.folder}/", file=sys.stderr)
+
+
+def _print_evaluation(task: Task) -> None:
+    report = json.loads(task.paths.evaluation.read_text())
     figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
-    print(f"test ({report['samples']:,} samples): {figures}\nresults in {task.folder}/", file=sys.stderr)
+    print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)

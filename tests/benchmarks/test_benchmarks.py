@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.requires import absent
+from helpers.slurm_cluster import missing
 
 REPOSITORY = Path(__file__).parents[2]
 STARTED_BY_OTHERS = {"peers.py"}  # throughput.py and models.py start it as a child process
 NEED_REAL_DATA = {"data.py", "decentralized.py", "models.py", "throughput.py"}
+NEED_SLURM = {"job_latency.py"}
 TIMEOUT_S = 800  # most benchmarks take less than 10 s on two idle cores
 
 
@@ -34,6 +37,8 @@ def test_the_benchmarks_are_found():
 def test_runs_quick(name, request):
     if name in NEED_REAL_DATA:
         request.getfixturevalue("shared_data")
+    if name in NEED_SLURM and (programs := missing()):
+        absent(f"{', '.join(programs)} not found")
     command = [sys.executable, f"benchmarks/{name}", "--quick"]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

@@ -1,12 +1,14 @@
 """The numbers that `nnlo plan` prints equal counts made by hand."""
 
+import json
 import re
 
 import pytest
 from helpers.synthetic_search import MadeUp
 
-from nnlo_lib.config import Experiment
+from nnlo_lib.config import Experiment, Run
 from nnlo_lib.search.results.cost_estimate import expected
+from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.workflow.cost_table import cost_table
 
 SPACE = {"train.optimizer.lr": {"log_uniform": [1e-3, 1e-1]}}
@@ -93,12 +95,12 @@ def test_a_budget_is_told():
 
 
 def test_a_finite_space_has_no_more_trials_than_points():
-    """A search has at most as many trials as points: two batch sizes, one with three momenta, are 1 + 3 points.
+    """A search has at most as many trials as points: two batch sizes, one with three decays, are 1 + 3 points.
 
     In a grid, the levels of a range make the number of points finite.
     """
-    momentum = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
-    finite = {"train.batch_size": [8, 16], "train.optimizer.momentum": momentum}
+    decay = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
+    finite = {"train.batch_size": [8, 16], "train.optimizer.beta1": decay}
     text = cost_table(experiment({"space": finite, "trials": 20}))
     assert told(text, "search").startswith("4 trials (all points of the space) by forest")
     assert told(text, "jobs").startswith("4; ")
@@ -107,3 +109,38 @@ def test_a_finite_space_has_no_more_trials_than_points():
     assert told(cost_table(experiment({"space": finite, "trials": 4})), "search").startswith(
         "4 trials by forest"
     )
+
+
+def finished(folder, transport, total, startup, seconds):
+    """Write a finished training of 2 epochs; `seconds`: wall time of its only attempt."""
+    folder.mkdir(parents=True)
+    run = Run.model_validate({"parallel": {"transport": transport}})
+    summary = {
+        "run": "allreduce", "seed": 0, "config": run.model_dump(mode="json"), "samples_per_second": 100.0,
+        "seconds": {"total": total, "startup": startup}, "bytes_sent": {}, "ranks": 2, "epochs": 2,
+        "training_seconds": total - startup,
+    }  # fmt: skip
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "state").mkdir()
+    moment = "2026-01-01T00:00:00+00:00"
+    append_attempt(
+        folder / "state",
+        Attempt(1, moment, moment, seconds, "here", None, "finished", None, 0, 9, 9, 2),
+    )
+
+
+def test_start_up_is_counted_per_job_and_not_per_epoch(tmp_path):
+    """10 s of start-up and 30 s per epoch: three jobs of 4 epochs take 3 * 10 + 12 * 30 s."""
+    finished(tmp_path / "results/made/allreduce/seed-0", "mpi", 70.0, 10.0, 75.0)
+    text = cost_table(experiment(seeds=[1, 2, 3], train={"epochs": 4}))
+    assert told(text, "allreduce").endswith(" 0:06:30")
+
+
+def test_virtual_seconds_are_not_called_measured(tmp_path):
+    """The cost of a simulated training is the wall time of its attempts: 40 s per epoch."""
+    folder = tmp_path / "results/made/allreduce/seed-0"
+    finished(folder, "simulated", 0.05, 0.01, 80.0)
+    made = experiment(seeds=[1, 2], train={"epochs": 3}, parallel={"transport": "simulated"})
+    assert told(cost_table(made), "allreduce").endswith(" 0:04:00")
+    (folder / "state/attempts.jsonl").unlink()
+    assert told(cost_table(made), "allreduce").endswith(" -")

@@ -1,4 +1,6 @@
 import itertools
+import json
+import re
 
 import pytest
 from hypothesis import given
@@ -43,7 +45,7 @@ UNCHANGED = [{}, {"resources": {"runtime": 5, "mem_mb": 9, "partition": "gpu", "
 CHANGED = [
     {"train": {"optimizer": {"lr": 0.5}}},
     {"train": {"epochs": 11}},
-    {"train": {"optimizer": {"name": "adam"}}},
+    {"train": {"optimizer": {"name": "nadam"}}},
     {"model": {"args": {"hidden": 3}}},
     {"data": {"validation": 0.2}},
     {"algorithm": {"name": "downpour"}},
@@ -126,3 +128,41 @@ def test_merging_leaves_both_sides_alone(base, changes):
 def test_nearest_name_or_all():
     assert suggest_name("epocs", ["epochs", "seeds"]) == "did you mean 'epochs'?"
     assert suggest_name("zzz", ["seeds", "epochs"]) == "known: epochs, seeds"
+
+
+WATCHERS = [
+    (
+        {"train": {"early_stopping": {"metric": "val_f1"}}},
+        r"set train\.early_stopping\.better",
+    ),
+    (
+        {"train": {"restore_best": "val_f1"}},
+        r"give the function a name that ends with accuracy",
+    ),
+    (
+        {"train": {"schedule": {"name": "plateau", "metric": "val_f1"}}},
+        r"set train\.schedule\.better",
+    ),
+    ({"checkpoint": {"best": "f1"}}, r"give the function a name"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WATCHERS)
+def test_a_watched_metric_of_the_user_needs_a_direction(tmp_path, settings, message):
+    """A larger F1 is better; without a direction, the smallest would be chosen in silence."""
+    code = tmp_path / "mine.py"
+    code.write_text("def f1(outputs, targets): ...\ndef f1_score(outputs, targets): ...\n")
+    with pytest.raises(
+        ValidationError, match=r"does not say whether smaller or larger values are better"
+    ) as error:
+        Experiment.model_validate({"name": "x", "metrics": [f"{code}:f1"], **settings})
+    assert re.search(message, str(error.value), re.DOTALL)
+    named = json.loads(json.dumps(settings).replace("f1", "f1_score"))
+    Experiment.model_validate({"name": "x", "metrics": [f"{code}:f1_score"], **named})
+
+
+def test_a_direction_of_its_own_suffices(tmp_path):
+    code = tmp_path / "mine.py"
+    code.write_text("def f1(outputs, targets): ...\n")
+    train = {"early_stopping": {"metric": "val_f1", "better": "larger"}}
+    Experiment.model_validate({"name": "x", "metrics": [f"{code}:f1"], "train": train})

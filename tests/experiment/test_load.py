@@ -228,7 +228,7 @@ def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
     assert [line.partition(" (")[0] for line in told] == [
         "mine.yaml:2: runs.served.parallel.ranks: downpour requires at least 2 ranks",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
-        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: lr, momentum, name, nesterov, weight_decay",
+        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: amsgrad, beta1, beta2, epsilon, lr, name, weight_decay",
         "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, loss_weights, metrics, model, observe, "
         "parallel, problem, resources, topology, train",
     ]  # fmt: skip

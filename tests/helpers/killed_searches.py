@@ -21,7 +21,7 @@ PATIENCE = 600  # seconds for a driver that is not killed
 SETTINGS = {
     "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}},
     "parallel": {"ranks": 1},
-    "train": {"epochs": 8, "batch_size": 16},
+    "train": {"epochs": 8, "batch_size": 16, "optimizer": {"name": "sgd"}},
     "checkpoint": {"every": "1 epoch"},
     "search": {
         "space": {

@@ -1,5 +1,6 @@
 """A stand-in for LSF: commands that run jobs on this machine and store their state in a folder."""
 
+import json
 import os
 import subprocess
 from dataclasses import dataclass
@@ -37,6 +38,33 @@ class Lsf:
         place = ["-cwd", str(self.folder), "-o", str(self.folder / "out.txt")]
         said = self.run("bsub", "-J", "job", *place, *options, command)
         return Job(self.folder / said.partition("<")[2].partition(">")[0])
+
+    def refuse(self, job: str, times: int, text: str) -> None:
+        """Let bsub refuse jobs.
+
+        Args:
+            job: part of the names of the jobs.
+            times: number of refusals.
+            text: what bsub prints.
+        """
+        path = self.folder / "refusals.json"
+        planned = json.loads(path.read_text()) if path.exists() else []
+        path.write_text(json.dumps([*planned, {"job": job, "times": times, "text": text}]))
+
+    def fail_queries(self, times: int) -> None:
+        """Let the next calls of bjobs fail."""
+        (self.folder / "failing_queries").write_text(str(times))
+
+    @property
+    def queries(self) -> int:
+        """Number of calls of bjobs."""
+        path = self.folder / "queries"
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def submissions(self, name: str) -> int:
+        """Return how often a job with `name` in its name was handed to bsub, including refusals."""
+        path = self.folder / "submissions"
+        return sum(name in line for line in path.read_text().splitlines()) if path.exists() else 0
 
     def jobs(self, name: str) -> list[Job]:
         """Return the jobs with `name` in their request, in the order of their submission."""

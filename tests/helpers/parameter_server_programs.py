@@ -70,7 +70,7 @@ def trained(
     replica = make_replica(name)
     algorithm = make(comm, name, settings, servers, group)
     algorithm.start(replica)
-    start = comm.bytes_sent.copy()
+    start, messages = comm.bytes_sent.copy(), comm.messages_sent.copy()
     first = (comm.rank - servers) * joint
     path, telemetry = [], []
     for _ in range(epochs):
@@ -91,6 +91,7 @@ def trained(
         "path": path, "centre": centre, "own": own, "published": replica.theta.tolist(), "sent": sent,
         "telemetry": telemetry, "staleness": sorted(algorithm.histograms().get("staleness", {}).items()),
         "updates": getattr(outer, "updates", 0), "pushes": getattr(outer, "pushes", 0),
+        "messages": dict(comm.messages_sent - messages),
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A temporary Slurm cluster on this machine, in one folder: three nodes, accounting, preemption.
 
 with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environment)
-python tests/helpers/slurm_cluster.py start|stop|status FOLDER
+PYTHONPATH=tests python -m helpers.slurm_cluster start|stop|status FOLDER [--like accounting|plain|cancel]
 """
 
 import argparse
@@ -16,11 +16,14 @@ import string
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from helpers.slurm_clients import write_clients
+from helpers.slurm_options import CONFIGURATIONS, ClusterOptions
 
 PROGRAMS = (
     "munged",
@@ -32,9 +35,8 @@ PROGRAMS = (
     "sbatch",
     "sacctmgr",
 )
-CLIENTS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sshare")
 NODES = ("n1", "n2", "n3")
-ACCOUNT = "nnlo"
+ACCOUNT = ClusterOptions().account
 MARK = "NNLO_SLURM_CLUSTER"  # environment variable by which stop() finds the cluster's daemons
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
@@ -46,6 +48,7 @@ class Slurm:
     """Client of a running cluster; `folder` contains its configuration, logs and state."""
 
     folder: Path
+    options: ClusterOptions = field(default_factory=ClusterOptions)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -71,9 +74,11 @@ class Slurm:
 
     def idle(self) -> bool:
         """Return True if all nodes are idle."""
-        return self.run("sinfo", "-h", "-N", "-p", "low", "-o", "%T").split() == ["idle"] * len(NODES)
+        return self.run("sinfo", "-h", "-N", "-p", self.options.low, "-o", "%T").split() == ["idle"] * len(
+            NODES
+        )
 
-    def wait(self, what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def wait(self, what: str, condition: Callable[[], bool], seconds: float = 180) -> None:
         """Poll until the condition holds.
 
         Args:
@@ -98,9 +103,9 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[Slurm]:
+def cluster(folder: Path, options: ClusterOptions | None = None) -> Iterator[Slurm]:
     """Start a cluster in an empty folder; stop it on exit, also after an exception."""
-    slurm = start(folder)
+    slurm = start(folder, options)
     try:
         yield slurm
     finally:
@@ -112,12 +117,14 @@ def missing() -> list[str]:
     return [program for program in PROGRAMS if not shutil.which(program, path=SEARCH)]
 
 
-def start(folder: Path) -> Slurm:
+def start(folder: Path, options: ClusterOptions | None = None) -> Slurm:
     """Start the daemons in the order of their dependencies; stop all daemons if one fails to start."""
-    slurm = Slurm(folder.resolve())
-    _prepare(slurm.folder)
+    slurm = Slurm(folder.resolve(), options or ClusterOptions())
+    _prepare(slurm)
     try:
-        _start_accounting(slurm)
+        _start_munged(slurm)
+        if slurm.options.accounting:
+            _start_accounting(slurm)
         _start_nodes(slurm)
     except BaseException:
         stop(folder)
@@ -136,50 +143,61 @@ def stop(folder: Path) -> None:
     slurm.wait("nothing runs any more", nothing_runs)
 
 
-def _prepare(folder: Path) -> None:
+def _prepare(slurm: Slurm) -> None:
     """Create the folder: configuration with free ports, key, stand-in GPUs, folders of the daemons."""
+    folder = slurm.folder
     if folder.is_dir() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: a cluster wants a folder of its own")
-    for name in ("bin", "log", "state", *(f"spool.{node}" for node in NODES)):
+    for name in ("bin", "log", "state", "mysql.tmp", *(f"spool.{node}" for node in NODES)):
         (folder / name).mkdir(parents=True)
     for name in ("gpu0", "gpu1"):
         (folder / name).touch()
-    _write_clients(folder)
+    write_clients(folder, SEARCH)
     _write_private(folder / "munge.key", secrets.token_bytes(128))
+    ports = _free_ports("slurmctld", "slurmdbd", *NODES)
     names = {"folder": folder, "host": socket.gethostname().split(".")[0], "user": getpass.getuser()}
-    names |= _free_ports("slurmctld", "slurmdbd", *NODES)
+    names |= ports | slurm.options.template_values(folder, ports["slurmdbd_port"])
     for template in TEMPLATES.glob("*.conf.in"):
         text = string.Template(template.read_text()).substitute(names)
         _write_private(folder / template.stem, text.encode())
 
 
-def _write_clients(folder: Path) -> None:
-    """Write wrappers of the commands that set SLURM_CONF, because Snakemake removes SLURM_CONF from its jobs."""
-    for name in CLIENTS:
-        client = folder / "bin" / name
-        real = shutil.which(name, path=SEARCH) or name
-        client.write_text(f'#!/bin/sh\nSLURM_CONF="{folder}/slurm.conf" exec {real} "$@"\n')
-        client.chmod(0o755)
-
-
-def _start_accounting(slurm: Slurm) -> None:
-    """Start munged, MariaDB and slurmdbd; create the account to which jobs are charged."""
-    folder, user = slurm.folder, getpass.getuser()
-    data, door = f"--datadir={folder}/mysql", f"--socket={folder}/mysql.socket"
+def _start_munged(slurm: Slurm) -> None:
+    folder = slurm.folder
     _spawn(slurm, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
            f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid",
            f"--log-file={folder}/log/munged", f"--seed-file={folder}/munge.seed")  # fmt: skip
+    slurm.wait("munged answers", lambda: slurm.succeeds("munge", "-n", f"--socket={folder}/munge.socket"))
+
+
+def _start_accounting(slurm: Slurm) -> None:
+    """Start MariaDB and slurmdbd; create the accounts to which jobs are charged."""
+    folder, user = slurm.folder, getpass.getuser()
+    data, door = f"--datadir={folder}/mysql", f"--socket={folder}/mysql.socket"
     install = _spawn(slurm, "mariadb-install-db", "--no-defaults", data, f"--user={user}", "--skip-test-db",
                      f"--auth-root-socket-user={user}", "--auth-root-authentication-method=socket")  # fmt: skip
     slurm.wait("an empty database is made", lambda: install.poll() == 0)
     _spawn(slurm, "mariadbd", "--no-defaults", data, door, f"--user={user}", "--skip-networking",
            f"--pid-file={folder}/mariadbd.pid", "--innodb-flush-log-at-trx-commit=0")  # fmt: skip
-    slurm.wait("munged answers", lambda: slurm.succeeds("munge", "-n", f"--socket={folder}/munge.socket"))
     slurm.wait("MariaDB answers", lambda: slurm.succeeds("mariadb-admin", "--no-defaults", door, "ping"))
     _spawn(slurm, "slurmdbd", "-D")
     slurm.wait("slurmdbd answers", lambda: slurm.succeeds("sacctmgr", "-n", "list", "cluster"))
-    for what in (["cluster", "nnlo"], ["account", ACCOUNT], ["user", user, f"account={ACCOUNT}"]):
+    for what in _accounts(slurm.options, user):
         slurm.run("sacctmgr", "-i", "add", *what)
+    # The account of the same name stays the default of the user root, unless another one is set.
+    slurm.run("sacctmgr", "-i", "modify", "user", user, "set", f"defaultaccount={slurm.options.account}")
+
+
+def _accounts(options: ClusterOptions, user: str) -> list[list[str]]:
+    """Return what is added to the database: the cluster, the user's account, and one with a limit of jobs."""
+    added = [["cluster", "nnlo"], ["account", options.account], ["user", user, f"account={options.account}"]]
+    if limit := options.max_submit_jobs:
+        added += [
+            ["qos", "limited", f"MaxSubmitJobsPerUser={limit}"],
+            ["account", "limited"],
+            ["user", user, "account=limited", "qos=limited", "defaultqos=limited"],
+        ]
+    return added
 
 
 def _start_nodes(slurm: Slurm) -> None:
@@ -250,6 +268,8 @@ def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subpro
     """
     command = [shutil.which(program, path=SEARCH) or program, *arguments]
     marks = {MARK: str(slurm.folder), "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket")}
+    # In /tmp, the temporary tables of two databases that are made at once have the same names.
+    marks |= {"TMPDIR": str(slurm.folder / "mysql.tmp")} if program.startswith("mariadb") else {}
     with (slurm.folder / "log" / (log or program)).open("ab") as out:
         return subprocess.Popen(
             command,
@@ -325,10 +345,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=["start", "stop", "status"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "--like", choices=CONFIGURATIONS, help="configuration to start; default: that of the tests"
+    )
     arguments = parser.parse_args()
     slurm = Slurm(arguments.folder.resolve())
     if arguments.action == "start":
-        start(slurm.folder)
+        start(slurm.folder, CONFIGURATIONS.get(arguments.like))
         print(f"export PATH={slurm.folder}/bin:$PATH")
     elif arguments.action == "stop":
         stop(slurm.folder)

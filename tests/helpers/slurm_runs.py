@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,18 +16,28 @@ from typing import Any
 import yaml
 
 from helpers.repository_copy import Checkout, environment
+from helpers.slurm_clients import calls
 from helpers.slurm_cluster import Slurm
 
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 NNLO = SNAKEMAKE.with_name("nnlo")
 
 
-def start(slurm: Slurm, checkout: Checkout, *options: str) -> "subprocess.Popen[str]":
-    """Start Snakemake in the copied repository; append its output to snakemake.log."""
+def start(
+    slurm: Slurm, checkout: Checkout, *options: str, variables: Mapping[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    """Start Snakemake in the copied repository; append its output to snakemake.log.
+
+    Args:
+        slurm: cluster of the jobs.
+        checkout: the copy.
+        *options: options of Snakemake.
+        variables: further environment variables.
+    """
     with (checkout.folder / "snakemake.log").open("a") as log:
         return subprocess.Popen(
             [SNAKEMAKE, "--profile", "slurm", *options], cwd=checkout.folder, stdout=log, stderr=log, text=True,
-            env=environment() | slurm.environment, preexec_fn=_hear_ctrl_c,
+            env=environment() | slurm.environment | dict(variables or {}), preexec_fn=_hear_ctrl_c,
         )  # fmt: skip
 
 
@@ -36,14 +46,17 @@ def _hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float) -> None:
-    """Wait for Snakemake to end and assert that it succeeded.
+def finish(
+    slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", seconds: float, status: int = 0
+) -> None:
+    """Wait for Snakemake to end and assert that it succeeded, or ended with another status.
 
     Args:
         slurm: cluster of the jobs.
         checkout: copy of the repository in which Snakemake runs.
         process: process of Snakemake; killed in any case.
         seconds: timeout.
+        status: expected exit status.
     """
     try:
         slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=seconds)
@@ -54,7 +67,7 @@ def finish(slurm: Slurm, checkout: Checkout, process: "subprocess.Popen[str]", s
         raise
     finally:
         process.kill()
-    assert process.returncode == 0, last_words(checkout)
+    assert process.returncode == status, last_words(checkout)
 
 
 def last_words(checkout: Checkout) -> str:
@@ -80,28 +93,42 @@ def undisturbed(checkout: Checkout, name: str) -> bytes:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The training `allreduce` with seed 1 of the experiment `name` as a job of a cluster; `epochs`: its epochs."""
+    """The training `allreduce` with one seed of the experiment `name` as a job of a cluster; `epochs`: its epochs."""
 
     slurm: Slurm
     checkout: Checkout
     name: str
     epochs: int
+    seed: int = 1
     _snakemakes: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
-        return self.checkout.folder / f"results/{self.name}/allreduce/seed-1"
+        return self.checkout.folder / f"results/{self.name}/allreduce/seed-{self.seed}"
 
-    def start(self) -> "subprocess.Popen[str]":
-        """Start Snakemake with the training as target, without evaluation and report."""
-        summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
-        self._snakemakes.append(
-            start(self.slurm, self.checkout, summary, "--configfile", f"{self.name}.yaml")
-        )
+    @property
+    def log(self) -> Path:
+        """Log of the job's command."""
+        return self.checkout.folder / f"logs/{self.name}/allreduce/seed-1/train.log"
+
+    def start(self, all_seeds: bool = False, **variables: str) -> "subprocess.Popen[str]":
+        """Start Snakemake with the training as target, without evaluation and report.
+
+        Args:
+            all_seeds: the trainings with all seeds are targets.
+            **variables: further environment variables.
+        """
+        options = self.options(all_seeds)
+        self._snakemakes.append(start(self.slurm, self.checkout, *options, variables=variables))
         return self._snakemakes[-1]
 
-    def finish(self, process: "subprocess.Popen[str]") -> None:
-        finish(self.slurm, self.checkout, process, seconds=400)
+    def options(self, all_seeds: bool = False) -> list[str]:
+        """Return the options of Snakemake for the training, or for those with all seeds."""
+        summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
+        return [*(["--until", "train"] if all_seeds else [summary]), "--configfile", f"{self.name}.yaml"]
+
+    def finish(self, process: "subprocess.Popen[str]", status: int = 0) -> None:
+        finish(self.slurm, self.checkout, process, seconds=400, status=status)
 
     @contextmanager
     def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[list[int]]:
@@ -188,7 +215,17 @@ class Submitted:
     @property
     def retries(self) -> int:
         """Number of resubmissions by Snakemake."""
-        return (self.checkout.folder / "snakemake.log").read_text().count("Trying to restart job")
+        return self.terminal.count("Trying to restart job")
+
+    @property
+    def terminal(self) -> str:
+        """The output of Snakemake."""
+        return (self.checkout.folder / "snakemake.log").read_text()
+
+    @property
+    def submissions(self) -> int:
+        """Number of calls of sbatch by Snakemake."""
+        return calls(self.slurm.folder, "sbatch", self.checkout.folder)
 
     @property
     def said(self) -> str:
@@ -205,10 +242,14 @@ class Submitted:
         for process in self._snakemakes:
             process.kill()
             process.wait()
-        queue = self.slurm.run("squeue", "--noheader", "--format=%A %Z").splitlines()
-        jobs = [line.split()[0] for line in queue if line.endswith(f" {self.checkout.folder}")]
-        if jobs:
+        if jobs := self.queued:
             self.slurm.run("scancel", *jobs)
+
+    @property
+    def queued(self) -> list[str]:
+        """Numbers of its jobs that are pending or running."""
+        queue = self.slurm.run("squeue", "--noheader", "--format=%A %Z").splitlines()
+        return [line.split()[0] for line in queue if line.endswith(f" {self.checkout.folder}")]
 
     def _asked(self, what: str) -> str:
         return self.slurm.run(

@@ -1,15 +1,23 @@
 """Scenarios of interrupted trainings on a real Slurm; each scenario ends when Snakemake ends."""
 
-import signal
-import subprocess
-from contextlib import suppress
-
 import psutil
 
-from helpers.slurm_cluster import kill_controller, kill_node, kill_slurmd, start_controller, start_node
+from helpers.slurm_cluster import (
+    Slurm,
+    kill_controller,
+    kill_node,
+    kill_slurmd,
+    start_controller,
+    start_node,
+)
 from helpers.slurm_runs import Submitted, start
 
 URGENT = ("sbatch", "--partition=high", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=true")
+
+
+def urgent(slurm: Slurm) -> tuple[str, ...]:
+    """Return the command that submits an urgent job, on any cluster."""
+    return ("sbatch", f"--partition={slurm.options.high}", *URGENT[2:])
 
 
 def time_limit(run: Submitted) -> None:
@@ -21,13 +29,15 @@ def time_limit(run: Submitted) -> None:
     with run.held():
         run.slurm.wait("it is time to save", lambda: run.age > 105, seconds=140)
     run.finish(process)
-    assert run.reasons == ["time limit", "finished"]
+    # On a busy machine, the training may need more than one further job of three minutes.
+    *before, last = run.reasons
+    assert (set(before), last) == ({"time limit"}, "finished")
     assert len(set(run.jobs)) == 1, "the job asks to be requeued, and keeps its number"
     assert run.retries == 0
 
 
 def snakemake_is_killed(run: Submitted) -> None:
-    """After Snakemake is killed, the job of a new Snakemake waits for the old job, which still trains."""
+    """After Snakemake is killed, a new Snakemake watches the job that still trains."""
     first = run.start()
     with run.held():
         first.kill()
@@ -35,37 +45,24 @@ def snakemake_is_killed(run: Submitted) -> None:
         job = run.job
         assert start(run.slurm, run.checkout, "--unlock").wait(60) == 0
         second = run.start()
-        run.slurm.wait("the new job waits", lambda: "waiting until it is released" in run.said, seconds=240)
-        assert run.job == job
+        run.slurm.wait("the job is found", lambda: f"nnlo: job {job} (train" in run.terminal, seconds=240)
     run.finish(second)
-    assert run.reasons == ["finished", "finished"]
-    assert run.jobs[0] == job != run.jobs[1]
-    assert run.attempts[1]["from"] == run.attempts[0]["reached"], "nothing was trained again"
+    assert run.reasons == ["finished"]
+    assert run.jobs == [job]
 
 
 def scancel(run: Submitted) -> None:
-    """After scancel the retries of Snakemake are refused until the user ends Snakemake and starts it again."""
+    """After scancel the job is not submitted again until the user starts Snakemake again."""
     process = run.start()
     with run.held() as ranks:
         run.slurm.run("scancel", run.job)
         run.wait_for_signal(ranks)
-    run.slurm.wait(
-        "Snakemake tries again", lambda: "was canceled and is not retried" in run.said, seconds=240
-    )
-    interrupt(process)
-    assert run.reasons == ["preempted"]
+    run.slurm.wait("Snakemake gives up", lambda: process.poll() is not None, seconds=240)
+    assert process.returncode == 1
+    assert "canceled; run the same command again to resume" in run.terminal
+    assert (run.reasons, run.retries) == (["canceled"], 0)
     run.finish(run.start())
-    assert run.reasons == ["preempted", "finished"]
-
-
-def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Send SIGINT until Snakemake ends: it may ignore a signal that arrives while it submits a job."""
-    for _ in range(6):
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-            break
-    assert process.returncode, "Snakemake does not end"
+    assert run.reasons == ["canceled", "finished"]
 
 
 def give_way(run: Submitted) -> None:
@@ -99,12 +96,13 @@ def preemption(run: Submitted) -> None:
 
 
 def preemption_with_grace_time(run: Submitted) -> None:
-    """Every job without a requeue is resubmitted by Snakemake.
-
-    Slurm 22.05 may treat a job in its grace time as one past its time limit and not requeue it.
-    """
+    """The job requeues itself in its grace time, and keeps its number."""
     give_way(run)
-    assert run.retries == len(set(run.jobs)) - 1
+    assert len(set(run.jobs)) == 1
+    assert run.retries == 0
+    log = run.log.read_text()
+    assert f"job {run.job} is queued again" in log
+    assert "attempt 1 ended" in log, "the log has the output of both attempts"
 
 
 def node_failure(run: Submitted) -> None:

@@ -125,7 +125,7 @@ def training(
 started = functools.partial(training, forked=False)  # for tests of process behavior
 
 
-def wait(what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait(what: str, condition: Callable[[], bool], seconds: float = 180) -> None:
     """Poll `condition` until it holds; fail after `seconds` with the description `what`."""
     end = time.monotonic() + seconds
     while not condition():

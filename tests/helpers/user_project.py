@@ -100,7 +100,8 @@ COMMON: dict[str, Any] = {
     "name": "mine",
     "data": {"dataset": "digits", "validation": 0.2},
     "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
-    "train": {"epochs": 1, "batch_size": 200},
+    # Not Adam, whose steps do not depend on the scale of the gradients.
+    "train": {"epochs": 1, "batch_size": 200, "optimizer": {"name": "sgd", "lr": 0.01}},
     "parallel": {"ranks": 2, "transport": "simulated"},
 }
 SPACE = {"train.optimizer.lr": [0.1, 0.01]}

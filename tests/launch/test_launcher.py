@@ -204,7 +204,7 @@ def test_the_time_limit_and_a_scheduler_that_does_not_requeue(tmp_path):
         SLURM_JOB_ID="7", PATH=f"{tmp_path}:{os.environ['PATH']}",
     )  # fmt: skip
     assert (status, reasons(run)) == (75, ["diverged", "time limit"])
-    assert "job 7 could not be requeued: not allowed here" in said
+    assert "job 7 could not be requeued (not allowed here)" in said
     assert read_attempts(run.job / "state")[1].saved > 0
 
 

@@ -101,7 +101,8 @@ def workflow(lsf: Lsf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wor
     finally:
         process.kill()
         for job in lsf.jobs("rule_train"):
-            lsf.run("bkill", job.number)
+            if job.state not in ("DONE", "EXIT"):
+                lsf.run("bkill", job.number)
 
 
 def disturb(workflow: Workflow, snakemake: "subprocess.Popen[bytes]") -> None:

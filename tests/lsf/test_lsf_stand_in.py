@@ -88,3 +88,48 @@ def test_bkill_ends_a_job_even_if_suspended(lsf: Lsf) -> None:
     assert job.state == "SSUSP"
     lsf.run("bkill", job.number)
     wait("its end", lambda: job.state == "EXIT")
+
+
+def refused(lsf: Lsf, *options: str) -> str:
+    """Submit a job that bsub refuses, and return what bsub printed."""
+    with pytest.raises(AssertionError) as error:
+        lsf.submit("true", "-n", "1", *options)
+    return str(error.value)
+
+
+def test_brequeue_runs_a_job_again_under_its_number(lsf: Lsf, hearing: Job) -> None:
+    lsf.run("brequeue", hearing.number)
+    wait("it runs again", lambda: said(lsf) == ["ready", hearing.number] * 2 and hearing.state == "RUN")
+    assert hearing.exit_reason == ""
+
+
+def test_bjobs_prints_the_fields_that_it_is_asked_for(lsf: Lsf, hearing: Job) -> None:
+    lsf.run("end_job", hearing.number, "TERM_PREEMPT: job killed after preemption")
+    wait("its end", lambda: hearing.state == "EXIT")
+    fields = "jobid stat exit_reason pend_reason delimiter='|'"
+    line = lsf.run("bjobs", "-a", "-noheader", "-o", fields, hearing.number)
+    assert line == f"{hearing.number}|EXIT|TERM_PREEMPT: job killed after preemption|-\n"
+
+
+def test_a_purged_job_is_not_found(lsf: Lsf, hearing: Job) -> None:
+    hearing.purge()
+    assert hearing.number in lsf.run("bjobs", hearing.number)
+    lsf.run("end_job", hearing.number, "")
+    wait("its end", lambda: hearing.state == "EXIT")
+    with pytest.raises(AssertionError, match=f"Job <{hearing.number}> is not found"):
+        lsf.run("bjobs", hearing.number)
+
+
+def test_bjobs_fails_as_often_as_planned(lsf: Lsf) -> None:
+    lsf.fail_queries(1)
+    with pytest.raises(AssertionError, match="Connection reset by peer"):
+        lsf.run("bjobs")
+    lsf.run("bjobs")
+
+
+def test_bsub_refuses_as_planned_and_a_wrong_queue_always(lsf: Lsf) -> None:
+    lsf.refuse("limited", 1, "Pending job threshold reached. Job not submitted.")
+    assert "Pending job threshold reached" in refused(lsf, "-J", "limited")
+    lsf.submit("true", "-n", "1", "-J", "limited")
+    assert lsf.submissions("limited") == 2
+    assert "nowhere: No such queue" in refused(lsf, "-q", "nowhere")

@@ -124,7 +124,7 @@ def test_simulated_and_real_ranks_learn_the_same_and_more_than_the_mean(tmp_path
     assert real.weights == virtual.weights
     assert real.history == virtual.history
     found, targets = json.loads((real.job / "evaluation.json").read_text()), load_diabetes().target
-    assert found.keys() == {"classes", "split", "samples", "loss", "mae"}
+    assert {"classes", "split", "samples", "loss", "mae"} <= found.keys()
     assert f"test (88 samples): loss {found['loss']:.4f}  mae {found['mae']:.4f}" in said
     test = targets[4::5]
     assert found["loss"] < 0.75 * np.mean((test - np.delete(targets, np.s_[4::5]).mean()) ** 2)

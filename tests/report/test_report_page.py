@@ -169,7 +169,7 @@ def test_the_same_job_twice_is_refused(fake, report):
     ("split", "said"),
     [
         ("test", None),
-        ("validation", "refers to the validation split"),
+        ("validation", "measured on the validation split"),
         ("held back", "the samples held back for validation"),
     ],
 )
@@ -195,8 +195,8 @@ def test_the_layers_and_what_they_cost(fake, report):
     page = check(report(fake)).text
     assert "4 × 1 × 3 × 3" in page
     assert "4.61\u00a0k" in page
-    assert "2\u00a0MFLOPs in the forward pass and 4\u00a0MFLOPs in the backward pass" in page
-    assert "together computed 6\u00a0GFLOP/s" in page
+    assert "2\u00a0MFLOPs in a forward pass through the model and 4\u00a0MFLOPs in a backward pass" in page
+    assert "together computed 6\u00a0GFLOP/s in allreduce" in page
 
 
 def test_what_a_monitor_saw(fake, report):

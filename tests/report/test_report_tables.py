@@ -9,11 +9,12 @@ import pytest
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.sections.confusion import confusion_matrices
-from nnlo_lib.report.sections.headline import headline
-from nnlo_lib.report.sections.provenance import resolved_settings
+from nnlo_lib.report.sections.origin.provenance import resolved_settings
+from nnlo_lib.report.sections.quality.confusion import confusion_matrices
+from nnlo_lib.report.sections.quality.headline import headline
 from nnlo_lib.report.sections.time_and_traffic import bytes_by_purpose, seconds_by_phase
-from nnlo_lib.report.tables import Spread, leaders, read_summary, spread_by_run, summarize, write_summary
+from nnlo_lib.report.statistics.comparisons_csv import compare_all
+from nnlo_lib.report.tables import MEASURED, read_summary, spread_by_run, summarize, write_summary
 from nnlo_lib.report.time_base import time_base_of
 
 
@@ -32,7 +33,9 @@ def scored(fake, run, *accuracies, speed=1000.0):
 
 def sentences(fake):
     jobs = load_jobs(fake.folders)
-    return str(headline(summarize(jobs), time_base_of(jobs))).replace("\u00a0", " ")
+    table = summarize(jobs)
+    text = headline(table, time_base_of(jobs), compare_all(table, jobs))
+    return str(text).replace("\u00a0", " ")
 
 
 def test_a_row_per_job_in_the_order_given(fake):
@@ -49,6 +52,7 @@ def test_a_row_per_job_in_the_order_given(fake):
         "restarts",
         "transport",
         "ended_early",
+        *MEASURED,
     ]
     assert table[["run", "seed", "fold"]].to_numpy().tolist() == [["b", 2, 1], ["a", 1, 0]]
     assert table["bytes_sent"].tolist() == [8_000_000 + 6_000_000 + 5000 + 800] * 2
@@ -89,40 +93,64 @@ def test_mean_and_deviation_by_hand(fake):
     assert spread.count == 3
 
 
-def test_a_win_is_larger_than_the_spread_of_the_difference():
-    three, four = Spread(10.0, 3.0, 3), Spread(15.1, 4.0, 3)
-    assert four.beats(three, highest=True)
-    assert three.beats(four, highest=False)
-    assert not Spread(15.0, 4.0, 3).beats(three, highest=True)
-    assert not Spread(99.0, math.nan, 1).beats(three, highest=True)
-    assert leaders({"low": three, "high": four, "near": Spread(14.0, 1.0, 3)}, highest=True) == [
-        "high",
-        "near",
-    ]
-
-
 def test_the_headline_claims_a_clear_win(fake):
     scored(fake, "good", 0.95, 0.96, 0.97, speed=1000.0)
-    scored(fake, "poor", 0.80, 0.81, 0.82, speed=2500.0)
+    scored(fake, "poor", 0.80, 0.82, 0.81, speed=2500.0)
+    # Differences 15, 14, 16 points: t quantile of 2 degrees of freedom 4.303, width 4.303 / sqrt(3) = 2.48.
     assert sentences(fake) == (
         "<b>good</b> has the highest mean test accuracy: 96.0 ± 1.0 % over 3 seeds. "
-        "<b>poor</b> (81.0 ± 1.0 %) is worse by more than the spread. "
-        "<b>poor</b> trains fastest: 2,500 samples per second with 2 ranks, 2.50 times the speed of the slowest run, "
-        "<b>good</b> (2 ranks)."
+        "The run is better than <b>poor</b> (difference +15.0 [12.5, 17.5] points). "
+        "<b>poor</b> has the highest mean training speed: 2,500 samples per second with 2 ranks, 2.50 times that of the "
+        "slowest run, <b>good</b> (2 ranks)."
     )
 
 
-def test_the_headline_claims_nothing_within_the_spread(fake):
-    scored(fake, "one", 0.95, 0.97)
-    scored(fake, "two", 0.94, 0.97)
-    assert "the difference is within the spread" in sentences(fake)
-    assert "The runs train at similar speeds" in sentences(fake)
+def test_the_headline_claims_nothing_without_a_significant_difference(fake):
+    scored(fake, "one", 0.95, 0.97, 0.99)
+    scored(fake, "two", 0.94, 0.98, 0.97)
+    assert "<b>two</b> (difference +0.7 [−3.1, 4.5] points) cannot be distinguished from it; " in sentences(
+        fake
+    )
+    assert "more seeds would be needed." in sentences(fake)
 
 
 def test_the_headline_claims_nothing_from_single_trainings(fake):
     scored(fake, "one", 0.95)
     scored(fake, "two", 0.40)
-    assert "or the spread is unknown (single training task)" in sentences(fake)
+    assert "<b>two</b> (difference +55 points) cannot be distinguished from it." in sentences(fake)
+
+
+def test_a_single_seed_is_compared_by_its_test_samples(fake):
+    scored(fake, "one", 0.95)
+    scored(fake, "two", 0.40)
+    for folder, correct in zip(fake.folders, (95, 40), strict=True):
+        values = np.arange(100) < correct
+        np.savez(folder / "sample_metrics.npz", accuracy=values.astype(np.float32))
+    text = sentences(fake)
+    assert "The run is better than <b>two</b> (difference +55.0 [" in text
+    assert "verdicts are about these trained models on the test samples, not about other seeds." in text
+
+
+def test_jobs_without_a_finite_metric_are_named(fake):
+    scored(fake, "one", 0.95, 0.97, 0.96)
+    scored(fake, "two", 0.94, math.nan, 0.97)
+    assert (
+        "Without a finite test accuracy, and not in the means: 1 of 3 training tasks of <b>two</b>."
+        in sentences(fake)
+    )
+
+
+def test_the_words_name_the_evaluated_split(fake):
+    for run, split in (("one", "validation"), ("two", "validation")):
+        rewrite(fake.job(run), "evaluation.json", split=split)
+    assert "has the highest mean validation accuracy" in sentences(fake)
+
+
+def test_gans_are_not_ranked(fake):
+    for run, distance in (("one", 0.1), ("untrained", -3.0)):
+        folder = fake.job(run, accuracy=False, config={"problem": {"name": "gan"}})
+        rewrite(folder, "evaluation.json", distance=distance)
+    assert sentences(fake).startswith("Runs of a GAN are not ranked")
 
 
 def test_the_headline_tells_of_restarts(fake):

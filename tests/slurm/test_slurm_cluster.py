@@ -1,10 +1,16 @@
 """The temporary Slurm cluster has the properties that the other tests of this folder rely on."""
 
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from helpers.slurm_cluster import ACCOUNT, NODES, Slurm
+from helpers.slurm_clients import calls, fail_calls, failures_left
+from helpers.slurm_cluster import ACCOUNT, NODES, Slurm, cluster
+from helpers.slurm_options import ACCOUNTING, CANCEL, PLAIN
 
 pytestmark = pytest.mark.slurm
 
@@ -53,3 +59,87 @@ def test_a_low_job_gives_way_to_a_high_one_and_is_requeued(slurm: Slurm) -> None
     assert re.search(r"Restarts=1\b", slurm.run("scontrol", "show", "job", low))
     slurm.run("scancel", low)
     slurm.wait("the low job is gone", slurm.idle)
+
+
+@pytest.fixture(scope="module")
+def plain(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """Start a cluster without accounting, if Slurm is installed."""
+    with cluster(tmp_path_factory.mktemp("plain"), replace(PLAIN, min_job_age_s=2)) as running:
+        yield running
+
+
+def known(slurm: Slurm, job: str) -> dict[str, str]:
+    """Return what slurmctld knows about a job; return nothing if the job is forgotten."""
+    if not slurm.succeeds("scontrol", "show", "job", job):
+        return {}
+    text = slurm.run("scontrol", "--oneliner", "show", "job", job)
+    return dict(entry.split("=", 1) for entry in text.split() if "=" in entry)
+
+
+def error(slurm: Slurm, *command: str, folder: Path) -> str:
+    """Return what a command that fails prints as its error."""
+    done = subprocess.run(
+        command, cwd=folder, env=slurm.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode, done.stdout
+    return done.stderr
+
+
+def test_without_accounting_jobs_run_and_sacct_fails(plain: Slurm, tmp_path: Path) -> None:
+    assert not (plain.folder / "mysql").exists()
+    job = plain.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")
+    plain.wait("the job is COMPLETED", lambda: known(plain, job).get("JobState") == "COMPLETED")
+    assert known(plain, job)["Partition"] == PLAIN.low
+    for client in ("sacct", "sacctmgr list user"):
+        assert "disabled" in (said := error(plain, *client.split(), folder=tmp_path)) or "not running" in said
+
+
+def test_a_job_that_ended_is_forgotten(plain: Slurm) -> None:
+    job = plain.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")
+    plain.wait("the job is forgotten", lambda: not known(plain, job))
+    assert job not in plain.run("squeue", "--states=all", "--noheader", "--format=%A").split()
+
+
+def test_calls_fail_on_request_in_one_folder(plain: Slurm, tmp_path: Path) -> None:
+    here, other = tmp_path / "here", tmp_path / "other"
+    for folder in (here, other):
+        folder.mkdir()
+    fail_calls(here, "squeue", 2)
+    subprocess.run(["squeue"], cwd=other, env=plain.environment, check=True, capture_output=True)
+    assert "Unable to contact slurm controller" in error(plain, "squeue", folder=here)
+    assert failures_left(here, "squeue") == 1
+    error(plain, "squeue", folder=here)
+    subprocess.run(["squeue"], cwd=here, env=plain.environment, check=True, capture_output=True)
+    assert (calls(plain.folder, "squeue", here), calls(plain.folder, "squeue", other)) == (3, 1)
+    fail_calls(here, "sbatch", 1)
+    assert "Socket timed out" in error(plain, "sbatch", "--wrap=true", folder=here)
+
+
+def test_preemption_that_cancels_and_jobs_without_requeue(slurm: Slurm, tmp_path: Path) -> None:
+    with cluster(tmp_path / "cancel", CANCEL) as site:
+        everything = ["--nodes=3", "--exclusive", "--output=/dev/null"]
+        low = site.run("sbatch", "--parsable", *everything, "--wrap=srun sleep 600")
+        site.wait("the low job runs", lambda: known(site, low)["JobState"] == "RUNNING")
+        assert known(site, low)["Requeue"] == "0"
+        assert known(site, low)["Account"] == CANCEL.account
+        site.run("sbatch", f"--partition={CANCEL.high}", *everything, "--wrap=true")
+        site.wait("the low job is preempted", lambda: known(site, low)["JobState"] == "PREEMPTED")
+
+
+def test_limits_and_the_killer_of_a_site_with_accounting(slurm: Slurm, tmp_path: Path) -> None:
+    eat = "import numpy, time; eaten = numpy.ones(40_000_000); time.sleep(600)"
+    with cluster(tmp_path / "accounting", ACCOUNTING) as site:
+        limited = ["sbatch", "--parsable", "--account=limited", "--output=/dev/null", "--wrap=sleep 600"]
+        jobs = [site.run(*limited) for _ in range(ACCOUNTING.max_submit_jobs or 0)]
+        assert "job submit limit" in error(site, *limited, folder=tmp_path)
+        site.run("scancel", *jobs)
+        script = f"--wrap={sys.executable} -c '{eat}'"
+        log = tmp_path / "eaten.log"
+        job = site.run("sbatch", "--parsable", "--mem=100", f"--output={log}", script)
+        site.wait("the job is killed", lambda: known(site, job)["JobState"] == "FAILED")
+        assert "exceeded memory limit" in log.read_text()
+        assert known(site, job)["ExitCode"] == "0:9"
+        assert (
+            "invalid account"
+            in error(site, "sbatch", "--account=strangers", "--wrap=true", folder=tmp_path).lower()
+        )

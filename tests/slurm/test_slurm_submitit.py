@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 TWO_NODES = SETTINGS | {
     "parallel": {"ranks": 2},
     "resources": {"nodes": 2, "mem_mb": 500, "runtime": 10},
-    "train": {"epochs": 12, "batch_size": 16},
+    "train": SETTINGS["train"] | {"epochs": 12},
     "search": SETTINGS["search"] | {"trials": 3},
 }
 

@@ -11,10 +11,12 @@ import pytest
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
 from nnlo_lib.launch.crash_recovery import read_progress
+from nnlo_lib.state.attempt_statistics import AttemptStatistics
 from nnlo_lib.state.attempts import (
     Attempt,
     AttemptLog,
     append_attempt,
+    attempts_of_result,
     count_out_of_memory,
     interrupted_seconds,
     read_attempts,
@@ -164,3 +166,42 @@ def test_the_plan_counts_a_job_that_was_killed_whole_for_want_of_memory(tmp_path
     replace(LeaseOwner.for_this_process(), scheduler="slurm", job="7").write(state / "lease.json")
     assert memory_of(plan, "seed-1", 2) == 150
     assert memory_of(plan, "seed-1", 1) == 100  # at attempt 1, Snakemake has not seen this job end
+
+
+def trained(number, reason, start, reached, training="a"):
+    return replace(attempt(reason, number, start, reached, reached), training=training)
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        # An interruption counts, also one before the first checkpoint.
+        ([trained(1, "preempted", 0, 5), trained(2, "finished", 5, 9)], [1, 2]),
+        ([trained(1, "killed", 0, 0), trained(2, "finished", 0, 9)], [1, 2]),
+        # A mistake of the user before the first step.
+        ([trained(1, "bad input", 0, 0), trained(2, "finished", 0, 9)], [2]),
+        (
+            [trained(1, "finished", 0, 9), trained(2, "bad input", 9, 9), trained(3, "finished", 9, 18)],
+            [1, 3],
+        ),
+        # A mistake that appears after steps has cost time.
+        ([trained(1, "bad input", 0, 3), trained(2, "finished", 0, 9)], [1, 2]),
+        # Another training in the same folder, with other settings.
+        ([trained(1, "diverged", 0, 7, "b"), trained(2, "finished", 0, 9)], [2]),
+        ([trained(1, "finished", 0, 9), trained(2, "killed", 0, 2, "b"), trained(3, "finished", 0, 9)], [3]),
+        # Another number of ranks, which trains a finished run again from step 0.
+        ([trained(1, "finished", 0, 9), trained(2, "finished", 0, 9)], [2]),
+        # Raised epochs, interrupted: the results are those of the first attempt.
+        ([trained(1, "finished", 0, 9), trained(2, "preempted", 9, 12)], [1]),
+        # Records of an older version do not name their training.
+        ([trained(1, "killed", 0, 5, None), trained(2, "finished", 5, 9)], [1, 2]),
+    ],
+)
+def test_attempts_that_count_for_the_result(found, kept):
+    assert [each.attempt for each in attempts_of_result(found)] == kept
+
+
+def test_raised_epochs_are_no_interruption():
+    statistics = AttemptStatistics([trained(1, "finished", 0, 9), trained(2, "finished", 9, 18)], 100.0)
+    assert not statistics.is_interrupted
+    assert (statistics.lost_steps, statistics.seconds_between_attempts) == (0, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.state.finished_run import FinishedRun, finished_runs, mean_seconds_per_epoch
+from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 
 SUMMARY = {
     "run": "four",
@@ -66,8 +66,6 @@ def test_a_file_is_read_only_when_it_is_asked_for(run):
         _ = run.evaluation
 
 
-def test_the_pace_of_finished_runs(run, tmp_path):
+def test_only_finished_runs_are_found(run, tmp_path):
     (tmp_path / "four/seed-2").mkdir()  # an unfinished run
     assert [each.folder for each in finished_runs(tmp_path / "four")] == [run.folder]
-    assert mean_seconds_per_epoch(finished_runs(tmp_path / "four")) == 2.0
-    assert mean_seconds_per_epoch([]) is None

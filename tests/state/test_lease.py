@@ -11,8 +11,10 @@ from dataclasses import replace
 import pytest
 from helpers.training_process import wait
 
+from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.state import lease_owner
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.lease_owner import LeaseOwner
 
@@ -136,6 +138,72 @@ def test_a_jobs_next_run_takes_over_from_the_one_on_a_lost_node(tmp_path, slurm_
     assert holder(tmp_path).owner != evicted.lease_owner.owner
     new.release()
     assert not (tmp_path / "lease.json").exists()
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """Return a function that sets whether the owner's job has ended; it returns the list of queried jobs."""
+
+    def set_answer(ended):
+        asked = []
+        monkeypatch.setattr(BatchJob, "has_ended", lambda job: asked.append(job.job_id) or ended)
+        monkeypatch.setattr(lease_owner, "JOB_CHECK_AFTER_S", 0.2)
+        return asked
+
+    return set_answer
+
+
+def test_the_lease_of_a_job_that_has_ended_is_taken_over_before_the_timeout(tmp_path, answer):
+    asked = answer(True)
+    gone = claim_of(tmp_path, scheduler="slurm", job="5")
+    own = Lease(tmp_path, BEAT, patience=3600)
+    assert own.acquire(False, never).lease_owner == gone
+    assert asked == ["5"]
+    own.release()
+
+
+@pytest.mark.long
+def test_the_scheduler_is_asked_once_for_a_silent_job(tmp_path, answer):
+    asked = answer(False)
+    gone = claim_of(tmp_path, scheduler="slurm", job="5")
+    own = lease(tmp_path)
+    assert own.acquire(False, never).lease_owner == gone
+    assert asked == ["5"]
+    own.release()
+
+
+def test_the_scheduler_is_not_asked_for_a_process_of_this_host(tmp_path, answer, slurm_job):
+    asked = answer(True)
+    own, other = lease(tmp_path), Lease(tmp_path, BEAT, patience=3600)
+    own.acquire(False, never)
+    os.utime(tmp_path / "lease.json")
+    with pytest.raises(UserError, match="is being written by"):
+        other.acquire(False, never)
+    assert asked == []
+    own.release()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_requeued_job_takes_over_from_its_earlier_run(tmp_path, slurm_job, monkeypatch, patient):
+    earlier = claim_of(tmp_path, host="elsewhere", restarts=1)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    own = Lease(tmp_path, BEAT, patience=3600)
+    assert own.acquire(patient, never).lease_owner == earlier
+    assert holder(tmp_path).restarts == 2
+    own.release()
+
+
+def test_a_second_command_of_an_interactive_job_does_not_take_over(tmp_path, slurm_job):
+    claim_of(tmp_path, host="elsewhere")
+    with pytest.raises(LeaseHeldError):
+        lease(tmp_path).acquire(False, lambda: True)
+
+
+def test_a_lease_of_an_older_version_has_no_restarts(tmp_path):
+    claim = claim_of(tmp_path)
+    fields = json.loads((tmp_path / "lease.json").read_text())
+    del fields["restarts"]
+    assert LeaseOwner.parse(json.dumps(fields).encode()) == claim
 
 
 @pytest.mark.parametrize("loss", ["removed", "rewritten", "folder gone"])

@@ -14,8 +14,8 @@ from nnlo_lib.reliability.chaos.faulty_attempt import run_faulty_attempt
 from nnlo_lib.train.fault_injection import InjectedFault, injected_faults, reached_failpoints
 
 __all__ = ["manifest"]
-pytestmark = pytest.mark.slow
-PATIENCE = 100  # time limit of an attempt in seconds
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+PATIENCE = 400  # time limit of an attempt in seconds
 EPOCHS = 20  # enough that no training finishes before a signal has reached all ranks
 SHARE = 10  # a fault occurs within this part (1 / SHARE) of a run
 STATUS = {"kill": {1}, "truncate": {1}, "bitflip": {1}, "term": {75, 0}, "term_all": {75, 0}}

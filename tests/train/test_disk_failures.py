@@ -76,7 +76,7 @@ def test_a_full_disk_costs_new_checkpoints_and_not_the_old_ones(tmp_path, disk):
         fill(disk)
         before = steps_saved(run)
         with kept_full(disk):
-            said, _ = process.communicate(timeout=120)
+            said, _ = process.communicate(timeout=600)
     assert process.returncode == 1, said
     assert "could not be written" in said
     assert "No space left on device" in said
@@ -99,7 +99,7 @@ def test_a_disk_that_is_free_again_is_written_again(tmp_path, disk):
             "two epochs without a checkpoint", lambda: read_step_marker(run.job / "state")[1] > full + 2 * 50
         )
         (disk / "ballast").unlink()
-        said, _ = process.communicate(timeout=150)
+        said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     assert steps_saved(run)[-1] > full
     assert [row["epoch"] for row in run.rows] == list(range(1, 151))

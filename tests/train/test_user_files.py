@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.nnlo_command import nnlo, nnlo_process, refused
 from helpers.store_folder import store_folder
+from helpers.trial_results import write_result
 from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings, write_project
 
 from nnlo_lib.config import Experiment
@@ -68,7 +69,7 @@ def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(
     history = (job(project, change.run) / "history.csv").read_text()
     edit(project, change.file)
     verified = nnlo("verify", str(job(project, change.run)), folder=project)
-    assert f"code: {change.file} was edited after this training" in verified.stdout
+    assert f"code: {change.file} differs from the file that this training used" in verified.stdout
     again = evaluate(project, change.run)
     if change.file == "first.pt":  # the published weights replace the initial ones
         assert again.returncode == 0
@@ -82,10 +83,10 @@ def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(
     assert nnlo("verify", "results", folder=project).returncode == 0
 
 
-def test_a_moved_project_resumes_and_says_nothing(project):
+def test_a_moved_project_is_not_trained_again(project):
     weights = (job(project, "network") / "model.safetensors").read_bytes()
     said = train(project, "network")
-    assert "resumed at epoch 1" in said
+    assert "already finished: mine/network seed 0" in said
     assert "changed" not in said
     assert (job(project, "network") / "model.safetensors").read_bytes() == weights
     assert evaluate(project, "network").returncode == 0
@@ -115,6 +116,7 @@ def test_a_search_refuses_to_go_on_after_an_edit(trained, tmp_path, monkeypatch,
     monkeypatch.chdir(project)
     experiment = Experiment.model_validate(search_settings(change.run))
     freeze_or_verify_settings(tmp_path, experiment)
+    write_result(tmp_path)
     edit(project, change.file)
     with pytest.raises(UserError, match=rf'files\.{change.file} was "\w+" and is "\w+"'):
         freeze_or_verify_settings(tmp_path, experiment)

@@ -1,6 +1,7 @@
 """Each key of the experiment file has a declared effect of an edit, and the edit has this effect."""
 
 import pytest
+from helpers.trial_results import write_result
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.edit_effects import EDIT_EFFECTS, EditEffect
@@ -16,7 +17,7 @@ BASE = {
 # One edit of each key, or of one key of a section.
 EDITS = {
     "data.validation": 0.3, "data.stratify": False, "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.augment": {"flip": 0.5}, "data.stage_to": "/tmp",
-    "model": {"args": {"hidden": 3}}, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 32,
+    "model": {"args": {"hidden": 3}}, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 48,
     "train.dealing": "dynamic", "train.accumulate": 2, "train.clip_norm": 1.0, "train.precision": "float64",
     "train.compile": True, "train.channels_last": False, "train.optimizer": {"name": "adam"},
     "train.schedule": {"name": "cosine"}, "train.warm_up": {"epochs": 1}, "train.scale_lr": "linear",
@@ -94,6 +95,7 @@ def test_an_edit_of_a_run_has_its_effect(key, tmp_path):
 def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
     base = Experiment.model_validate(BASE)
     freeze_or_verify_settings(tmp_path, base)
+    write_result(tmp_path)
     other = edited(base, key, EDITS[key])
     assert other != base
     if EDIT_EFFECTS[key] in (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.FROZEN):

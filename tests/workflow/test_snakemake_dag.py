@@ -38,7 +38,7 @@ def test_every_stage_runs_once_and_then_nothing_is_left_to_do(checkout):
     second = checkout.snakemake()
     assert second.returncode == 0
     assert "Nothing to be done" in second.stdout
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 60
 
     archive = checkout.snakemake("--report", "archive.html")
     assert archive.returncode == 0, archive.stdout

@@ -1,5 +1,6 @@
 """Jobs that Snakemake runs after an edit of the experiment file."""
 
+import hashlib
 import json
 import re
 
@@ -100,6 +101,27 @@ def test_fewer_epochs_are_refused_and_the_results_stay(trained):
     )
     assert "Traceback" not in run.stdout
     assert summary.read_bytes() == before
+
+
+def test_results_whose_checkpoints_an_older_nnlo_wrote_are_not_deleted(trained):
+    """The training would refuse its checkpoint, and Snakemake would delete the outputs of the failed job."""
+    job = trained.folder / "results/tiny/a/seed-0"
+    manifest = max((job / "state/checkpoints").glob("*/manifest.json"))
+    content, model = manifest.read_text(), (job / "model.safetensors").read_bytes()
+    older = json.loads(content) | {"version": 3}
+    del older["checksum"]
+    older["checksum"] = hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()
+    manifest.write_text(json.dumps(older))
+    try:
+        trained.experiment(**BASE)
+        assert trained.snakemake().returncode == 0, "nothing is trained, so that the format does not matter"
+        trained.experiment(**BASE | {"metrics": ["top2_accuracy"]})
+        refused = trained.snakemake()
+        assert refused.returncode != 0
+        assert "it has format 3, but this nnlo reads and writes only format" in refused.stdout
+        assert (job / "model.safetensors").read_bytes() == model
+    finally:
+        manifest.write_text(content)
 
 
 @pytest.mark.slow

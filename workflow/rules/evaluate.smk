@@ -1,4 +1,5 @@
 # Evaluate each trained model on the test split, which is not used for training.
+from nnlo_lib.workflow.outcome.partial_results import partial_stamp
 
 
 rule evaluate:
@@ -8,7 +9,8 @@ rule evaluate:
         model=f"{JOB}/model.safetensors",
         partition=f"{JOB}/partition.npz",
     output:
-        f"{JOB}/evaluation.json",
+        evaluation=f"{JOB}/evaluation.json",
+        values=f"{JOB}/sample_metrics.npz",
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/evaluate.log",
     wildcard_constraints:
@@ -23,17 +25,23 @@ rule evaluate:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:
         "python scripts/evaluate.py --config {params.config} --manifest {input.manifest}"
-        " --model {input.model} --output {output} 2>&1 | tee -i {log}"
+        " --model {input.model} --output {output.evaluation} 2>&1 | tee -i {log}"
 
 
 rule aggregate:
     input:
+        partial=partial_stamp(PLAN),
         evaluations=[f"{RESULTS}/{job}/evaluation.json" for job in PLAN.folders],
         summaries=[f"{RESULTS}/{job}/summary.json" for job in PLAN.folders],
     output:
-        report(
+        summary=report(
             f"{RESULTS}/summary.csv",
             caption="../report/summary.rst",
+            category="Comparison",
+        ),
+        comparisons=report(
+            f"{RESULTS}/comparisons.csv",
+            caption="../report/comparisons.rst",
             category="Comparison",
         ),
     log:
@@ -45,4 +53,5 @@ rule aggregate:
     message:
         "aggregate the results of all jobs in {RESULTS}"
     shell:
-        "python scripts/aggregate.py --output {output} {params.folders} 2>&1 | tee -i {log}"
+        "python scripts/aggregate.py --output {output.summary} --comparisons {output.comparisons}"
+        " {params.folders} 2>&1 | tee -i {log}"

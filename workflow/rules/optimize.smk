@@ -68,9 +68,10 @@ rule fold_task:
     message:
         "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
     shell:
+        f"{KEEP_LOG}"
         "python -m nnlo_lib.cli task trial {params.folder} {wildcards.trial} {wildcards.fold} {wildcards.epochs}"
         " --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
-        " --attempt {resources.attempt} --on-preemption {resources.on_preemption} 2>&1 | tee -i {log}"
+        " --attempt {resources.attempt} --on-preemption {resources.on_preemption} 2>&1 | tee -ia {log}"
 
 
 rule trials:
@@ -149,7 +150,8 @@ use rule evaluate as evaluate_best with:
         model=f"{BEST}/model.safetensors",
         partition=f"{BEST}/partition.npz",
     output:
-        f"{BEST}/evaluation.json",
+        evaluation=f"{BEST}/evaluation.json",
+        values=f"{BEST}/sample_metrics.npz",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
     resources:

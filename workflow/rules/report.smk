@@ -3,6 +3,7 @@
 
 rule report:
     input:
+        partial=partial_stamp(PLAN),
         experiment=EXPERIMENT_FILE,
         summary=f"{RESULTS}/summary.csv",
         histories=[f"{RESULTS}/{job}/history.csv" for job in PLAN.folders],

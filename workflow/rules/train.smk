@@ -1,9 +1,12 @@
 # Train each run with each seed (and fold) with MPI. The state that a failed attempt leaves is in <job>/state/. It is
 # not a declared output because Snakemake deletes declared outputs before a retry. config.json is not an input: it also has
 # settings such as `resources`, which must reach the next attempt but train nothing again. Instead, `settings` triggers.
-from nnlo_lib.workflow.outdated_results import outdated_stamp
+from nnlo_lib.workflow.outcome.outdated_results import outdated_stamp
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
+# Snakemake deletes the log before each attempt, also when the scheduler queues the job again. A second name of the same
+# file keeps the output of earlier attempts.
+KEEP_LOG = "touch {log}.all; ln -f {log}.all {log}; "
 
 
 rule train:
@@ -42,10 +45,11 @@ rule train:
     message:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
+        f"{KEEP_LOG}"
         "python scripts/train.py --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
         " --attempt {resources.attempt} --on-preemption {resources.on_preemption}"
         " --config {params.config} --manifest {input.manifest} --folder {params.folder} {params.job}"
-        " 2>&1 | tee -i {log}"
+        " 2>&1 | tee -ia {log}"
 
 
 use rule train as train_single with:

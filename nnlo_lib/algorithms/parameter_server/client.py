@@ -66,12 +66,14 @@ class Client:
             kind: PUSH or FETCH.
             vector: vector to send; a push is compressed.
             room: overwritten by the answer in `wait`.
-            purpose: category of the bytes in the traffic counters.
+            purpose: category of the bytes of a push in the traffic counters; a fetch, whose vector is empty, is
+                counted as `control`.
             number: number of pushes summed in `vector`.
         """
         self.wait()
         payload = self.feedback.encode(vector) if kind == PUSH else vector
-        self._send(Header(kind, self.stop_requested, number), payload, purpose)
+        counted = purpose if kind == PUSH else "control"
+        self._send(Header(kind, self.stop_requested, number), payload, counted)
         self._pending = kind, room
 
     def wait(self) -> int:

@@ -17,6 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", type=Path, help="results/<experiment>/search, if the experiment has a search"
     )
     parser.add_argument(
+        "--failed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="JOB_FOLDER",
+        help="folder of a job without results, which the page names; may be repeated",
+    )
+    parser.add_argument(
         "folders",
         type=Path,
         nargs="*",
@@ -34,7 +42,14 @@ def run(options: argparse.Namespace) -> None:
     if options.search and not options.folders:
         write_search_page(options.output, options.search)
     elif options.folders and options.summary and options.experiment_file:
-        write_page(options.output, options.experiment_file, options.summary, options.folders, options.search)
+        write_page(
+            options.output,
+            options.experiment_file,
+            options.summary,
+            options.folders,
+            options.search,
+            options.failed,
+        )
     else:
         options.error(
             "pass either --search alone, or --experiment-file, --summary and at least one JOB_FOLDER"

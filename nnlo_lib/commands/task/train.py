@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from nnlo_lib.commands.experiment_file import add_launcher_argument
-from nnlo_lib.launch.preemption_policy import PREEMPTION_POLICIES
+from nnlo_lib.launch.preemption_policy import PREEMPTION_POLICIES, parse_preemption_policy
 
 HELP = "train one job of an experiment"
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attempt", type=int, default=1, help="number of Snakemake's attempt, from 1")
     parser.add_argument(
         "--on-preemption",
+        type=parse_preemption_policy,
         choices=PREEMPTION_POLICIES,
         default="exit",
         help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from nnlo_lib.commands.experiment_file import add_launcher_argument
-from nnlo_lib.launch.preemption_policy import PREEMPTION_POLICIES
+from nnlo_lib.launch.preemption_policy import PREEMPTION_POLICIES, parse_preemption_policy
 
 HELP = "train a fold task: one fold of one trial up to an epoch"
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attempt", type=int, help="number of Snakemake's attempt, from 1")
     parser.add_argument(
         "--on-preemption",
+        type=parse_preemption_policy,
         choices=PREEMPTION_POLICIES,
         default="exit",
         help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",

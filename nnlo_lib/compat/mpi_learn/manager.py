@@ -3,6 +3,7 @@
 import inspect
 import json
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ from nnlo_lib.compat.mpi_learn.training import (
 )
 from nnlo_lib.config import Run, merge_settings
 from nnlo_lib.config.data import DataConfig as DataBlock
+from nnlo_lib.core.pipe import wait_until_read
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.launch.earlier_training import needs_training
 from nnlo_lib.models.factory import module_from_function
 from nnlo_lib.train.observe.attach import attach_observers
 from nnlo_lib.train.preemption import StopFlag
@@ -106,6 +109,7 @@ class MPIManager:
             except BaseException as error:
                 # The other ranks may wait for this rank in a collective operation, which only Abort ends.
                 report_error(error)
+                wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
                 self.comm.Abort(1)
         return self._histories or {}
 
@@ -165,6 +169,7 @@ class MPIManager:
         return Task(DATASET_NAME, "script", run, self._seed, None, 1, manifest, folder)
 
     def _train_task(self, task: Task) -> dict[str, KerasHistory]:
+        needed = self.comm.bcast(self.comm.Get_rank() == 0 and needs_training(task))
         tune_malloc_and_timers()
         torch.set_num_threads(task.run.parallel.threads_per_rank)
         task.state.mkdir(parents=True, exist_ok=True)
@@ -178,8 +183,9 @@ class MPIManager:
         with closing(trainer):
             done = trainer.run()
         self.model, self.train_time = model_of_script(module), time.perf_counter() - began
-        # A temporary folder is deleted after the training, so nothing is published in it.
-        if done and self._folder:
+        # A temporary folder is deleted after the training.
+        # The results of a finished training stay as they are if the script is repeated.
+        if done and self._folder and needed:
             publish_training(
                 trainer, *(when.isoformat(timespec="seconds") for when in (started, datetime.now(UTC)))
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnlo_lib.data.readers import Array
+from nnlo_lib.data.store.non_finite import is_finite
 
 CHUNK_VALUES = 1 << 20  # values that are in memory as float64 at once
 
@@ -67,12 +68,26 @@ def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, flo
 def _of_chunk(values: Array) -> ChannelMoments:
     """Return the moments of samples (n, channels, values)."""
     values = values.astype(np.float64)
-    finite = np.isfinite(values)
+    finite = is_finite(values)
     counts = finite.sum(axis=(0, 2))
     values[~finite] = 0.0
-    means = values.sum(axis=(0, 2)) / np.maximum(counts, 1)
+    # Differences from the first finite value are exact for a constant channel, whose deviation must be 0: rounding
+    # in the mean would give 1e-17, by which other samples would be divided.
+    origins = _first_of_channels(values, finite)
+    values -= origins[:, np.newaxis]
+    values[~finite] = 0.0
+    shifts = values.sum(axis=(0, 2)) / np.maximum(counts, 1)
     # In place: a chunk and its mask are all that is in memory.
-    values -= means[:, np.newaxis]
+    values -= shifts[:, np.newaxis]
     values[~finite] = 0.0
     squares = np.einsum("ncv,ncv->c", values, values)
-    return ChannelMoments(tuple(counts.tolist()), tuple(means.tolist()), tuple(squares.tolist()))
+    return ChannelMoments(tuple(counts.tolist()), tuple((origins + shifts).tolist()), tuple(squares.tolist()))
+
+
+def _first_of_channels(values: Array, finite: Array) -> Array:
+    """Return the first finite value of each channel of samples (n, channels, values); 0 without one."""
+    of_channel, is_known = (each.swapaxes(0, 1).reshape(each.shape[1], -1) for each in (values, finite))
+    if not of_channel.size:
+        return np.zeros(len(of_channel))
+    first: Array = of_channel[np.arange(len(of_channel)), is_known.argmax(axis=1)]
+    return first

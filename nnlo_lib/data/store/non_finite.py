@@ -1,4 +1,4 @@
-"""Error about NaN and infinity in the samples of a shard."""
+"""Values of samples that float32, the type in which models train, cannot hold: NaN, infinity, and larger numbers."""
 
 from collections.abc import Mapping
 
@@ -6,6 +6,23 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers import Array, ConversionUnit
+
+# The largest float32. A larger float64 becomes infinite in a model, and its square overflows float64.
+LARGEST_VALUE = float(np.finfo(np.float32).max)
+
+
+def is_finite(values: Array) -> Array:
+    """Return True for each value that is finite as float32."""
+    if values.dtype != np.float64:
+        return np.isfinite(values)
+    # NaN compares as False.
+    finite: Array = np.abs(values) <= LARGEST_VALUE
+    return finite
+
+
+def count_non_finite(array: Array) -> int:
+    """Return the number of values that are not finite as float32."""
+    return int(array.size - is_finite(array).sum()) if array.dtype.kind == "f" else 0
 
 
 def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserError:
@@ -20,13 +37,13 @@ def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserE
     value = arrays[name][row]
     count = len(np.unique(np.concatenate(list(wrong.values()))))
     return UserError(
-        f"{unit.locate(int(row))} has the value {value[~np.isfinite(value)].flat[0]} in {name}; {count:,} of "
-        f"{len(arrays[name]):,} samples of this shard have NaN or infinite values; correct or remove the samples, or, with "
-        f"the reader arrays, set data.reader.non_finite: allow"
+        f"{unit.locate(int(row))} has the value {value[~is_finite(value)].flat[0]} in {name}; {count:,} of "
+        f"{len(arrays[name]):,} samples of this shard have values that are NaN, infinite or above {LARGEST_VALUE:.2g}, the "
+        f"limit of float32; correct or remove the samples, or, with the reader arrays, set data.reader.non_finite: allow"
     )
 
 
 def _samples_with_non_finite_values(array: Array) -> Array:
     """Return the numbers of the samples; sample by sample, which needs little memory."""
-    rows = [] if array.dtype.kind in "iub" else [not np.isfinite(sample).all() for sample in array]
+    rows = [] if array.dtype.kind in "iub" else [not is_finite(sample).all() for sample in array]
     return np.flatnonzero(rows)

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.data.identity.file_checksum import file_sha256
-from nnlo_lib.data.readers import Array, SampleBlock
+from nnlo_lib.data.readers import SampleBlock
 from nnlo_lib.data.store.channel_moments import ChannelMoments
 from nnlo_lib.data.store.manifest import ArraySpec, Shard
 from nnlo_lib.data.store.manifest_check import parse_json
+from nnlo_lib.data.store.non_finite import count_non_finite
 
 SHARD_RECORDS_FOLDER = "shards"
 
@@ -61,7 +60,7 @@ class ShardRecord:
         )
         moments = tuple(ChannelMoments.of(array) for array in block.inputs)
         finite = sum(sum(each.counts) for each in moments)
-        non_finite = sum(array.size for array in block.inputs) - finite + _non_finite(block.labels)
+        non_finite = sum(array.size for array in block.inputs) - finite + count_non_finite(block.labels)
         shard = Shard(
             file, len(block.labels), path.stat().st_size, file_sha256(path), len(block.skipped), non_finite
         )
@@ -80,8 +79,3 @@ class ShardRecord:
         """Write the record atomically."""
         with atomic_write(path) as part:
             part.write_text(json.dumps(asdict(self)) + "\n")
-
-
-def _non_finite(array: Array) -> int:
-    """Return the number of values that are NaN or infinite."""
-    return int(array.size - np.isfinite(array).sum()) if array.dtype.kind == "f" else 0

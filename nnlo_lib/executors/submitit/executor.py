@@ -8,11 +8,12 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.restarts import RestartPolicy
+from nnlo_lib.executors.submitit.deferred_starts import DeferredStarts, TransientRefusalError
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.submitit.job_record import JobRecord
 from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
 from nnlo_lib.executors.submitit.queue import JobQueue, log_of
-from nnlo_lib.executors.submitit.slurm import SlurmQueue, has_slurm
+from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, has_slurm
 from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.trial import FoldTask
@@ -33,10 +34,14 @@ class SubmititExecutor:
         self._queue = _build_queue(folder, self._experiment, launcher)
         self._jobs: dict[FoldTask, JobRecord] = {}
         self._restarts = RestartPolicy(folder)
+        self._deferred = DeferredStarts(self._start)
         self._checked_at, self._missed = time.monotonic(), set[JobRecord]()
 
     def start(self, fold_task: FoldTask) -> None:
-        """Submit a job for a fold task, unless it already has one."""
+        """Submit a job for a fold task, unless it already has one; later if the queue refuses the job for now."""
+        self._deferred.start(fold_task)
+
+    def _start(self, fold_task: FoldTask) -> None:
         if found := self._queue.find(fold_task):
             logger.info(f"trial {fold_task.trial}, fold {fold_task.fold} continues as job {found.job}")
             self._restarts.record_start(fold_task, is_running=True)
@@ -60,6 +65,7 @@ class SubmititExecutor:
                 return True
             try:
                 self._check_jobs()
+                self._deferred.start_due()
             except UserError:
                 self._shut_down()
                 raise
@@ -87,18 +93,20 @@ class SubmititExecutor:
 
     def _resubmit(self, fold_task: FoldTask) -> None:
         job_record = self._jobs.pop(fold_task)
-        if self._queue.was_cancelled(job_record):
+        # The job itself records a cancellation, which Slurm may have forgotten.
+        if self._queue.was_cancelled(job_record) or self._restarts.is_canceled(fold_task, job_record.job):
             raise UserError(
                 f"job {job_record.job} (trial {fold_task.trial}, fold {fold_task.fold}) was canceled, therefore the search "
                 "stops; run the same command again to resubmit the job"
             )
         log = log_of(self._folder, job_record)
-        self._restarts.record_exit(fold_task, log)
+        if not self._queue.was_preempted(job_record):
+            self._restarts.record_exit(fold_task, log)
         logger.info(
             f"job {job_record.job} ended without a result (see {log}); resubmitting trial {fold_task.trial}, "
             f"fold {fold_task.fold}"
         )
-        self._submit(fold_task)
+        self._deferred.start(fold_task)
 
     def _submit(self, fold_task: FoldTask) -> None:
         run = fold_task_run(self._experiment, self._folder, fold_task)
@@ -106,7 +114,12 @@ class SubmititExecutor:
         job = TrialJob(
             self._folder.absolute(), fold_task, self._queue.launcher, self._restarts.record_start(fold_task)
         )
-        self._record_job(fold_task, self._queue.submit(job, run, memory))
+        try:
+            submitted = self._queue.submit(job, run, memory)
+        except TransientRefusalError:
+            self._restarts.withdraw_start(fold_task)
+            raise
+        self._record_job(fold_task, submitted)
 
     def _record_job(self, fold_task: FoldTask, job_record: JobRecord) -> None:
         job_record.write(self._folder, fold_task)
@@ -115,7 +128,7 @@ class SubmititExecutor:
 
 def _build_queue(folder: Path, experiment: Experiment, launcher: str) -> JobQueue:
     if has_slurm():
-        return SlurmQueue(folder, f"nnlo-{experiment.name}", launcher)
+        return SlurmTrialQueue(folder, f"nnlo-{experiment.name}", launcher)
     warn_if_gpus_are_few(experiment)
     logger.info("Slurm is not available; submitit runs the jobs as processes of this machine")
     return LocalProcessQueue(folder, launcher)

@@ -77,6 +77,10 @@ class LocalProcessQueue:
         """Return False: the cancellation of a local process is not recorded."""
         return False
 
+    def was_preempted(self, job_record: JobRecord) -> bool:
+        """Return False: no process ends in favor of another."""
+        return False
+
     def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         """Ask all jobs to save and exit; kill jobs that exceed the timeout. Return a message."""
         left, end = set(job_records), time.monotonic() + SAVE_TIMEOUT_S

@@ -32,16 +32,24 @@ class JobQueue(Protocol):
 
         Raises:
             UserError: if the queue refuses the job.
+            TransientRefusalError: if the queue may accept the job later.
         """
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:
-        """Return the waiting or running job of a fold task, or None if it has no job."""
+        """Return the waiting or running job of a fold task, or None if it has no job.
+
+        Raises:
+            TransientRefusalError: if the queue does not respond.
+        """
 
     def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
         """Return the jobs that neither wait nor run; an empty set if the queue does not respond."""
 
     def was_cancelled(self, job_record: JobRecord) -> bool:
         """Return True if a job is known to have been canceled."""
+
+    def was_preempted(self, job_record: JobRecord) -> bool:
+        """Return True if the queue is known to have ended a job in favor of another job."""
 
     def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         """Let the jobs continue without their driver, or save and stop them; return a message for the user."""

@@ -1,113 +1,115 @@
 """Queue of Slurm jobs, submitted by submitit."""
 
 import os
-import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from submitit import AutoExecutor
 
+from nnlo_lib.cluster.fate import PREEMPTED, Fate, JobReport
+from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch
+from nnlo_lib.cluster.pending import PendingExplainer
+from nnlo_lib.cluster.slurm.slurm_queue import Command, SlurmQueue, run_command
+from nnlo_lib.cluster.slurm.slurm_site import SlurmSite
+from nnlo_lib.cluster.submission.job_files import StatusFile
+from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.resources import RunResources
-from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.submitit.job_record import JobRecord
 from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
 
-SLURM_COMMAND_TIMEOUT_S = 60  # per Slurm command
-TRANSIENT_SLURM_ERROR = re.compile(r"timed out|[Uu]nable to contact|temporarily")
-SUBMIT_RETRY_DELAYS_S = (5, 15, 30, 60, 60, 60)  # the controller may be down for some minutes
 MAX_TIMEOUT_REQUEUES = (
     10**9
 )  # practically no limit: the launcher stops requeueing if an attempt makes no progress
 # profiles/slurm/config.yaml gives the reasons for the options.
 SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"
+# Jobs of submitit write no status file; the executor itself looks for results.
+NO_STATUS_FILE = StatusFile(Path(os.devnull))
 
 
 def has_slurm() -> bool:
     """Return True if this machine belongs to a Slurm cluster, even if the controller is down."""
-    answer = _run_slurm_command("scontrol", "ping") if shutil.which("sbatch") else None
+    answer = run_command("scontrol", "ping") if shutil.which("sbatch") else None
     return answer is not None and "Slurmctld" in answer.stdout
 
 
-class SlurmQueue:
+class SlurmTrialQueue:
     """Slurm jobs with a common name; the comment of each job is the path of its result file.
 
-    `submit` retries for some minutes if Slurm does not respond.
+    Slurm is asked about all jobs in one call, at first every 10 s and later every minute. A query that fails changes nothing.
     """
 
-    poll_interval_s = 10.0
+    poll_interval_s = FIRST_LOOK_S
 
-    def __init__(self, search: Path, name: str, launcher: str) -> None:
-        self._search, self._name = search, name
+    def __init__(
+        self,
+        search: Path,
+        name: str,
+        launcher: str,
+        run: Command = run_command,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._search, self._name, self._run = search, name, run
         # Slurm's signals do not reach mpiexec.
         self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher
+        self._slurm = SlurmQueue(run)
+        self._watch = JobWatch(self._slurm, clock, logger.warning)
+        self._pending = PendingExplainer(logger.warning, clock)
+        self._ends: dict[str, JobReport] = {}
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
-        for pause in SUBMIT_RETRY_DELAYS_S:
-            try:
-                return JobRecord("slurm", self._submitted(job, run, memory))
-            except RuntimeError as error:
-                if not TRANSIENT_SLURM_ERROR.search(str(error)):
-                    raise UserError(
-                        f"Slurm refused the job of trial {job.task.trial}: {error}; check `resources` in the experiment"
-                    ) from error
-            logger.warning(f"Slurm does not respond; submitting trial {job.task.trial} again in {pause} s")
-            time.sleep(pause)
-            # A submission that timed out may have been accepted.
-            if found := self.find(job.task):
-                return found
-        raise UserError(
-            f"Slurm did not respond to {len(SUBMIT_RETRY_DELAYS_S)} submissions of trial {job.task.trial}; "
-            "run the same command again to resume as soon as `scontrol ping` reports that the controller is up"
-        )
+        try:
+            return JobRecord("slurm", self._submitted(job, run, memory))
+        except RuntimeError as error:
+            refusal = _refusal(str(error))
+            if refusal.kind is RefusalKind.TRANSIENT:
+                raise TransientRefusalError(refusal.sentence) from error
+            raise UserError(
+                f"Slurm refused the job of trial {job.task.trial}: {refusal.sentence}; check `resources` in the experiment"
+            ) from error
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:
         """Return the job of a fold task by its record, or by its comment if the driver died too early."""
-        queue, written = self._jobs(), JobRecord.read(self._search, fold_task)
-        if queue is None or (written and written.job in queue):
+        if (queue := self._jobs()) is None:
+            raise TransientRefusalError("Slurm does not respond")
+        written = JobRecord.read(self._search, fold_task)
+        if written and written.job in queue:
             return written
-        return next(
-            (
-                JobRecord("slurm", job)
-                for job, comment in queue.items()
-                if comment == self._comment_of(fold_task)
-            ),
-            None,
-        )
+        comment = self._comment_of(fold_task)
+        return next((JobRecord("slurm", job) for job, each in queue.items() if each == comment), None)
 
     def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
-        """Return the jobs that are not in the queue; an empty set if Slurm does not respond."""
-        queue = self._jobs()
-        return (
-            set()
-            if queue is None
-            else {job_record for job_record in job_records if job_record.job not in queue}
-        )
+        """Return the jobs that have ended or were lost; a canceled rest of a lost job does not train beside its successor."""
+        records = set(job_records)
+        running = {each.job: NO_STATUS_FILE for each in records if each.job not in self._ends}
+        reports = self._watch.judge(running)
+        self._pending.explain(reports, dict.fromkeys(reports, self._name))
+        ends = {number: report for number, report in reports.items() if not report.fate.is_active}
+        self._ends |= {number: report for number, report in ends.items() if self._slurm.cancel(number)}
+        return {each for each in records if each.job in self._ends}
 
     def was_cancelled(self, job_record: JobRecord) -> bool:
-        """Return True if the controller or the accounting reports that the job was canceled.
+        """Return True if the controller or the accounting reported that the job was canceled."""
+        report = self._ends.get(job_record.job)
+        return report is not None and report.fate is Fate.CANCELED
 
-        Both are queried: the controller drops jobs after some minutes, and some sites have no accounting.
-        """
-        answer = _run_slurm_command(
-            "squeue", "--noheader", "--states=all", f"--jobs={job_record.job}", "--format=%T"
-        )
-        return (answer is not None and "CANCELLED" in answer.stdout) or BatchJob(
-            "slurm", job_record.job
-        ).was_cancelled()
+    def was_preempted(self, job_record: JobRecord) -> bool:
+        """Return True if the controller or the accounting reported that the job was preempted for good."""
+        report = self._ends.get(job_record.job)
+        return report is not None and report.state == PREEMPTED
 
     def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         """Let the jobs continue; return a message with their numbers."""
@@ -128,13 +130,18 @@ class SlurmQueue:
 
     def _jobs(self) -> dict[str, str] | None:
         """Return the comments of this user's waiting and running jobs, by number; None if Slurm does not respond."""
-        answer = _run_slurm_command("squeue", "--me", "--noheader", "--format=%A|%k")
+        answer = self._run("squeue", "--me", "--noheader", "--format=%A|%k")
         if answer is None or answer.returncode:
             return None
         return dict(line.strip().split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
 
     def _comment_of(self, fold_task: FoldTask) -> str:
         return str(fold_task.result_path(self._search).absolute())
+
+
+def _refusal(text: str) -> Refusal:
+    kind = kind_of_known_values(text)
+    return classify_refusal(text, SlurmSite.ask().known(kind) if kind else "")
 
 
 def request(run: Run, memory: int) -> dict[str, Any]:
@@ -163,13 +170,3 @@ def _outside_any_job() -> Iterator[None]:
         yield
     finally:
         os.environ.update(hidden)
-
-
-def _run_slurm_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
-    """Run a Slurm command; return None if it is not installed or does not end in time."""
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=SLURM_COMMAND_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None

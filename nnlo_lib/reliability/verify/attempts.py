@@ -21,6 +21,6 @@ def _describe_attempts(statistics: AttemptStatistics) -> str:
         return text
     ratio, total_s = statistics.effective_time_ratio, statistics.total_seconds
     return (
-        f"{text}; effective training time ratio {100 * ratio:.1f} % of {total_s:,.1f} s; the rest was spent on startup "
-        "and lost steps"
+        f"{text}; effective training time ratio {100 * ratio:.1f} % of {total_s:,.1f} s; the rest was spent on "
+        "start-up, checkpoints and repeated steps"
     )

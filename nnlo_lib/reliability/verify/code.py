@@ -17,9 +17,11 @@ def check_code(run: FinishedRun) -> Iterator[Finding]:
     if copies and not faults:
         yield ok(f"code: {', '.join(copies)}: the copies in code/ match their checksums in summary.json")
     for path, checksum in run.input_checksums.items():
-        # The file in the project may be edited or moved after the training.
+        # The file in the project may be edited or moved after the training, or belong to another project.
         if Path(path).is_file() and file_sha256(Path(path)) != checksum:
-            yield note(f"code: {path} was edited after this training; train again to use the edited file")
+            yield note(
+                f"code: {path} differs from the file that this training used; train again to use the present file"
+            )
 
 
 def _copy_fault(run: FinishedRun, path: str) -> str:

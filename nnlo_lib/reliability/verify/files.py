@@ -17,13 +17,13 @@ def check_outputs(run: FinishedRun) -> Iterator[Finding]:
     if not expected:
         yield failed("summary.json has no checksums of the outputs; an older version of nnlo wrote it")
         return
-    faults = list(_checksum_faults(run.folder, expected))
+    faults = list(checksum_faults(run.folder, expected))
     yield from (failed(f"output {fault}") for fault in faults)
     if not faults:
         yield ok(f"{len(expected)} outputs match their checksums in summary.json")
     if not run.paths.evaluation.exists():
         # Another job evaluates the model, and it may not have run yet.
-        yield note("evaluation.json is missing: the model has not been evaluated on the test split")
+        yield note("evaluation.json is missing: the model was not evaluated after the training")
 
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
@@ -52,13 +52,16 @@ def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
             f"the manifest of the training data, {recorded['manifest']}, was not found; the data were not compared"
         )
     elif file_sha256(path) != recorded["sha256"]:
-        yield failed(f"{path} is not the manifest of the training data: the data were converted again")
+        yield failed(
+            f"{path} is not the manifest of the training data: the data were converted again, or the file was modified"
+        )
     else:
         yield ok(f"{path} is the manifest of the training data")
         yield from _shards(path) if shards else ()
 
 
-def _checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]:
+def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]:
+    """Yield the fault of each file in a folder that is missing or differs from its SHA-256."""
     for name, checksum in checksums.items():
         path = folder / name
         if not path.is_file():
@@ -70,7 +73,7 @@ def _checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str
 def _checkpoint_fault(checkpoint: Path) -> str:
     """Return the faults of a checkpoint, or an empty string if it is complete."""
     try:
-        return "; ".join(_checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
+        return "; ".join(checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
     except (UserError, OSError, ValueError) as error:
         return f"its manifest cannot be read ({error})"
 

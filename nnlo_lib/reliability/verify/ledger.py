@@ -45,10 +45,12 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
                 f"epoch {row['epoch']} used {row['missed']} samples too few times and {row['repeated']} samples "
                 f"too many times, such as {', '.join(map(str, row['examples']))}"
             )
-        elif not (_epochs_may_mix_rank_counts(run) or row.get("cut")) and row["sha256"] != counts_sha256(
-            # The file numbers epochs from 1, the plan from 0.
-            plan.expected_uses(samples, row["epoch"] - 1)
-        ):
+            continue
+        if _epochs_may_mix_rank_counts(run) or row.get("cut"):
+            continue
+        # The file numbers epochs from 1, the plan from 0.
+        uses = plan.expected_uses(samples, row["epoch"] - 1)
+        if row["sha256"] != counts_sha256(uses) or row["samples"] != uses.sum():
             yield f"epoch {row['epoch']} did not use the samples that partition.npz and the configuration require"
 
 

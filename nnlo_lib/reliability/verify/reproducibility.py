@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.input_files import input_files
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.input_record import has_copy
@@ -23,7 +24,8 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     ]
     yield from (note(f"not reproducible bit for bit: {reason}") for reason in reasons)
     if not reasons:
-        yield ok(f"reproducible bit for bit from summary.json, with code {run.summary['code_version']}")
+        kept = f" and {run.paths.code.name}/" if run.input_checksums else ""
+        yield ok(f"reproducible bit for bit from summary.json{kept}, with code {run.summary['code_version']}")
     if differing := list(_differing_packages(run.summary["packages"])):
         yield note(
             f"to reproduce it, install the packages in summary.json; these differ: {'; '.join(differing)}"
@@ -65,6 +67,8 @@ def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
 
 def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
     """Yield the files of the user of which no copy is kept with the run."""
+    for path in input_files(run.config_section("data").get("reader")):
+        yield f"it needs {path}, the reader of the data, of which no copy is kept with the run"
     for path in {**dict.fromkeys(run.config.input_files), **run.input_checksums}:
         if path not in run.input_checksums or not has_copy(path):
             missing = "" if Path(path).is_file() else " and which was not found"

@@ -7,6 +7,7 @@ from pathlib import Path
 from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.study.trial import FoldTask, read_result
+from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_file import require
 
@@ -19,7 +20,7 @@ def load_finished_run(folder: Path) -> FinishedRun:
     path = run.paths.summary
     if not path.exists():
         raise UserError(
-            f"{folder}: the training is not finished: {path.name} is missing; to finish it: {_resume_command(folder)}"
+            f"{folder}: the training is not finished: {path.name} is missing{_last_error(run)}; to finish it: {_resume_command(folder)}"
         )
     try:
         require(path, VERIFIED_SUMMARY_KEYS, run.summary)
@@ -64,6 +65,13 @@ def reason_not_finished(folder: Path) -> str | None:
     if result and result.status != "finished":
         return f"not finished: its result in the search is {result.status}: {result.error}"
     return f"not finished: the search paused it after epoch {max(rungs)}"
+
+
+def _last_error(run: FinishedRun) -> str:
+    """Return the error of the last attempt, in parentheses, or an empty string."""
+    attempts = read_attempts(run.paths.state.folder)
+    last = attempts[-1] if attempts else None
+    return f" ({last.reason}: {last.error})" if last and last.error else ""
 
 
 def _resume_command(folder: Path) -> str:

@@ -71,20 +71,32 @@ def logarithmic(values: Iterable[float], start: float, end: float) -> Axis:
 def accuracy(values: Iterable[float], start: float, end: float) -> Axis:
     """Return a logarithmic axis of the error (1 - share), which separates 98 % and 99 % well.
 
+    With a share of 1, half of the smallest other error is added to every error, because the logarithm of 0 is
+    infinite; the place of 1 has the label 100 %.
+
     Args:
         values: shares from 0 to 1 that the axis covers, at least one.
         start: position of the smallest value, in drawing units.
         end: position of the largest value, in drawing units.
     """
-    shares = list(values)
-    # The logarithm of the error of 100 % is infinite: such values are drawn at half the smallest error.
-    least = min([1 - share for share in shares if share < 1], default=0.01) / 2
-    low, high = min(shares), min(max(shares), 1 - least)
-    # If all values are equal, the axis is widened, because `_place` divides by the distance of its ends.
-    low, high = (low, high) if low < high else (max(0.0, low - 0.01), low + least / 2)
-    ticks = [share for share in SHARES if share < 1]
-    # The minus sign makes the scale increase with the share.
-    return _axis(low, high, start, end, lambda share: -math.log10(max(1 - share, least)), ticks, _share)
+    low, high, shift = _share_range(list(values))
+
+    def scale(share: float) -> float:
+        # The minus sign makes the scale increase with the share. The bound is for rounding errors only.
+        return -math.log10(max(1 - share, 0.0) + shift)
+
+    # From the top, so that 100 % keeps its label.
+    return _axis(low, high, start, end, scale, reversed(SHARES), _share)
+
+
+def _share_range(shares: Sequence[float]) -> tuple[float, float, float]:
+    """Return the smallest and the largest share of an axis, and the term that is added to every error."""
+    low, high = min(shares), max(shares)
+    if high == 1:
+        shift = min([1 - share for share in shares if share < 1], default=0.01) / 2
+        return (low if low < 1 else 0.99), 1.0, shift
+    # Equal shares get an axis of nonzero length, because `_place` divides by it.
+    return (low, high, 0.0) if low < high else (max(0.0, low - 0.01), low + (1 - low) / 4, 0.0)
 
 
 def _plain(value: float) -> str:
@@ -123,14 +135,16 @@ def _axis(
     ticks: Iterable[float],
     label: Callable[[float], str],
 ) -> Axis:
+    # Of two ticks that are too close, the first in the order of `ticks` is kept.
     inside = [tick for tick in ticks if low <= tick <= high]
     kept: list[tuple[float, str]] = []
     # A range without two round numbers of its scale (within a decade, for example) gets evenly spaced ticks.
-    for value in inside if len(inside) > 1 else _even(low, high):
+    for value in inside if len(inside) > 1 else [*inside, *_even(low, high)]:
         place = _place(value, low, high, start, end, scale)
-        if not kept or abs(place - kept[-1][0]) >= MIN_TICK_GAP:
+        if all(abs(place - other) >= MIN_TICK_GAP for other, _ in kept):
             kept.append((place, label(value)))
-    return Axis(low, high, start, end, scale, tuple(kept))
+    # Ascending values, whose positions may be descending.
+    return Axis(low, high, start, end, scale, tuple(sorted(kept, reverse=start > end)))
 
 
 def categorical(labels: Sequence[str], start: float, end: float) -> Axis:

@@ -53,7 +53,7 @@ class CurveDrawer:
     clock: TimeBase
 
     def curve(self, run: int, name: str, jobs: Sequence[pd.DataFrame]) -> Curve:
-        """Draw the jobs of a run; the mean covers the epochs that all jobs have.
+        """Draw the jobs of a run; the mean covers the points that all jobs have.
 
         Args:
             run: index of the run.
@@ -91,7 +91,7 @@ class CurveDrawer:
 
     def _point_label(self, name: str, epoch: float, seconds: float, value: float, std: float) -> str:
         spread = f" ± {self.format_value(std)}" if math.isfinite(std) else ""
-        return f"{name} · epoch {epoch:.0f}, {number(seconds, 3)} {self.clock.unit(name)}: {self.format_value(value)}{spread}"
+        return f"{name} · epoch {round(epoch, 2):g}, {number(seconds, 3)} {self.clock.unit(name)}: {self.format_value(value)}{spread}"
 
 
 def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:

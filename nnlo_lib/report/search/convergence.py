@@ -12,7 +12,7 @@ from nnlo_lib.report.charts import axis
 from nnlo_lib.report.charts.axis import Axis
 from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path, svg_step_path
 from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
-from nnlo_lib.report.formatting import number
+from nnlo_lib.report.formatting import number, plural
 from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
@@ -53,11 +53,17 @@ def _convergence(
         Mark(round(x.position(place), 1), round(y.position(row.objective), 1), trial_css_class(data, row), _trial_label(data, row))
         for place, row in zip(places, known, strict=True)
     ]  # fmt: skip
-    return Chart(f"Best {data.metric} so far", note, against, x, y, (Line(line, "leader"),), tuple(marks))
+    return Chart(
+        f"Best {data.metric} so far", joined_notes(note, data.coverage_note({row.number for row in known})),
+        against, x, y, (Line(line, "leader"),), tuple(marks),
+    )  # fmt: skip
 
 
 def learning_curve_chart(data: StudyData) -> Chart | None:
-    """Return the metric of each trial by epoch (mean over folds); a mark shows where a trial was stopped."""
+    """Return the metric of each trial with an objective by epoch (mean over folds).
+
+    A mark shows where a trial was stopped, and a trial with a single epoch.
+    """
     curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
     if not curves:
         return None
@@ -71,20 +77,35 @@ def learning_curve_chart(data: StudyData) -> Chart | None:
         for trial, curve in reversed(curves.items())
     ]
     marks = [
-        _end(x, y, row, curves[row.number][-1])
-        for row in data.ranked_rows
-        if row.state == "stopped" and row.number in curves
+        _end(x, y, data, row, curves[row.number])
+        # The best trial is drawn last.
+        for row in reversed(data.ranked_rows)
+        if row.number in curves and (row.state == "stopped" or len(curves[row.number]) == 1)
     ]
-    return Chart(f"{data.metric} by epoch", note, "epoch", x, y, tuple(drawn), tuple(marks))
+    notes = joined_notes(note, data.coverage_note(curves))
+    return Chart(f"{data.metric} by epoch", notes, "epoch", x, y, tuple(drawn), tuple(marks))
+
+
+def joined_notes(*notes: str) -> str:
+    """Return the notes of a chart that are not empty as one text."""
+    return "; ".join(filter(None, notes))
+
+
+def count_single_epoch_trials(data: StudyData) -> int:
+    """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
+    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows)
 
 
 def _path(x: Axis, y: Axis, curve: EpochCurve) -> str:
     return svg_path([(x.position(epoch), y.position(value)) for epoch, value in curve])
 
 
-def _end(x: Axis, y: Axis, row: TrialSummary, end: tuple[float, float]) -> Mark:
-    text = f"{named(row)} stopped after {end[0]:.0f} epochs"
-    return Mark(round(x.position(end[0]), 1), round(y.position(end[1]), 1), "stopped", text)
+def _end(x: Axis, y: Axis, data: StudyData, row: TrialSummary, curve: EpochCurve) -> Mark:
+    epoch, value = curve[-1]
+    what = "stopped after" if row.state == "stopped" else "has"
+    text = f"{named(row)} {what} {plural(round(epoch), 'epoch')}: {data.format_value(value)}"
+    css_class = "stopped" if row.state == "stopped" else trial_css_class(data, row)
+    return Mark(round(x.position(epoch), 1), round(y.position(value), 1), css_class, text)
 
 
 def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
@@ -136,4 +157,4 @@ def trial_css_class(data: StudyData, row: TrialSummary) -> str:
 
 
 def _trial_label(data: StudyData, row: TrialSummary) -> str:
-    return f"{named(row)}: {data.format_objective(row)}, {row.epochs} epochs, {number(row.seconds, 3)} s"
+    return f"{named(row)}: {data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s"

@@ -14,7 +14,9 @@ from nnlo_lib.report.search.study_data import StudyData
 Array = NDArray[np.float64]
 
 MIN_TRIALS = 8  # trials with an objective that a fit needs
+MIN_RELIABLE_R2 = 0.2  # R squared on held-out trials below which the forest says nothing about the keys
 TREES, SHUFFLES, GRID = 100, 5, 24  # trees, shuffles per key, points per partial dependence
+SPLITS = 5  # parts of the trials, each held out once
 INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active keys are in [0, 1]
 
 
@@ -27,8 +29,8 @@ class ImportanceForest:
         inputs: (trials, keys + 1) in [0, 1], or INACTIVE_INPUT; the last column is the number of epochs.
         ranges: (keys + 1, 2) smallest and largest number of each column before scaling.
         model: the regressor.
-        r_squared: R squared on out-of-bag samples.
-        importances: share of importance of each key.
+        r_squared: R squared of the predictions for held-out trials (cross-validation).
+        importances: share of the variance of the objective by key; the sum is at most `r_squared`.
         logarithmic: whether the forest predicts the logarithm of the objective.
     """
 
@@ -39,6 +41,11 @@ class ImportanceForest:
     r_squared: float
     importances: tuple[float, ...]
     logarithmic: bool
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether the forest predicts held-out trials well enough to say something about the keys."""
+        return self.r_squared >= MIN_RELIABLE_R2
 
     def ranked_parameters(self) -> list[tuple[SearchedParameter, float]]:
         """Return the keys with their shares of importance, the largest first."""
@@ -69,16 +76,14 @@ class ImportanceForest:
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
     """Fit a forest; return None without keys, or with fewer than MIN_TRIALS trials that have an objective.
 
-    The importance of a key is the decrease of R squared when its values are shuffled among the trials of the
-    fit (Breiman 2001, section 10), as a share of the sum over all keys; negative values count as 0. The
-    number of epochs of a trial is also an input, because the trials include stopped ones.
+    The importance of a key is the decrease of R squared when its values are shuffled among all trials (Breiman
+    2001, section 10), for predictions of trials that were held out of the fit. Negative values count as 0. The
+    importances of all inputs are scaled to the sum R squared. The number of epochs of a trial is also an input,
+    because the trials include stopped ones.
     """
     rows = data.ranked_rows
     if len(rows) < MIN_TRIALS or not keys:
         return None
-    # Imported here, because importing scikit-learn is slow and only searches with enough trials need it.
-    from sklearn.ensemble import RandomForestRegressor
-
     values = np.array([row.objective for row in rows])
     # Trees minimize the squared error, which a few very poor trials would dominate.
     logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
@@ -90,21 +95,63 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     # NaN.
     ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
     places = _placed(numbers, ranges)
-    # The fixed seed makes equal inputs give equal pages. Out-of-bag samples measure the fit without a test
-    # set.
-    model = RandomForestRegressor(TREES, min_samples_leaf=2, oob_score=True, random_state=0)
-    model.fit(places, targets)
-    shares = _shares(model, places, targets)
-    return ImportanceForest(tuple(keys), places, ranges, model, float(model.oob_score_), shares, logarithmic)
+    # The fixed seeds make equal inputs give equal pages.
+    model = _forest().fit(places, targets)
+    r_squared, shares = _held_out_importances(places, targets)
+    return ImportanceForest(tuple(keys), places, ranges, model, r_squared, shares, logarithmic)
 
 
-def _shares(model: Any, places: Array, targets: Array) -> tuple[float, ...]:
-    from sklearn.inspection import permutation_importance
+def _forest() -> Any:
+    # Imported here, because importing scikit-learn is slow and only searches with enough trials need it.
+    from sklearn.ensemble import RandomForestRegressor
 
-    found = permutation_importance(model, places, targets, n_repeats=SHUFFLES, random_state=0)
+    return RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0)
+
+
+def _held_out_importances(places: Array, targets: Array) -> tuple[float, tuple[float, ...]]:
+    """Return R squared of held-out trials, and the share of the variance of each key.
+
+    Args:
+        places: inputs of the forest, (trials, keys + 1).
+        targets: objectives, (trials,).
+    """
+    from sklearn.model_selection import KFold
+
+    random = np.random.default_rng(0)
+    # Each key's values in SHUFFLES other orders; a part of the trials would be too few to shuffle.
+    shuffled = [[random.permutation(column) for _ in range(SHUFFLES)] for column in places.T]
+    predicted = np.empty((1 + len(shuffled), SHUFFLES, len(targets)))
+    for fitted, held_out in KFold(SPLITS, shuffle=True, random_state=0).split(places):
+        model = _forest().fit(places[fitted], targets[fitted])
+        for column, orders in enumerate([[], *shuffled]):
+            predicted[column, :, held_out] = _predictions(
+                model, places[held_out], column - 1, [order[held_out] for order in orders]
+            )
+    # A search in which all objectives are equal has no variance to explain.
+    variance = np.square(targets - targets.mean()).sum() or math.inf
+    scores = 1 - np.square(predicted - targets).sum(axis=2).mean(axis=1) / variance
+    r_squared = float(scores[0]) if math.isfinite(variance) else 0.0
+    drops = np.clip(scores[0] - scores[1:], 0, None)
     # The last column is the number of epochs, which is no searched key.
-    positive = np.clip(found.importances_mean[:-1], 0, None)
-    return tuple((positive / (positive.sum() or 1)).tolist())
+    shares = drops / (drops.sum() or 1) * max(r_squared, 0.0)
+    return r_squared, tuple(shares[:-1].tolist())
+
+
+def _predictions(model: Any, places: Array, column: int, orders: Sequence[Array]) -> Array:
+    """Return predictions (trials, SHUFFLES), one column per order of the values of an input.
+
+    Args:
+        model: fitted forest.
+        places: inputs of the trials, (trials, keys + 1).
+        column: number of the input that is replaced.
+        orders: values that replace it, (SHUFFLES, trials); if empty, nothing is replaced.
+    """
+    if not orders:
+        return np.repeat(model.predict(places)[:, None], SHUFFLES, axis=1)
+    changed = np.repeat(places[None], len(orders), axis=0)
+    changed[:, :, column] = orders
+    found: Array = model.predict(changed.reshape(-1, places.shape[1])).reshape(len(orders), -1).T
+    return found
 
 
 def _placed(numbers: Array, ranges: Array) -> Array:

@@ -8,18 +8,17 @@ from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path
 from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
 from nnlo_lib.report.formatting import number, plural
 from nnlo_lib.report.search.convergence import trial_css_class
-from nnlo_lib.report.search.importance import MIN_TRIALS, TREES, ImportanceForest
+from nnlo_lib.report.search.importance import MIN_RELIABLE_R2, MIN_TRIALS, SPLITS, TREES, ImportanceForest
 from nnlo_lib.report.search.parameters import SearchedParameter
 from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.plain_text import format_value
 
 MAX_DEPENDENCE_CHARTS = 4  # number of keys with a chart
-MIN_RELIABLE_R2 = 0.2  # below this out-of-bag R squared, a warning is added
 
 
 @dataclass(frozen=True)
 class ImportanceBar:
-    """A key and its share of importance; `width` is a fraction of the longest bar."""
+    """A key and its share of the objective's variance; `width` is a fraction of the longest bar."""
 
     name: str
     share: float
@@ -27,8 +26,8 @@ class ImportanceBar:
 
 
 def importance_bars(fitted: ImportanceForest | None) -> list[ImportanceBar]:
-    """Return a bar per key, the most important first; empty without a forest."""
-    ranked = fitted.ranked_parameters() if fitted else []
+    """Return a bar per key, the most important first; empty without a reliable forest."""
+    ranked = fitted.ranked_parameters() if fitted and fitted.is_reliable else []
     longest = max((share for _, share in ranked), default=0) or 1
     return [ImportanceBar(key.name, share, share / longest) for key, share in ranked]
 
@@ -40,26 +39,26 @@ def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
             f"Importance requires at least {MIN_TRIALS} trials with an objective (available: {len(data.ranked_rows)}) "
             "and a key with at least two different values."
         )
-    warning = (
-        " The fit is poor: do not rely on the importances." if fitted.r_squared < MIN_RELIABLE_R2 else ""
-    )
     target = "the logarithm of the objective" if fitted.logarithmic else "the objective"
+    model = f"A random forest ({TREES} trees, {plural(len(data.ranked_rows), 'trial')}) predicts {target}. {_epochs(data)}"
+    quality = f"For held-out trials ({SPLITS}-fold cross-validation), the forest explains {max(0.0, fitted.r_squared):.0%} of the variance"
+    if not fitted.is_reliable:
+        return f"{model}{quality}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."
     return (
-        f"Permutation importance (Breiman 2001): decrease of R² of a random forest ({TREES} trees, fitted to {plural(len(data.ranked_rows), 'trial')}) "
-        f"when the values of a key are shuffled among these trials, as a share of the sum over all keys. The forest predicts {target}. "
-        f"{_epochs(data)}The forest explains {max(0.0, fitted.r_squared):.0%} of the out-of-bag variance.{warning}"
+        f"{model}{quality}; the bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² for "
+        f"held-out trials when the values of a key are shuffled among all trials."
     )
 
 
 def _epochs(data: StudyData) -> str:
     if len({row.epochs for row in data.ranked_rows}) == 1:
         return ""
-    return "The number of epochs is an additional input because it differs between trials. "
+    return "The number of epochs is an additional input because it differs between trials; its share is not shown. "
 
 
 def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) -> list[Chart]:
     """Return charts of the most important keys: the trials and the partial dependence."""
-    if fitted is None:
+    if fitted is None or not fitted.is_reliable:
         return []
     # A key without importance has a constant dependence.
     ranked = [key for key, share in fitted.ranked_parameters() if share > 0][:MAX_DEPENDENCE_CHARTS]

@@ -19,6 +19,11 @@ def report_outcome(folder: Path) -> None:
     """
     write_outcome(folder)
     write_search_page(SearchPaths(folder).report, folder)
+    print_outcome(folder)
+
+
+def print_outcome(folder: Path) -> None:
+    """Print a summary of a search. Raises UserError if no trial has a result."""
     record = load_study(folder)
     print("\n".join(_lines(record, best_trial_summary(record))))
 

@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.report.search.convergence import convergence_charts, learning_curve_chart, rung_table
+from nnlo_lib.report.search.allocation.hosts import host_sentences
+from nnlo_lib.report.search.allocation.utilisation import trial_timeline, utilization_sentence
+from nnlo_lib.report.search.best_trial import best_trial_sentence, compare_trials, differences_to_best
+from nnlo_lib.report.search.convergence import (
+    convergence_charts,
+    count_single_epoch_trials,
+    learning_curve_chart,
+    rung_table,
+)
 from nnlo_lib.report.search.importance import fit_forest
 from nnlo_lib.report.search.parallel_coordinates import parallel_coordinates
 from nnlo_lib.report.search.parameters import searched_parameters
@@ -14,7 +22,6 @@ from nnlo_lib.report.search.partial_dependence import (
 )
 from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.search.trial_tables import failure_groups, fold_scores, search_headline, trial_rows
-from nnlo_lib.report.search.utilisation import trial_timeline, utilization_sentence
 
 
 def search_section(folder: Path) -> dict[str, Any]:
@@ -22,23 +29,29 @@ def search_section(folder: Path) -> dict[str, Any]:
     data = StudyData.load(folder)
     keys = searched_parameters(data, data.ranked_rows)
     fitted = fit_forest(data, keys)
-    ranked = [key for key, _ in fitted.ranked_parameters()] if fitted else keys
+    ranked = [key for key, _ in fitted.ranked_parameters()] if fitted and fitted.is_reliable else keys
     headings, rows = trial_rows(data, searched_parameters(data, data.rows))
     timeline = trial_timeline(data)
+    comparisons = compare_trials(data)
     return {
         "title": data.study.experiment.name,
         "headline": search_headline(data),
         "folder": folder,
         "charts": [chart for chart in (*convergence_charts(data), learning_curve_chart(data)) if chart],
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),
+        "single_epoch": count_single_epoch_trials(data),
         "rungs": rung_table(data),
         "coordinates": parallel_coordinates(data, ranked),
         "effects": importance_bars(fitted),
         "how": importance_note(data, fitted),
         "dependences": partial_dependence_charts(data, fitted),
-        "folds": fold_scores(data),
+        "coverage": data.coverage_note({row.number for row in data.ranked_rows}),
+        "folds": fold_scores(data, differences_to_best(data, comparisons)),
+        "as_good": best_trial_sentence(data, comparisons),
+        "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),
         "failures": failure_groups(data),
         "workers": timeline,
+        "hosts": host_sentences(data),
         "busy": utilization_sentence(timeline) if timeline else "",
         "headings": headings,
         "rows": rows,

@@ -1,7 +1,8 @@
 """The data of a search for the report: a row per trial, and axis and format of the objective."""
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ import pandas as pd
 
 from nnlo_lib.report.charts import learning_curves as plots
 from nnlo_lib.report.charts.axis import Axis
-from nnlo_lib.report.formatting import number, percent, plus_minus
+from nnlo_lib.report.formatting import listing, number, percent, plural, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.trial_summary import TrialSummary
@@ -76,6 +77,18 @@ class StudyData:
         known = self.study.snapshot
         rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
         return next(rungs, 0)
+
+    def coverage_note(self, drawn: Collection[int]) -> str:
+        """Return how many trials a chart draws, and the states of the others, which have no objective.
+
+        Args:
+            drawn: numbers of the drawn trials.
+        """
+        missing = Counter(row.state for row in self.rows if row.number not in drawn)
+        if not missing:
+            return plural(len(self.rows), "trial")
+        states = listing([f"{count} {state}" for state, count in missing.items()])
+        return f"{len(drawn)} of {plural(len(self.rows), 'trial')}; without an objective: {states}"
 
     @cached_property
     def _is_share(self) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -25,12 +25,15 @@ class FoldScores:
         text: its objective, formatted.
         places: scaled value of each fold.
         mean: scaled objective.
+        difference: mean difference from the best trial, with interval and verdict; empty for the best trial and
+            for trials with other epochs or folds.
     """
 
     trial: str
     text: str
     places: tuple[float, ...]
     mean: float
+    difference: str
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,13 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
     return headings, [_cells(data, row, keys) for row in [*data.ranked_rows, *rest]]
 
 
-def fold_scores(data: StudyData) -> list[FoldScores]:
-    """Return the folds of the best trials; empty if no trial has folds or all values are equal."""
+def fold_scores(data: StudyData, differences: Mapping[int, str]) -> list[FoldScores]:
+    """Return the folds of the best trials; empty if no trial has folds or all values are equal.
+
+    Args:
+        data: the search.
+        differences: difference from the best trial as text, by trial.
+    """
     drawn = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
     values = [value for row in drawn for value in row.folds]
     low, high = min(values, default=0.0), max(values, default=0.0)
@@ -94,6 +102,7 @@ def fold_scores(data: StudyData) -> list[FoldScores]:
             data.format_objective(row),
             tuple((value - low) / (high - low) for value in row.folds),
             (row.objective - low) / (high - low),
+            differences.get(row.number, ""),
         )
         for row in drawn
     ]

@@ -49,7 +49,7 @@ HEADINGS = ("attempts", "end reasons", "repeated steps", "lost time", "time betw
 
 
 def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
-    """Return the timeline of each job with more than one attempt, or with a single unfinished attempt."""
+    """Return the timeline of each job with an unfinished attempt."""
     tallies = [
         (job, job.attempt_statistics)
         for job in jobs

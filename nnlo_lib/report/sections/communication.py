@@ -8,6 +8,9 @@ from nnlo_lib.report.formatting import MISSING, RunTable, format_bytes, number, 
 from nnlo_lib.report.tables import spread_of
 from nnlo_lib.state.finished_run import FinishedRun
 
+# Purposes of messages that carry votes, requests, sums for metrics, or measurements of the algorithm.
+PURPOSES_WITHOUT_VECTORS = ("control", "metrics", "telemetry")
+
 
 def communication_table(jobs: Sequence[FinishedRun]) -> RunTable:
     """Return messages, bytes, compression and staleness of each run, means over its jobs."""
@@ -25,20 +28,27 @@ def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
 
 
 def _row(jobs: Sequence[FinishedRun]) -> dict[str, str]:
-    sent = spread_of([sum(job.summary["bytes_sent"].values()) for job in jobs]).mean
-    counts = [job.messages for job in jobs if job.messages is not None]
     # All jobs of a run have the same configuration.
-    return {**_messages(counts, sent), "compression": _compression(jobs[0]), **_staleness(staleness(jobs))}
+    return {**_messages(jobs), "compression": _compression(jobs[0]), **_staleness(staleness(jobs))}
 
 
-def _messages(counts: Sequence[int], sent: float) -> dict[str, str]:
-    mean = spread_of(counts).mean if counts else 0
-    per = format_bytes(sent / mean) if mean else MISSING
+def _messages(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    sent = spread_of([sum(job.summary["bytes_sent"].values()) for job in jobs]).mean
+    counted = [job for job in jobs if job.messages]
+    messages = spread_of([job.messages or 0 for job in counted]).mean if counted else 0
+    vectors = sum(_of_vectors(job.summary["messages_sent"]) for job in counted)
+    size = sum(_of_vectors(job.summary["bytes_sent"]) for job in counted)
     return {
-        "messages": f"{mean:,.0f}" if mean else MISSING,
+        "messages": f"{messages:,.0f}" if messages else MISSING,
+        "messages with vectors": f"{vectors / len(counted):,.0f}" if counted else MISSING,
         "bytes": format_bytes(sent),
-        "bytes per message": per,
+        "bytes per message with a vector": format_bytes(size / vectors) if vectors else MISSING,
     }
+
+
+def _of_vectors(counts: dict[str, int]) -> int:
+    """Return the sum of the counts that belong to vectors of the training."""
+    return sum(count for purpose, count in counts.items() if purpose not in PURPOSES_WITHOUT_VECTORS)
 
 
 def _compression(job: FinishedRun) -> str:

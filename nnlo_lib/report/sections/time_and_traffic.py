@@ -8,7 +8,7 @@ import pandas as pd
 from nnlo_lib.report.formatting import listing, percent
 from nnlo_lib.state.finished_run import FinishedRun
 
-PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
+PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint", "startup")
 MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
 IDLE_PHASES = ("communication", "wait")
 MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their range
@@ -58,13 +58,19 @@ def segment_names(bars: Sequence[StackedBar]) -> list[str]:
 def waiting_sentence(bars: Sequence[StackedBar]) -> str:
     """Return a sentence on the share of a worker's time spent in communication and waiting."""
     workers = [bar for bar in bars if bar.role in ("", "worker") and bar.total]
-    shares = {bar.run: sum(part.share for part in bar.parts if part.name in IDLE_PHASES) for bar in workers}
+    shares = {bar.run: _idle_share(bar) for bar in workers}
     ranked = sorted(shares, key=lambda run: shares[run])
     if not ranked or not shares[ranked[-1]]:
         return ""
     texts = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
     share = listing(list(texts.values())) if len(texts) <= MAX_NAMED_RUNS else _range_text(texts, ranked)
-    return f"Communication and waiting take {share} of a worker's time."
+    return f"Communication and waiting take {share} of a worker's time after start-up."
+
+
+def _idle_share(bar: StackedBar) -> float:
+    startup = bar.value("startup")
+    after = bar.total - (startup.value if startup else 0.0)
+    return sum(part.value for part in bar.parts if part.name in IDLE_PHASES) / (after or 1)
 
 
 def _range_text(texts: dict[str, str], ranked: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.results.epoch_time import Pace
 from nnlo_lib.search.space.space import SearchSpace, count_distinct_points
 from nnlo_lib.search.study.plain_text import format_duration
 from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder
@@ -35,13 +36,13 @@ class Expected:
     epochs: int
 
 
-def search_lines(experiment: Experiment, search: SearchConfig, run_pace: float | None) -> Iterator[str]:
+def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | None) -> Iterator[str]:
     """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, retraining.
 
     Args:
         experiment: the experiment.
         search: settings of its search.
-        run_pace: seconds per epoch of the experiment's finished runs; None if no run has finished.
+        run_pace: pace of the experiment's finished runs; None if no run has finished.
     """
     points = count_distinct_points(search)
     exhausted = points is not None and points < search.trials
@@ -107,18 +108,20 @@ def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
     return f"{hours:,.4g} job hours, {wall_hours:,.4g} h with {search.parallel} in parallel, {hours * max(_cores(runs)):,.4g} core hours"
 
 
-def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: float | None) -> str:
+def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: Pace | None) -> str:
     record = _record(experiment)
-    pace = trial_seconds_per_epoch(record) if record else None
+    trial_pace = trial_seconds_per_epoch(record) if record else None
     source = (
-        f"from the {len(record.snapshot.trials)} trials so far" if record and pace else "from the runs so far"
+        f"from the {len(record.snapshot.trials)} trials so far"
+        if record and trial_pace
+        else "from the runs so far"
     )
-    pace = pace or run_pace
+    pace = Pace(0.0, trial_pace) if trial_pace else run_pace
     if pace is None:
         return ""
-    seconds = likely.epochs * pace
+    seconds = pace.seconds(likely.jobs, likely.epochs)
     wall_time = format_duration(seconds / search.parallel)
-    return f"{format_duration(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace:.3g} s per epoch"
+    return f"{format_duration(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
 
 
 def _then(experiment: Experiment, runs: list[Run]) -> str:

@@ -12,6 +12,7 @@ from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.search.study.trial_archive import archive_trials, has_locking_trial
 
 MUTABLE_KEYS = (
     *keys_with(EditEffect.NEXT_ATTEMPT),
@@ -23,10 +24,11 @@ MUTABLE_KEYS = (
 def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
     """Write the settings that determine the trials of a search; at later starts, check the experiment.
 
-    Only MUTABLE_KEYS, and seeds except the first, may change.
+    Only MUTABLE_KEYS, and seeds except the first, may change, unless no trial has a result: then the trials so
+    far are moved to an archive, and the settings of this start are written.
 
     Args:
-        folder: folder of the search.
+        folder: folder of the search, whose lease this process holds.
         experiment: the experiment of this start.
 
     Returns:
@@ -36,11 +38,38 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
         UserError: if settings of the experiment differ (the message names the keys), or the file is damaged.
     """
     path = SearchPaths(folder).settings
-    experiment = _ordered(experiment, _read(path) if path.exists() else None)
+    if path.exists() and may_start_again(folder, experiment):
+        archive_trials(SearchPaths(folder))
+    if path.exists():
+        return verify_settings(folder, experiment)
+    experiment = _ordered(experiment, None)
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(settings_to_freeze(experiment), indent=1) + "\n")
+    return experiment
+
+
+def verify_settings(folder: Path, experiment: Experiment) -> Experiment:
+    """Check the settings of a search that was started, as `freeze_or_verify_settings`, and write nothing."""
+    path = SearchPaths(folder).settings
+    experiment = _ordered(experiment, _read(path))
+    if (changes := _changes(path, experiment)) and has_locking_trial(SearchPaths(folder)):
+        raise UserError(
+            f"{path}: the search was started with other settings: {'; '.join(changes)}; "
+            f"restore these settings, set another `name:`, or delete {folder}"
+        )
+    return experiment
+
+
+def may_start_again(folder: Path, experiment: Experiment) -> bool:
+    """Return True if settings that were frozen have changed, and no trial prevents the change."""
+    paths = SearchPaths(folder)
+    experiment = _ordered(experiment, _read(paths.settings))
+    return bool(_changes(paths.settings, experiment)) and not has_locking_trial(paths)
+
+
+def _changes(path: Path, experiment: Experiment) -> list[str]:
+    """Return one message per frozen setting that differs from the file `path`."""
     current = settings_to_freeze(experiment)
-    if not path.exists():
-        with atomic_write(path) as part:
-            part.write_text(json.dumps(current, indent=1) + "\n")
     # Older versions recorded keys that may change, but neither the store nor all of the files; a new file
     # appears only by an edit of a recorded one.
     recorded = without_keys(_read(path), MUTABLE_KEYS)
@@ -48,12 +77,7 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
         recorded.setdefault("store", current["store"])
         known = recorded.setdefault("files", {})
         current["files"] = {path: current["files"].get(path) for path in known}
-    if changes := list(_differences(recorded, current)):
-        raise UserError(
-            f"{path}: the search was started with other settings: {'; '.join(changes)}; "
-            f"restore these settings, set another `name:`, or delete {folder}"
-        )
-    return experiment
+    return list(_differences(recorded, current))
 
 
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
@@ -91,10 +115,12 @@ def _ordered(experiment: Experiment, recorded: Any) -> Experiment:
     return experiment.model_copy(update={"search": ordered})
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        settings = json.loads(path.read_text())
+        # Without this section the file is not of a search: `{}` would differ in every key.
+        return {**settings, "search": settings["search"]}
+    except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); restore the file, or delete {path.parent}") from error
 
 

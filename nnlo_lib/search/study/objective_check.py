@@ -4,7 +4,7 @@ import re
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.base import suggest_name
-from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.search import ObjectiveConfig
 
 UNDIRECTED_METRICS = (
@@ -37,7 +37,7 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
             "metric",
             f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}",
         )
-    if metric in UNDIRECTED_METRICS and objective.direction is None:
+    if objective.direction is None and metric_direction(metric) is None:
         return "direction", f"required for {metric}; set minimize or maximize"
     return None
 

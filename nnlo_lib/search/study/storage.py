@@ -72,11 +72,13 @@ def search_folder(experiment: Experiment) -> Path:
 def write_config(experiment: Experiment) -> None:
     """Write the resolved experiment atomically."""
     with atomic_write(ExperimentPaths(experiment.name).search.config) as part:
-        part.write_text(
-            # Read back, defaults of the problem would count as settings of the user, in trials with another
-            # problem, too.
-            json.dumps(experiment.model_dump(mode="json", exclude=experiment.problem_default_keys), indent=1)
-        )
+        part.write_text(config_text(experiment))
+
+
+def config_text(experiment: Experiment) -> str:
+    """Return the resolved experiment as JSON."""
+    # Read back, defaults of the problem would count as settings of the user, in trials with another problem, too.
+    return json.dumps(experiment.model_dump(mode="json", exclude=experiment.problem_default_keys), indent=1)
 
 
 def read_config(folder: Path) -> Experiment:

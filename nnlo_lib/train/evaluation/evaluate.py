@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,14 +15,17 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.loading.prefetch import prefetched
 from nnlo_lib.data.partition.partition_file import load_partition
-from nnlo_lib.data.readers import Indices
+from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.state.content_checksum import with_checksum
 from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
 from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.replica.preprocess import Preprocessor
@@ -75,6 +79,8 @@ def evaluation_sums(module: nn.Module, batches: Batches, problem: Problem) -> Te
 def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     """Evaluate a saved model and write the number of samples, loss, metrics and confusion matrix as JSON.
 
+    Loss and metrics of each sample are written beside it, to sample_metrics.npz.
+
     The samples are the test split; without one, the validation split; without either, the held-out samples of
     the training split, from the partition file next to the model. The device is that of the training, if this
     machine has it, otherwise the CPU.
@@ -94,11 +100,22 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     name, split, samples = _evaluation_samples(data, RunPaths(model.parent).partition)
     problem = build_problem(run)
 
-    def measure(size: int) -> dict[str, Any]:
+    def measure(size: int) -> TestResult:
         with closing(evaluation_batches(module, split, samples, tensors, size, READ_AHEAD)) as batches:
-            return test_report(module, batches, problem, data.classes)
+            return test_result(module, batches, problem, data.classes)
 
-    report = {"classes": data.class_labels, "split": name, "samples": len(samples), **within_memory(measure)}
+    result = within_memory(measure)
+    values = RunPaths(output.parent).sample_metrics
+    with atomic_write(values) as part:
+        write_shard(part, "npz", result.values)
+    described = {
+        "model_sha256": file_sha256(model),
+        "outputs": {values.name: file_sha256(values)},
+        "classes": data.class_labels,
+        "split": name,
+        "samples": len(samples),
+    }
+    report = with_checksum({**described, **result.report})
     with atomic_write(output) as part:
         part.write_text(json.dumps(report, indent=1))
 
@@ -128,9 +145,22 @@ def _evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split
     return "held back", Split(data, "train"), load_partition(partition)[0]
 
 
+@dataclass(frozen=True)
+class TestResult:
+    """The result of an evaluation.
+
+    Attributes:
+        report: loss, metrics and, for classes, `confusion` (true x predicted).
+        values: loss and metrics of each sample by name, (samples,) float32; empty if the problem has none.
+    """
+
+    report: dict[str, Any]
+    values: dict[str, Array]
+
+
 @torch.no_grad()
-def test_report(module: nn.Module, batches: Batches, problem: Problem, classes: int | None) -> dict[str, Any]:
-    """Return loss, metrics and, for classes, confusion matrix (true x predicted).
+def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: int | None) -> TestResult:
+    """Return the result of a model on some samples.
 
     Args:
         module: model to evaluate, in evaluation mode.
@@ -138,13 +168,19 @@ def test_report(module: nn.Module, batches: Batches, problem: Problem, classes: 
         problem: loss and metrics.
         classes: number of classes; None if the labels are no classes.
     """
-    if classes is None or not isinstance(problem, SupervisedProblem) or problem.predicted is None:
-        return problem.means(evaluation_sums(module, batches, problem))
+    if not isinstance(problem, SupervisedProblem):
+        return TestResult(problem.means(evaluation_sums(module, batches, problem)), {})
+    predicted = problem.predicted if classes is not None else None
     total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
-    confusion = np.zeros((classes, classes), np.int64)
+    confusion = np.zeros((classes or 0, classes or 0), np.int64)
+    values = [np.zeros((len(problem.names), 0), np.float32)]
     for inputs, labels in batches:
         outputs = module(*inputs)
         total += problem.sums_of_outputs(outputs, labels)
-        # `confusion[...] += 1` would count a pair once per batch.
-        np.add.at(confusion, (labels.cpu().numpy(), problem.predicted(outputs).cpu().numpy()), 1)
-    return {**problem.means(total), "confusion": confusion.tolist()}
+        values.append(problem.values_of_outputs(outputs, labels).cpu().numpy())
+        if predicted is not None:
+            # `confusion[...] += 1` would count a pair once per batch.
+            np.add.at(confusion, (labels.cpu().numpy(), predicted(outputs).cpu().numpy()), 1)
+    matrix = {} if predicted is None else {"confusion": confusion.tolist()}
+    of_samples = dict(zip(problem.names, np.concatenate(values, axis=1), strict=True))
+    return TestResult({**problem.means(total), **matrix}, of_samples)

@@ -10,20 +10,21 @@ from nnlo_lib.train.observe.clock_offset import clock_offset_to_rank_0
 from nnlo_lib.train.task import Task
 
 
-def open_trace(task: Task, comm: Communicator, role: str) -> TraceWriter:
+def open_trace(task: Task, comm: Communicator, role: str, started: float) -> TraceWriter:
     """Start the trace file of this rank for this attempt; all ranks call it.
 
     Args:
         task: task to train.
         comm: communicator of the ranks; its clock times the spans.
         role: role of this rank, `worker` or `server`.
+        started: start of this rank on the communicator's clock, in seconds.
     """
     fine, virtual = task.run.observe.trace, comm.is_virtual
     # Trace files count, too: without a launcher no attempts are recorded, and the files of earlier attempts
     # are kept.
     number = max(len(attempts.read_attempts(task.state)), *_numbers(task, comm.rank), 0) + 1
     shift = 0.0 if virtual else _wall_clock(comm, aligned=fine)
-    part = TraceHeader(comm.rank, number, role, socket.gethostname(), comm.now(), shift, virtual)
+    part = TraceHeader(comm.rank, number, role, socket.gethostname(), started, shift, virtual)
     trace = TraceWriter(task.observe_folder, part, fine)
     comm.seconds.listener = trace.detail_span if fine else None
     return trace

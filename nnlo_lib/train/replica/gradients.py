@@ -1,5 +1,6 @@
 """Gradient of a mini-batch on one rank."""
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
@@ -11,6 +12,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.midpass import PassCollectives
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.problems.base import BatchLoss, Problem
+from nnlo_lib.train.evaluation.divergence import SampleTensors, loss_advice
 from nnlo_lib.train.replica.batch_norm_check import explain_batch_norm_error
 from nnlo_lib.train.replica.device import seed_step
 from nnlo_lib.train.replica.precision import Precision
@@ -93,8 +95,8 @@ class LocalGradients:
         for part in parts:
             share = (part.stop - part.start) / max(batch.count, 1)
             with explain_batch_norm_error(where):
-                loss, sums = self._forward(batch, part, step)
-            factor = self._precision.loss_factor(loss.item(), where) if share else 1.0
+                (loss, sums), samples = self._forward(batch, part, step)
+            factor = self._loss_factor(loss.item(), samples, where, step) if share else 1.0
             # The virtual clock advances before the last backward pass, which may start to send buckets of
             # the gradient.
             if part is parts[-1]:
@@ -107,10 +109,17 @@ class LocalGradients:
             measured += [sums] if weight > 0 else []
         return combine_sums(measured)
 
-    def _forward(self, batch: Batch, part: slice, step: int) -> BatchLoss:
+    def _forward(self, batch: Batch, part: slice, step: int) -> tuple[BatchLoss, SampleTensors]:
         inputs, labels = self._tensors(tuple(array[part] for array in batch.inputs), batch.labels[part])
         with self._precision.autocast_context():
-            return self._problem.compute_loss(self._replica.network, inputs, labels, step)
+            loss = self._problem.compute_loss(self._replica.network, inputs, labels, step)
+        return loss, SampleTensors(inputs, labels, batch.ids[part])
+
+    def _loss_factor(self, loss: float, samples: SampleTensors, where: str, step: int) -> float:
+        if math.isfinite(loss):
+            return self._precision.loss_factor(loss, where)
+        advice = loss_advice(samples, self._precision, self._replica.theta, step, where)
+        return self._precision.loss_factor(loss, where, advice)
 
 
 def combine_sums(measured: list[DeferredSums]) -> DeferredSums | None:

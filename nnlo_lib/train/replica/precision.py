@@ -13,6 +13,7 @@ NETWORKS = "generator", "critic"  # networks of a GAN, which the problem calls s
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # torch's defaults: exponent of the first loss scale, and steps without overflow until it doubles.
 INITIAL_SCALE_EXPONENT, GROWTH_INTERVAL = 16, 2000
+REDUCE_RATE = "reduce train.optimizer.lr (for prox_pda, increase algorithm.beta)"
 
 
 def parameter_dtype(name: str) -> torch.dtype:
@@ -31,6 +32,16 @@ class Precision:
         self._low, self._kind = HALF_DTYPES.get(name), torch.device(device).type
         self.scale = LossScale() if name == "fp16" else None
 
+    @property
+    def largest_input(self) -> float:
+        """Largest number of the type in which layers compute."""
+        return torch.finfo(self._low or self.dtype).max
+
+    @property
+    def largest_target(self) -> float:
+        """Largest number of the type in which losses compute."""
+        return torch.finfo(self.dtype).max
+
     def prepare(self, module: nn.Module) -> nn.Module:
         """Convert a model to the dtype; in mixed precision, its outputs to float32 for losses and metrics."""
         # Losses and metrics of half-precision outputs would be rounded to 8 or 11 bits.
@@ -43,16 +54,22 @@ class Precision:
         """Return torch's autocast for a forward pass and its loss; no cast without mixed precision."""
         return torch.autocast(self._kind, self._low) if self._low else nullcontext()
 
-    def loss_factor(self, loss: float, where: str) -> float:
+    def loss_factor(self, loss: float, where: str, advice: str = REDUCE_RATE) -> float:
         """Return the factor by which to multiply a loss of this value before its backward pass.
 
         With loss scaling, the factor is NaN if the loss is not finite, so that the step is skipped.
+
+        Args:
+            loss: value of the loss.
+            where: place in the run.
+            advice: what to do if the loss is not finite.
 
         Raises:
             DivergedError: if the loss is not finite and there is no loss scaling.
         """
         if self.scale is None:
-            check_finite_loss(loss, where)
+            if not math.isfinite(loss):
+                raise diverged_error(loss, where, advice)
             return 1.0
         # A NaN gradient reaches all ranks in the exchange, so that all of them skip the step.
         return self.scale.value if math.isfinite(loss) else math.nan
@@ -129,9 +146,12 @@ class LossScale:
         self.exponent, self._good = state.tolist()
 
 
-def check_finite_loss(loss: float, where: str) -> None:
-    """Raise DivergedError if the loss is infinite or NaN."""
-    if not math.isfinite(loss):
-        raise DivergedError(
-            f"the loss became {loss} {where}; reduce train.optimizer.lr (for prox_pda, increase algorithm.beta)"
-        )
+def diverged_error(loss: float, where: str, advice: str) -> DivergedError:
+    """Return the error of a loss that is infinite or NaN.
+
+    Args:
+        loss: value of the loss.
+        where: place in the run.
+        advice: what to do.
+    """
+    return DivergedError(f"the loss became {loss} {where}; {advice}")

@@ -5,6 +5,7 @@ other ranks request their gradients. The first rank to wake up computes all requ
 calls. This works for any algorithm, synchronous or not.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,13 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.core.errors import DivergedError
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.models.stacked import StackedNetwork, stack_network
 from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.train.evaluation.divergence import SampleTensors, loss_advice
 from nnlo_lib.train.replica.gradients import DeferredSums
-from nnlo_lib.train.replica.precision import check_finite_loss
+from nnlo_lib.train.replica.precision import Precision, diverged_error
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
 
@@ -33,6 +36,7 @@ class GradientRequest:
     batch: Batch
     seed: int
     where: str
+    step: int
 
 
 class ReplicaStack:
@@ -124,12 +128,22 @@ class ReplicaStack:
         # Padding has weight 0, so that each rank's loss is the mean over its own samples.
         weights = (torch.arange(width, device=losses.device) < real[:, None]) / real[:, None]
         means = (losses.view(len(ranks), width) * weights).sum(1)
-        for loss, request in zip(means.tolist(), requests, strict=True):
-            check_finite_loss(loss, request.where)
+        for place, (loss, request) in enumerate(zip(means.tolist(), requests, strict=True)):
+            if not math.isfinite(loss):
+                part = slice(place * width, place * width + request.batch.count)
+                samples = SampleTensors(tuple(each[part] for each in inputs), labels[part], request.batch.ids)
+                raise self._divergence(loss, ranks[place], request, samples)
         # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
         self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
         sums = self.problem.sums_by_node(scores, labels, losses, real)
         self._sums.update(zip(ranks, sums, strict=True))
+
+    def _divergence(
+        self, loss: float, rank: int, request: GradientRequest, samples: SampleTensors
+    ) -> DivergedError:
+        precision = Precision(str(self.theta.dtype).removeprefix("torch."), str(self.theta.device))
+        advice = loss_advice(samples, precision, self.theta[rank], request.step, request.where)
+        return diverged_error(loss, request.where, advice)
 
     def _prepare(self, ranks: list[int], counts: list[int], requests: Sequence[GradientRequest] = ()) -> None:
         nodes = self.network.nodes
@@ -203,7 +217,7 @@ class StackedGradients:
         if not batch.count:
             self._stack.replicas[self._comm.rank].grad.zero_()
             return None
-        sums = self._stack.gradient(self._comm.rank, self._comm, GradientRequest(batch, seed, where))
+        sums = self._stack.gradient(self._comm.rank, self._comm, GradientRequest(batch, seed, where, step))
         return lambda: sums
 
 

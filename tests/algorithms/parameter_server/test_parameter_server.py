@@ -148,6 +148,8 @@ def test_gem(transport, ranks, case):
     assert server["updates"] == server["pushes"] == sum(exchanges)
     assert server["sent"] == {"parameters": VECTOR * sum(exchanges)}
     assert [result["sent"]["gradient"] for result in results] == [VECTOR * number for number in exchanges]
+    # Requests for the model carry no vector.
+    assert [result["messages"]["gradient"] for result in results] == exchanges
     assert [sum(number for _, number in result["staleness"]) for result in results] == exchanges
     assert server["telemetry"][0]["invariant"] < 1e-14
     if ranks == 2:

@@ -39,15 +39,15 @@ def test_what_is_there_after_all_is_live():
 
 def test_only_what_differs_from_the_defaults():
     draft = ExperimentDraft("title")
-    draft.set("train.batch_size", 64, "--batch 64")
-    draft.set("train.optimizer", {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "--optimizer sgd")
+    draft.set("train.batch_size", 32, "--batch 32")
+    draft.set("train.optimizer", {"name": "adam", "lr": 0.003}, "--optimizer adam")
     draft.set("algorithm", {"name": "easgd", "sync_every": 10, "elastic_force": 0.5}, "--mode easgd")
     experiment, lines = read(draft)
     assert experiment.algorithm.elastic_force == 0.5
     assert [line for line in lines if not line.startswith("#")] == [
         "algorithm: {name: easgd, elastic_force: 0.5}  # --mode easgd"
     ]
-    assert any("--batch 64 (train.batch_size)" in line for line in lines)
+    assert any("--batch 32 (train.batch_size)" in line for line in lines)
 
 
 def test_nothing_is_left_out():

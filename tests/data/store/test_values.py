@@ -1,5 +1,7 @@
 """Mean and deviation of difficult values, and values that are not finite."""
 
+import re
+
 import numpy as np
 import pytest
 from helpers.conversions import own_conversion
@@ -91,3 +93,58 @@ def test_a_channel_without_a_finite_value(tmp_path):
     (column,) = stored(tmp_path, features, non_finite="allow").inputs
     assert column.mean == (0, 3)
     assert column.std == (0, 0)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e39])
+@pytest.mark.parametrize("where", ["features", "labels"])
+def test_numbers_beyond_float32_are_named(tmp_path, value, where):
+    """1e300 gave an infinite deviation and the message that the manifest is damaged."""
+    features, labels = RNG.normal(size=(20, 3)), np.arange(20.0)
+    {"features": features[:, 1], "labels": labels}[where][12] = value
+    with pytest.raises(
+        UserError, match=rf"b\.npz: sample 2 has the value {re.escape(str(value))} in {where}.* float32"
+    ):
+        stored(tmp_path, features, labels, one_hot=False)
+
+
+def test_an_allowed_number_beyond_float32_spoils_no_moments(tmp_path):
+    features = RNG.normal(size=(20, 3))
+    features[3, 1] = 1e300
+    (column,) = stored(tmp_path, features, non_finite="allow").inputs
+    features[3, 1] = np.nan
+    assert column.mean == pytest.approx(np.nanmean(features, axis=0))
+    assert column.std == pytest.approx(np.nanstd(features, axis=0))
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1234.567, 1.7e9 + 0.1])
+@pytest.mark.parametrize("shard_size", [30, 1000])
+def test_a_constant_channel_has_no_deviation(tmp_path, value, shard_size):
+    """Rounding in the mean gave 1e-17, by which `normalize: standard` divided other values."""
+    (column,) = stored(tmp_path, np.full((100, 2), value), shard_size=shard_size).inputs
+    assert column.mean == (value, value)
+    assert column.std == (0, 0)
+
+
+def test_non_finite_values_of_an_own_reader_are_named(tmp_path, monkeypatch):
+    """Readers in a user's file are checked like the built-in ones; the shard is named without parts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reader.py").write_text(
+        "import numpy as np\n"
+        "from nnlo_lib.data.readers import contents_of_arrays\n"
+        "def read(folder, shard_size):\n"
+        "    rows = np.ones((8, 2))\n"
+        "    rows[5, 0] = np.inf\n"
+        "    return contents_of_arrays({'train': (rows, np.arange(8) % 2)}, folder / 'x.bin', shard_size)\n"
+    )
+    (tmp_path / "x.bin").touch()
+    with pytest.raises(UserError, match=r"x\.bin: sample 1 of shard train-00001-of-00002 has the value inf"):
+        convert(own_conversion(tmp_path, tmp_path / "store", "npz", 4, {"name": "reader.py:read"}))
+
+
+def test_every_input_is_searched(tmp_path):
+    first, second = np.ones((6, 2)), np.ones((6, 3))
+    second[4, 2] = np.nan
+    np.savez(tmp_path / "a.npz", first=first, second=second, labels=np.arange(6) % 2)
+    reader = {"name": "arrays", "train": "a.npz", "features": ["first", "second"]}
+    with pytest.raises(UserError, match=r"a\.npz: sample 4 has the value nan in second"):
+        convert(own_conversion(tmp_path, tmp_path / "store", "npz", 10, reader))

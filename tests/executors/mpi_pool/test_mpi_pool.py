@@ -79,7 +79,7 @@ class Trials:
 
     def finish(self, ranks: int | None = None) -> str:
         process = self.start(ranks)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=600)
         assert process.returncode == 0, said
         return said
 
@@ -163,6 +163,7 @@ def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(t
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
     """The search resumes after a SIGKILL of its driver, of a rank, and after SIGTERM, also without rank groups."""
     trials = Trials(

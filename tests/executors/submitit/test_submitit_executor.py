@@ -14,10 +14,11 @@ from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.submitit import executor
 from nnlo_lib.executors.submitit import slurm as slurm_queue
+from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
 from nnlo_lib.executors.submitit.executor import SubmititExecutor
 from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
 from nnlo_lib.executors.submitit.job_record import JobRecord
-from nnlo_lib.executors.submitit.slurm import SlurmQueue
+from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
 
@@ -53,7 +54,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("queue", "states", "sbatch.txt"):
         (folder / name).touch()
     monkeypatch.setenv("PATH", f"{folder}/bin", prepend=os.pathsep)
-    monkeypatch.setattr(slurm_queue, "SUBMIT_RETRY_DELAYS_S", (0, 0))
     return folder
 
 
@@ -63,8 +63,8 @@ def stand_in(folder: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def queue_of(tmp_path: Path) -> SlurmQueue:
-    return SlurmQueue(tmp_path / "search", "nnlo-x", "mpiexec")
+def queue_of(tmp_path: Path) -> SlurmTrialQueue:
+    return SlurmTrialQueue(tmp_path / "search", "nnlo-x", "mpiexec")
 
 
 def job_of(tmp_path: Path) -> TrialJob:
@@ -111,40 +111,40 @@ def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm: Pa
 
 
 @pytest.mark.processes
-def test_a_slurm_that_does_not_answer_has_ended_nothing(slurm: Path, tmp_path: Path) -> None:
-    queue, job_records = queue_of(tmp_path), {JobRecord("slurm", "5"), JobRecord("slurm", "6")}
-    (slurm / "queue").write_text("5|x\n")
-    assert queue.ended(job_records) == {JobRecord("slurm", "6")}
-    stand_in(slurm, "squeue", "exit 1")
-    assert queue.ended(job_records) == set()
-    assert queue.find(LEAF) is None
-    JobRecord("slurm", "6").write(tmp_path / "search", LEAF)
-    assert queue.find(LEAF) == JobRecord("slurm", "6")
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(("squeue", "sacct"), [("CANCELLED", ""), ("", "CANCELLED by 0")])
-def test_a_person_who_cancelled_a_job_is_known(slurm: Path, tmp_path: Path, squeue: str, sacct: str) -> None:
+def test_a_slurm_that_does_not_answer_neither_ends_nor_finds_a_job(slurm: Path, tmp_path: Path) -> None:
     queue = queue_of(tmp_path)
-    assert not queue.was_cancelled(JobRecord("slurm", "5"))
-    (slurm / "queue").write_text(f"{squeue}\n")
-    (slurm / "states").write_text(f"PREEMPTED\n{sacct}\n")
-    assert queue.was_cancelled(JobRecord("slurm", "5"))
-
-
-@pytest.mark.processes
-def test_a_busy_slurm_is_asked_again_and_may_have_taken_the_job(slurm: Path, tmp_path: Path) -> None:
-    mark = LEAF.result_path(tmp_path / "search")
-    stand_in(slurm, "sbatch", f"echo '9|{mark}' > {slurm}/queue; echo Socket timed out >&2; exit 1")
-    assert queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1) == JobRecord("slurm", "9")
+    stand_in(slurm, "squeue", "exit 1")
+    assert queue.ended({JobRecord("slurm", "5")}) == set()
+    with pytest.raises(TransientRefusalError, match="does not respond"):
+        queue.find(LEAF)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("said", "error"), [("Invalid account", "Invalid account"), ("Unable to contact slurm controller", "did not respond")]
-)  # fmt: skip
-def test_what_slurm_refuses_is_told(slurm: Path, tmp_path: Path, said: str, error: str) -> None:
-    stand_in(slurm, "sbatch", f"echo {said} >&2; exit 1")
+    ("said", "sentence"),
+    [
+        ("Unable to contact slurm controller", "controller"),
+        ("QOSMaxSubmitJobPerUserLimit", "SubmitJobPerUser"),
+    ],
+)
+def test_a_submission_that_slurm_may_accept_later_is_no_error(
+    slurm: Path, tmp_path: Path, said: str, sentence: str
+) -> None:
+    stand_in(slurm, "sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
+    with pytest.raises(TransientRefusalError, match=sentence):
+        queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("Invalid account", "set resources.account"),
+        ("invalid partition specified: p", "set resources.partition"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(slurm: Path, tmp_path: Path, said: str, error: str) -> None:
+    stand_in(slurm, "sbatch", f"echo '{said}' >&2; exit 1")
     with pytest.raises(UserError, match=error):
         queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
 
@@ -187,15 +187,22 @@ class Place:
 
     def __init__(self) -> None:
         self.memory, self.attempts, self.living = [], [], {}
-        self.cancelled = self.left = False
+        self.cancelled = self.preempted = self.left = False
+        self.refusals = self.silences = 0
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
+        if self.refusals:
+            self.refusals -= 1
+            raise TransientRefusalError("QOSMaxSubmitJobPerUserLimit")
         self.memory.append(memory)
         self.attempts.append(job.attempt)
         self.living[job.task] = JobRecord("place", str(len(self.memory)))
         return self.living[job.task]
 
     def find(self, fold_task: FoldTask) -> JobRecord | None:
+        if self.silences:
+            self.silences -= 1
+            raise TransientRefusalError("Slurm does not respond")
         return self.living.get(fold_task)
 
     def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
@@ -203,6 +210,9 @@ class Place:
 
     def was_cancelled(self, job_record: JobRecord) -> bool:
         return self.cancelled
+
+    def was_preempted(self, job_record: JobRecord) -> bool:
+        return self.preempted
 
     def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         self.left = True
@@ -293,3 +303,65 @@ def test_jobs_are_left_to_their_queue_when_a_driver_stops(folder: Path, place: P
     submitit._signals.first = "SIGINT"
     assert not submitit.wait()
     assert place.left
+
+
+def test_a_job_preempted_before_it_trains_counts_as_no_failed_start(folder: Path, place: Place) -> None:
+    submitit, place.preempted = SubmititExecutor(folder, "mpiexec", Silence()), True
+    submitit.start(LEAF)
+    for _ in range(5):
+        step(submitit, place, folder, None)
+    assert len(place.memory) == 6
+
+
+def test_a_cancellation_that_only_the_job_recorded_is_not_undone(folder: Path, place: Place) -> None:
+    submitit = SubmititExecutor(folder, "mpiexec", Silence())
+    submitit.start(LEAF)
+    place.living[LEAF] = submitit._jobs[LEAF] = JobRecord("place", "7")
+    with pytest.raises(UserError, match="was canceled"):
+        step(submitit, place, folder, "canceled")
+
+
+def test_refused_submissions_wait_and_cost_no_start(folder: Path, place: Place) -> None:
+    submitit, clock = SubmititExecutor(folder, "mpiexec", Silence()), Clock()
+    submitit._deferred._clock = clock
+    place.refusals = 2
+    submitit.start(LEAF)
+    for clock.now in range(31):
+        submitit._deferred.start_due()
+        assert len(place.memory) == (clock.now >= 30), "10 s after the first refusal, 20 s after the second"
+    assert place.attempts == [1]
+
+
+def test_all_fold_tasks_wait_for_the_first_and_keep_their_order(folder: Path, place: Place) -> None:
+    submitit, clock = SubmititExecutor(folder, "mpiexec", Silence()), Clock()
+    submitit._deferred._clock = clock
+    tasks = [LEAF, FoldTask(0, 1, 3), FoldTask(0, 2, 3)]
+    place.refusals = 1
+    for task in tasks:
+        submitit.start(task)
+    assert not place.memory
+    clock.now = 10
+    submitit._deferred.start_due()
+    assert list(place.living) == tasks
+
+
+def test_a_job_is_not_submitted_while_the_queue_cannot_say_whether_there_is_one(
+    folder: Path, place: Place
+) -> None:
+    submitit, clock = SubmititExecutor(folder, "mpiexec", Silence()), Clock()
+    submitit._deferred._clock = clock
+    place.silences, place.living[LEAF] = 1, JobRecord("place", "7")
+    submitit.start(LEAF)
+    clock.now = 10
+    submitit._deferred.start_due()
+    assert submitit._jobs == {LEAF: JobRecord("place", "7")}
+    assert not place.memory
+
+
+class Clock:
+    """Virtual time."""
+
+    now = 0
+
+    def __call__(self) -> float:
+        return self.now

@@ -42,6 +42,25 @@ class Job:
         self._write("state", state)
 
     @property
+    def exit_reason(self) -> str:
+        """Why LSF or a person ended the last run of the job; an empty string if the job ended by itself."""
+        path = self.folder / "exit_reason"
+        return path.read_text().strip() if path.exists() else ""
+
+    @exit_reason.setter
+    def exit_reason(self, reason: str) -> None:
+        self._write("exit_reason", reason)
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether LSF has forgotten the job, as it does CLEAN_PERIOD seconds after the end."""
+        return (self.folder / "purge").exists() and self.state in ("DONE", "EXIT")
+
+    def purge(self) -> None:
+        """Let LSF forget the job as soon as the job has ended."""
+        (self.folder / "purge").touch()
+
+    @property
     def log(self) -> Path:
         """File with the job's output."""
         return Path(self.request["o"])
@@ -83,13 +102,23 @@ class Job:
         self.send(signal.SIGCONT)
         self.state = "RUN"
 
+    def end(self, reason: str) -> None:
+        """Kill the job's processes for a reason that bjobs shows; after TERM_REQUEUE_OWNER, the job runs again."""
+        self.exit_reason = reason
+        (self.folder / "is_killed").touch()  # a new run waits, or would be killed too
+        self._kill()
+        (self.folder / "is_killed").unlink()
+
     def lose_host(self) -> None:
         """Simulate the loss of the job's host: kill its processes, then mark the host as dead for LSF."""
         (self.folder / "host_is_dying").touch()
+        self._kill()
+        (self.folder / "host_is_dying").rename(self.folder / "host_is_dead")
+
+    def _kill(self) -> None:
         while self.processes():
             self.send(signal.SIGKILL)
             time.sleep(TICK)
-        (self.folder / "host_is_dying").rename(self.folder / "host_is_dead")
 
     def _write(self, name: str, text: str) -> None:
         """Write a file atomically, because another process may read it at any time."""

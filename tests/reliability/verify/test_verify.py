@@ -20,6 +20,7 @@ from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.partition.partition_file import load_partition, save_partition
 from nnlo_lib.reliability.verify.verify_runs import verify_runs
 from nnlo_lib.search.study.trial import FoldTask, Result
+from nnlo_lib.state.content_checksum import with_checksum
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
@@ -91,7 +92,7 @@ def train(folder, manifest, settings):
 
 def change(folder, **values):
     path = folder / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | values)))
 
 
 @pytest.fixture
@@ -200,7 +201,10 @@ TAMPERING = {
     ),
     "another loss in the history": (
         lambda job: edit(job / "state/history.jsonl", 1, train_loss=0.0),
-        ["history: history.csv does not agree with state/history.jsonl"],
+        [
+            "summary.json: final.train_loss is ",
+            "history: history.csv does not agree with state/history.jsonl",
+        ],
     ),
     "no history": (
         lambda job: (job / "state/history.jsonl").unlink(),
@@ -331,9 +335,44 @@ def test_the_attempts_are_told(copy, verified):
     assert "attempts: 2 (1 preempted, 1 finished); repeated steps: 3" in found["note"]
 
 
+def test_a_summary_of_an_older_version_has_fewer_numbers(copy, verified):
+    path = copy / "summary.json"
+    content = json.loads(path.read_text())
+    for key in ("content_sha256", "messages_sent", "training_seconds"):
+        content.pop(key, None)
+    path.write_text(json.dumps(content))
+    status, found = verified(copy)
+    assert (status, found["FAILED"]) == (0, [])
+    assert any("the numbers were not compared, because a key is missing" in line for line in found["note"])
+
+
+def test_the_error_of_an_unfinished_training_is_told(copy):
+    (copy / "summary.json").unlink()
+    attempted(copy, {"reason": "diverged", "error": "the loss is nan"})
+    with pytest.raises(
+        UserError, match=r"summary.json is missing \(diverged: the loss is nan\); to finish it"
+    ):
+        verify_runs([str(copy)], False)
+
+
+def test_a_reader_of_the_user_is_not_kept_with_the_run(copy, verified, monkeypatch):
+    monkeypatch.chdir(copy)
+    (copy / "mine.py").touch()
+    config = json.loads((copy / "summary.json").read_text())["config"]
+    config["data"] |= {"dataset": "mine", "source": "x", "reader": {"name": "mine.py:Reader"}}
+    change(copy, config=config)
+    assert any("it needs mine.py, the reader of the data" in line for line in verified(copy)[1]["note"])
+
+
 def test_the_effective_time_is_that_of_a_clock_on_the_wall(copy, verified):
     attempted(copy, {}, GO_ON | {"reached": 12, "saved": 12, "reason": "finished"})
-    change(copy, seconds={"total": 90.0}, config=Run().model_dump(mode="json"), config_hash=Run().hash)
+    change(
+        copy,
+        training_seconds=90.0,
+        seconds={"total": 119.0},
+        config=Run().model_dump(mode="json"),
+        config_hash=Run().hash,
+    )
     _, found = verified(copy)
     assert any("effective training time ratio 75.0 % of 120.0 s" in line for line in found["note"])
 

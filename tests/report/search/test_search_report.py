@@ -11,14 +11,16 @@ from helpers.synthetic_search import MadeUp
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
 from nnlo_lib.report.page import write_search_page
-from nnlo_lib.report.search.convergence import convergence_charts
+from nnlo_lib.report.search.allocation.utilisation import trial_timeline, utilization_sentence
+from nnlo_lib.report.search.convergence import convergence_charts, learning_curve_chart
 from nnlo_lib.report.search.importance import fit_forest
 from nnlo_lib.report.search.parameters import searched_parameters
 from nnlo_lib.report.search.partial_dependence import partial_dependence_charts
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
-from nnlo_lib.report.search.utilisation import trial_timeline, utilization_sentence
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
+from nnlo_lib.state.attempts import Attempt, append_attempt
+from nnlo_lib.state.finished_run import SUMMARY_KEYS
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -169,7 +171,8 @@ def test_the_key_that_matters_is_found(search):
     data = StudyData.load(made.folder)
     fitted = fit_forest(data, searched_parameters(data, data.ranked_rows))
     key, share = fitted.ranked_parameters()[0]
-    assert (key.name, share > 0.8, fitted.r_squared > 0.5) == ("train.optimizer.lr", True, True)
+    assert (key.name, share > 0.5, fitted.r_squared > 0.5) == ("train.optimizer.lr", True, True)
+    assert sum(fitted.importances) <= fitted.r_squared <= 1
     rates, predicted = fitted.partial_dependence(key)
     lowest = rates[predicted.index(min(predicted))]
     assert 0.005 < lowest < 0.02
@@ -177,11 +180,57 @@ def test_the_key_that_matters_is_found(search):
     assert len(partial_dependence_charts(data, fitted)) <= 4
 
 
-def test_noise_is_called_noise(search):
+def noisy(search):
     made = search()
     for number in range(30):
         made.trial(worth=[1 + ((number * 7919) % 31) / 31])
-    assert "do not rely on the importances" in search_section(made.folder)["how"]
+    return made
+
+
+def test_noise_has_no_importance(search):
+    found = search_section(noisy(search).folder)
+    assert "less than 20%: importances are not shown" in found["how"]
+    assert (found["effects"], found["dependences"]) == ([], [])
+
+
+def test_importances_add_up_to_what_the_forest_explains(search):
+    """The objective is half the learning rate's and half noise: no key has a share near 100 %."""
+    made = search(space={"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 64]}})
+    for number in range(40):
+        rate, noise = (number * 7 % 40) / 40, ((number * 7919) % 41) / 41
+        made.trial(
+            {"train.optimizer.lr": rate, "train.batch_size": 1 + number % 64}, worth=[1 + rate + noise]
+        )
+    data = StudyData.load(made.folder)
+    fitted = fit_forest(data, searched_parameters(data, data.ranked_rows))
+    key, share = fitted.ranked_parameters()[0]
+    assert key.name == "train.optimizer.lr"
+    assert 0.2 < fitted.r_squared < 0.8
+    assert share <= fitted.r_squared
+    assert f"explains {fitted.r_squared:.0%} of the variance" in search_section(made.folder)["how"]
+
+
+def test_every_trial_with_an_objective_is_drawn(search):
+    """Of nine trials, two have one epoch and were stopped, one has failed, and one has no result yet."""
+    made = search(fidelity={"name": "asha"})
+    for rungs in ([1, 3, 9], [1, 3], [1], [1], [1, 3], [1, 3, 9], [1, 3]):
+        made.trial(rungs=rungs)
+    made.trial(status="failed", error="boom").trial(done=False)
+    chart = learning_curve_chart(StudyData.load(made.folder))
+    with_line = {line.text for line in chart.lines if "L" in line.path}
+    with_mark = {mark.text.split(" stopped")[0] for mark in chart.marks}
+    assert with_line | with_mark == {f"trial {number}" for number in range(7)}
+    assert "7 of 9 trials; without an objective: 1 failed and 1 running" in chart.note
+    assert search_section(made.folder)["single_epoch"] == 2
+
+
+def test_a_finished_trial_of_one_epoch_is_a_mark(search):
+    made = search(epochs=1)
+    for _ in range(3):
+        made.trial()
+    chart = learning_curve_chart(StudyData.load(made.folder))
+    assert sorted(mark.css_class for mark in chart.marks) == ["best", "done", "done"]
+    assert chart.note.endswith("3 trials")
 
 
 def test_the_best_so_far_never_gets_worse(search):
@@ -273,6 +322,39 @@ def test_failures_are_counted_by_reason(search):
     assert [(each.reason, each.state, each.count, each.trials) for each in found] == [
         ("a", "failed", 2, "1, 3"), ("c is 1 in {'a': 1}", "failed", 2, "4, 5"), ("b", "unwanted", 1, "2"),
     ]  # fmt: skip
+
+
+def attempt(made, trial, host):
+    """Record an attempt at the only fold of a trial; return the run folder."""
+    folder = FoldTask(trial, 0, 9).run_folder(made.folder)
+    (folder / "state").mkdir(parents=True)
+    time_of = "2026-01-02T03:04:05+00:00"
+    append_attempt(
+        folder / "state", Attempt(1, time_of, time_of, 1.0, host, None, "finished", None, 0, 9, 9, 1)
+    )
+    return folder
+
+
+def test_hosts_of_the_fold_tasks_are_named(search, page):
+    """The summary of one of three trainings is there: it says what the host is."""
+    made = search()
+    for trial, host in enumerate(("n1", "n1", "n2")):
+        made.trial()
+        folder = attempt(made, trial, host)
+    hardware = {
+        "cpu": "Processor X",
+        "cores": 8,
+        "cores_available": 4,
+        "ranks": 1,
+        "threads": 4,
+        "memory_bytes": 64e9,
+        "gpus": ["H200"],
+    }
+    summary = dict.fromkeys(SUMMARY_KEYS, 1) | {"hardware": {"n2": hardware}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = check(page(made)).text.replace("\u00a0", " ")
+    assert "Trained on n1 (2 trainings) and n2 (1 training)." in text
+    assert "n2: Processor X, 4 threads of 1 rank on 4 of 8 cores, 64.0 GB memory, 1 × H200." in text
 
 
 def test_the_same_search_gives_the_same_bytes(search, page):

@@ -33,8 +33,8 @@ def interrupted(fake):
         ("preempted", 4, 0, 300, 290), ("preempted", 2, 290, 400, 400), ("finished", 4, 400, 820, 820),
     )  # fmt: skip
     attempts(fake.job(seed=3), ("time limit", 8, 0, 600, 595), ("finished", 2, 595, 820, 820))
-    fake.change(fake.folders[1], seconds={"total": 450.0})
-    fake.change(fake.folders[2], seconds={"total": 555.0})
+    fake.change(fake.folders[1], training_seconds=450.0, seconds={"total": 590.0})
+    fake.change(fake.folders[2], training_seconds=505.0, seconds={"total": 590.0, "evaluate": 50.0})
     return fake
 
 
@@ -45,7 +45,7 @@ def test_it_says_what_was_recorded(interrupted, report):
         "2 of 3 training tasks were interrupted and resumed (2 × preempted and 1 × time limit); 15 steps were repeated."
         in said
     )
-    assert "2 of 3 training tasks had more than one attempt or an unfinished attempt." in said
+    assert "2 of 3 training tasks had an unfinished attempt." in said
     assert table(page) == [
         ["allreduce seed 2, fold 1", "3", "2 × preempted and 1 × finished", "10", "150 s", "240 s", "75.0 %"],
         ["allreduce seed 3", "2", "1 × time limit and 1 × finished", "5", "45.0 s", "120 s", "92.5 %"],
@@ -99,7 +99,8 @@ def test_a_torn_last_line_takes_nothing_from_the_others(interrupted, report):
     whole = report(interrupted).read_text()
     with (interrupted.folders[2] / "state/attempts.jsonl").open("a") as file:
         file.write('{"attempt": 3, "sta')
-    assert report(interrupted).read_text() == whole
+    checksums = re.compile(r"[0-9a-f]{64}")  # the page records those of its inputs
+    assert checksums.sub("", report(interrupted).read_text()) == checksums.sub("", whole)
 
 
 def test_what_ended_early_is_told(fake, report):

@@ -7,10 +7,15 @@ from helpers.html_page import check
 
 from nnlo_lib.report.charts.learning_curves import learning_curve_panels
 from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.sections import comparison
 from nnlo_lib.report.sections.communication import communication_table
-from nnlo_lib.report.sections.consensus import consensus_table, node_metric_ranges, runs_with_node_models
-from nnlo_lib.report.sections.headline import headline
+from nnlo_lib.report.sections.quality import comparison
+from nnlo_lib.report.sections.quality.consensus import (
+    consensus_table,
+    node_metric_ranges,
+    runs_with_node_models,
+)
+from nnlo_lib.report.sections.quality.headline import headline
+from nnlo_lib.report.statistics.comparisons_csv import compare_all
 from nnlo_lib.report.tables import summarize
 from nnlo_lib.report.time_base import time_base_of
 
@@ -24,13 +29,14 @@ def loaded(fake):
 
 def said(fake):
     jobs, table = loaded(fake)
-    return str(headline(table, time_base_of(jobs))).replace(UNBROKEN, " ")
+    return str(headline(table, time_base_of(jobs), compare_all(table, jobs))).replace(UNBROKEN, " ")
 
 
 def columns(fake):
     jobs, table = loaded(fake)
     return {
-        column.heading: column.cells for column in comparison.comparison_columns(table, time_base_of(jobs))
+        column.heading: column.cells
+        for column in comparison.comparison_columns(table, time_base_of(jobs), compare_all(table, jobs))
     }
 
 
@@ -84,7 +90,7 @@ def test_the_clock_marks_a_win_where_all_seconds_are_of_one_kind(fake):
     for seed in (1, 2, 3):
         fake.gossip("slow", seed, speed=1000.0), fake.gossip("fast", seed, speed=90_000.0)
     assert columns(fake)["samples/virtual s"]["fast"].best
-    assert "<b>fast</b> trains fastest" in said(fake)
+    assert "<b>fast</b> has the highest mean training speed" in said(fake)
 
 
 def test_the_summary_says_how_the_ranks_talked(fake):
@@ -172,12 +178,22 @@ def test_the_section_on_nodes_comes_with_nodes(fake, report):
 
 
 def test_messages_stand_beside_bytes(fake):
-    fake.change(fake.gossip("dsgd", 1), messages_sent={"parameters": 90, "control": 10})
-    fake.change(fake.gossip("dsgd", 2), messages_sent={"parameters": 300})
+    """Votes and sums for metrics are messages, but the size of a message is that of a vector."""
+    sent = {"parameters": 9_000_000, "gradient": 3_000_000, "control": 5000, "metrics": 800}
+    fake.change(fake.gossip("dsgd", 1), messages_sent={"parameters": 90, "control": 10}, bytes_sent=sent)
+    few = {"parameters": 200, "gradient": 10, "metrics": 50, "telemetry": 40}
+    fake.change(fake.gossip("dsgd", 2), messages_sent=few, bytes_sent=sent)
     found = communication_table(loaded(fake)[0])
     row = dict(zip(found.headings, found.rows["dsgd"], strict=True))
-    assert row["messages"] == "200"
-    assert row["bytes per message"] == f"70.0{UNBROKEN}kB"  # 14,005,800 bytes per job
+    assert (row["messages"], row["messages with vectors"]) == ("200", "150")
+    assert row["bytes per message with a vector"] == f"80.0{UNBROKEN}kB"  # 24 MB in 300 messages
+
+
+def test_a_training_that_sends_only_votes_has_no_vector_size(fake):
+    fake.change(fake.job("individual"), messages_sent={"control": 100}, bytes_sent={"control": 800})
+    fake.change(fake.job("allreduce"), messages_sent={"gradient": 100}, bytes_sent={"gradient": 800})
+    found = communication_table(loaded(fake)[0])
+    assert found.rows["individual"][found.headings.index("bytes per message with a vector")] == "–"
 
 
 def test_compression_is_named_where_there_is_one(fake):

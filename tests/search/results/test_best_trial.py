@@ -86,7 +86,7 @@ def test_the_file_of_the_best_is_an_experiment_that_says_no_more_than_it_must(se
         "name": "made-best",
         "data": {"validation": 0.0},
         "model": {"name": "simplecnn", "args": {"dropout": 0.5}},
-        "train": {"epochs": 9, "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}},
+        "train": {"epochs": 9, "optimizer": {"name": "adam", "lr": 0.02}},
         "algorithm": {"name": "average", "sync_every": 5},
         "parallel": {"ranks": 3},
         "seeds": [4, 5],

@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 from helpers.simulated_search import SPACE
+from helpers.trial_results import write_result
 
 from nnlo_lib.config import Experiment, merge_settings
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, settings_to_freeze
+from nnlo_lib.search.study.frozen_settings import (
+    freeze_or_verify_settings,
+    settings_to_freeze,
+    verify_settings,
+)
 from nnlo_lib.search.study.snapshot import StudySnapshot
 
 BASE: dict[str, Any] = {"name": "x", "search": {"space": SPACE}}
@@ -35,8 +41,8 @@ FREE = [
 FROZEN = [
     ({"train": {"epochs": 11}}, "train.epochs was 10 and is 11"),
     (
-        {"train": {"optimizer": {"name": "sgd", "momentum": 0.5}}},
-        "train.optimizer.momentum was 0.9 and is 0.5",
+        {"train": {"optimizer": {"name": "adam", "lr": 0.02}}},
+        "train.optimizer.lr was 0.003 and is 0.02",
     ),
     ({"seeds": [1, 0]}, "seeds was 0 and is 1"),
     ({"search": {"seed": 1}}, "search.seed was 0 and is 1"),
@@ -65,6 +71,7 @@ def test_what_may_change(changes: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(("changes", "words"), FROZEN, ids=[words for _, words in FROZEN])
 def test_what_may_not(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     freeze_or_verify_settings(tmp_path, experiment({}))
+    write_result(tmp_path)
     for _ in range(2):
         with pytest.raises(UserError) as told:
             freeze_or_verify_settings(tmp_path, experiment(changes))
@@ -75,6 +82,7 @@ def test_what_may_not(changes: dict[str, Any], words: str, tmp_path: Path) -> No
 
 def test_every_difference_is_named(tmp_path: Path) -> None:
     freeze_or_verify_settings(tmp_path, experiment({}))
+    write_result(tmp_path)
     with pytest.raises(
         UserError, match=r"train.epochs was 10 and is 3; .*search.seed was 0 and is 2|search.seed.*epochs"
     ):
@@ -138,6 +146,7 @@ def test_the_users_own_files_may_not_change(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(CODE)
     freeze_or_verify_settings(tmp_path, experiment(changes))
+    write_result(tmp_path)
     freeze_or_verify_settings(tmp_path, experiment(changes))
     Path("mine.py").write_text(CODE.replace("pass", "return None"))
     with pytest.raises(UserError, match=r'files\.mine\.py was "\w+" and is "\w+"'):
@@ -170,6 +179,36 @@ def test_the_file_of_a_users_pruner_may_not_change(tmp_path: Path, monkeypatch: 
     Path("mine.py").write_text(PRUNER)
     changes = {"search": {"space": {"train.epochs": [1, 2]}, "fidelity": {"name": "mine.py:Mine"}}}
     freeze_or_verify_settings(tmp_path, experiment(changes))
+    write_result(tmp_path)
     Path("mine.py").write_text(PRUNER.replace("None", "(0, 1)"))
     with pytest.raises(UserError, match=r'files\.mine\.py was "\w+" and is "\w+"'):
         freeze_or_verify_settings(tmp_path, experiment(changes))
+
+
+EDIT = {"train": {"epochs": 11}}
+
+
+@pytest.mark.parametrize("status", [None, "failed", "unwanted"])
+def test_without_a_result_any_setting_may_change(status: str | None, tmp_path: Path) -> None:
+    freeze_or_verify_settings(tmp_path, experiment({}))
+    paths = SearchPaths(tmp_path)
+    if status:
+        write_result(tmp_path, status)
+    (paths.trials / "0000/fold-0").mkdir(parents=True, exist_ok=True)
+    verify_settings(tmp_path, experiment(EDIT))
+    assert paths.trials.exists(), "a check writes nothing"
+    freeze_or_verify_settings(tmp_path, experiment(EDIT))
+    assert not paths.trials.exists()
+    assert (tmp_path / "former-1/trials/0000/fold-0").is_dir()
+    write_result(tmp_path)
+    with pytest.raises(UserError, match=r"train\.epochs was 11 and is 10"):
+        freeze_or_verify_settings(tmp_path, experiment({}))
+
+
+def test_a_trial_that_may_be_training_locks_the_settings(tmp_path: Path) -> None:
+    freeze_or_verify_settings(tmp_path, experiment({}))
+    lease = SearchPaths(tmp_path).fold(0, 0).state.lease
+    lease.parent.mkdir(parents=True)
+    lease.write_text("{}")
+    with pytest.raises(UserError, match=r"train\.epochs was 10 and is 11"):
+        freeze_or_verify_settings(tmp_path, experiment(EDIT))

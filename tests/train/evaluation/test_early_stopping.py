@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 
 import pytest
@@ -186,8 +187,10 @@ def test_with_fewer_epochs_it_is_another_training(tmp_path):
     longer.finish()
     shorter = training(tmp_path / "one", train=train | {"epochs": 2}, parallel=virtual(2))
     assert "has the results of 4 epochs, which a training of 2 would replace" in shorter.finish(expect=2)
-    (longer.job / "summary.json").unlink()  # no results are left that need protection
-    assert "beyond epoch 2" in shorter.finish()
+    (longer.job / "summary.json").unlink()
+    assert "has an unfinished training beyond epoch 2" in shorter.finish(expect=2)
+    shutil.rmtree(longer.job / "state")  # as the message says
+    shorter.finish()
     fresh = training(tmp_path / "two", train=train | {"epochs": 2}, parallel=virtual(2))
     fresh.finish()
     assert shorter.weights == fresh.weights

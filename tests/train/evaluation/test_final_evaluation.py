@@ -100,6 +100,11 @@ def test_reading_ahead_in_a_thread_changes_no_bit(task, monkeypatch):
     module, tensors = load_published_model(task.run, data, task.paths.model)
     split = Split(data, "test")
     batches = evaluate.evaluation_batches(module, split, np.arange(len(split)), tensors)
-    plain = evaluate.test_report(module, batches, build_problem(task.run), data.classes)
+    plain = evaluate.test_result(module, batches, build_problem(task.run), data.classes)
     assert threads == {"prefetch", "MainThread"}
-    assert report == {"classes": data.class_labels, "split": "test", "samples": len(split)} | plain
+    expected = {"classes": data.class_labels, "split": "test", "samples": len(split)} | plain.report
+    assert {key: report[key] for key in expected} == expected
+    with np.load(task.paths.sample_metrics) as values:
+        assert {name: values[name].tobytes() for name in values} == {
+            name: each.tobytes() for name, each in plain.values.items()
+        }

@@ -25,7 +25,7 @@ OBSERVE = {
     "profile": {"tool": "cprofile", "first": 2, "steps": 3},
 }
 SERVED = {"trace": True, "profile": {"tool": "cprofile", "rank": 0}}
-PHASES = {"compute", "communication", "wait", "data", "evaluate", "checkpoint"}
+PHASES = {"startup", "compute", "communication", "wait", "data", "evaluate", "checkpoint"}
 STEP = {"step", "data", "forward", "backward", "optimizer", "on_gradient"}
 
 
@@ -122,7 +122,7 @@ def test_sums_agree_with_the_stopwatch(run, request):
     summary = json.loads((run.job / "summary.json").read_text())
     for rank, seconds in enumerate(summary["seconds_by_rank"]):
         found = spans(run.job, rank)
-        apart = [each for each in found if each["cat"] in ("evaluate", "checkpoint")]
+        apart = [each for each in found if each["cat"] in ("startup", "evaluate", "checkpoint")]
         rest = [
             each
             for each in found
@@ -195,7 +195,7 @@ def test_simulated_ranks_are_told_in_virtual_time(tmp_path):
 def test_without_a_wish_only_coarse_spans_are_told(tmp_path):
     task = watched(tmp_path / "job", store(tmp_path / "store"), {})
     assert train_simulated(task, StopFlag())
-    assert {each["name"] for each in spans(task.folder)} == {"train", "evaluate", "checkpoint"}
+    assert {each["name"] for each in spans(task.folder)} == {"startup", "train", "evaluate", "checkpoint"}
     assert not {"monitor.csv", "tensorboard"} & {path.name for path in task.folder.glob("*")}
 
 

@@ -1,0 +1,1 @@
+"""LSF as a source of facts about jobs."""

@@ -1,0 +1,89 @@
+"""Looks at jobs in LSF: one bjobs for all, then bhist and bacct for the jobs that LSF has purged."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from nnlo_lib.cluster.fate import NO_ANSWER, JobReport, QueueReport
+from nnlo_lib.cluster.lsf.lsf_states import lsf_report
+from nnlo_lib.cluster.slurm.slurm_queue import Command, run_command
+
+FIELDS = "jobid stat exit_reason pend_reason delimiter='|'"
+NONE_FOUND = re.compile(r"No (unfinished |matching )?job found")
+NOT_FOUND = re.compile(r"Job <(\d+)> is not found")
+ENDED = re.compile(r"already finished|No matching job found|is not found")
+ENDS = re.compile(r"Donesuccessfully|Completed<(done|exit)>;?(TERM_[A-Z_]*[A-Z])?")
+
+
+class LsfQueue:
+    """Queries of mbatchd and of its event and accounting files.
+
+    Args:
+        run: runs a command and returns the finished process, or None if there was no answer.
+    """
+
+    def __init__(self, run: Command = run_command) -> None:
+        self._run = run
+
+    def look(self, numbers: Iterable[str]) -> QueueReport:
+        """Return what LSF knows about jobs; the report is incomplete if LSF did not answer about a job."""
+        wanted = set(numbers)
+        answer = self._run("bjobs", "-a", "-noheader", "-o", FIELDS, *sorted(wanted))
+        if answer is None:
+            return NO_ANSWER
+        jobs = {number: report for number, report in _parse(answer.stdout) if number in wanted}
+        # bjobs ends with an error if it does not know one of the jobs.
+        missing = wanted - set(jobs)
+        purged = missing & _not_found(answer.stdout + answer.stderr, missing)
+        return QueueReport(jobs | self._look_in_history(purged), is_complete=purged == missing)
+
+    def cancel(self, *numbers: str) -> bool:
+        """Make sure that jobs do not run any more; return False if there was no answer. An unknown job is canceled."""
+        answer = self._run("bkill", *numbers)
+        return answer is not None and (not answer.returncode or bool(ENDED.search(answer.stderr)))
+
+    def find_submitted(self, name: str) -> list[str]:
+        """Return the numbers of the jobs with a name, whatever their state."""
+        answer = self._run("bjobs", "-a", "-noheader", "-o", "jobid job_name delimiter='|'")
+        lines = answer.stdout.splitlines() if answer else []
+        return [line.partition("|")[0] for line in lines if line.partition("|")[2] == name]
+
+    def known_queues(self) -> str:
+        """Return a phrase with the names of the queues, or an empty string if LSF does not answer."""
+        answer = self._run("bqueues", "-w")
+        rows = answer.stdout.splitlines()[1:] if answer and not answer.returncode else []
+        names = sorted(row.split()[0] for row in rows if row.strip())
+        return f"known: {', '.join(names)}" if names else ""
+
+    def _look_in_history(self, numbers: set[str]) -> dict[str, JobReport]:
+        """Return how purged jobs ended, as far as bhist and bacct know; some sites forbid both."""
+        found: dict[str, JobReport] = {}
+        for command in ("bhist", "bacct"):
+            if missing := sorted(numbers - set(found)):
+                answer = self._run(command, "-l", *missing)
+                found |= _parse_history(answer.stdout, numbers) if answer else {}
+        return found
+
+
+def _parse(text: str) -> Iterator[tuple[str, JobReport]]:
+    for line in text.splitlines():
+        number, *fields = line.strip().split("|", 3)
+        if len(fields) == 3:
+            state, exit_reason, pending_reason = (field.strip().removeprefix("-") for field in fields)
+            yield number, lsf_report(state, exit_reason, pending_reason.rstrip(";"))
+
+
+def _not_found(text: str, missing: set[str]) -> set[str]:
+    """Return the jobs of which bjobs says that they do not exist."""
+    return missing if NONE_FOUND.search(text) else set(NOT_FOUND.findall(text))
+
+
+def _parse_history(text: str, wanted: set[str]) -> dict[str, JobReport]:
+    """Return the last end of each job in the output of `bhist -l` or `bacct -l`."""
+    # Both break lines at a fixed width, also inside words.
+    sections = re.split(r"Job<(\d+)>,", re.sub(r"\s+", "", text))
+    found = {}
+    for number, events in zip(sections[1::2], sections[2::2], strict=True):
+        ends = list(ENDS.finditer(events))
+        if ends and number in wanted:
+            found[number] = lsf_report("EXIT" if ends[-1][1] == "exit" else "DONE", ends[-1][2] or "")
+    return found

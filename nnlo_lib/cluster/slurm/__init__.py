@@ -1,0 +1,1 @@
+"""Slurm as a source of facts about jobs and partitions."""

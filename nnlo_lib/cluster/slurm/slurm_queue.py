@@ -1,0 +1,104 @@
+"""Looks at the jobs of this user in Slurm: one squeue for all, then sacct and scontrol for the jobs that squeue lacks."""
+
+import getpass
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from nnlo_lib.cluster.fate import NO_ANSWER, JobReport, QueueReport
+from nnlo_lib.cluster.slurm.slurm_states import fate_of_state
+
+ANSWER_TIMEOUT_S = 60  # seconds; a busy slurmctld answers late
+UNKNOWN_JOB = "Invalid job id"
+# Looks in succession that wait for the accounting. A job that slurmctld has forgotten has ended, and only its state is missing.
+ACCOUNTING_LOOKS = 5
+Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
+
+
+def run_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
+    """Run a command; return None if it is missing or gives no answer within ANSWER_TIMEOUT_S."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+class SlurmQueue:
+    """Queries of slurmctld and of the accounting, if there is one.
+
+    Args:
+        run: runs a command and returns the finished process, or None if there was no answer.
+        clusters: clusters to which jobs were submitted by name; it may grow. Empty for the cluster of this host.
+    """
+
+    def __init__(self, run: Command = run_command, clusters: Collection[str] = ()) -> None:
+        self._run, self._clusters = run, clusters
+        self._accounting: bool | None = None
+        self._failed_accounting_looks = 0
+
+    def look(self, numbers: Iterable[str]) -> QueueReport:
+        """Return what Slurm knows about jobs; the report is incomplete if a query failed."""
+        wanted = set(numbers)
+        answer = self._ask(
+            "squeue", f"--user={getpass.getuser()}", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
+        )  # fmt: skip
+        if answer is None or answer.returncode:
+            return NO_ANSWER
+        jobs = _parse(answer.stdout, wanted)
+        if not (missing := wanted - set(jobs)):
+            return QueueReport(jobs)
+        accounted, accounting_answered = self._look_in_accounting(missing)
+        purged = all(self._is_purged(number) for number in sorted(missing - set(accounted)))
+        return QueueReport(jobs | accounted, is_complete=accounting_answered and purged)
+
+    def cancel(self, number: str) -> bool:
+        """Make sure that a job does not run any more; return False if there was no answer. An unknown job is canceled."""
+        answer = self._ask("scancel", number)
+        return answer is not None and (not answer.returncode or UNKNOWN_JOB in answer.stderr)
+
+    def find_submitted(self, name: str, comment: str) -> list[str]:
+        """Return the numbers of the jobs with a name and a comment, whatever their state."""
+        answer = self._ask("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i|%k")
+        lines = answer.stdout.splitlines() if answer and not answer.returncode else []
+        return [line.partition("|")[0] for line in lines if line.partition("|")[2] == comment]
+
+    def _look_in_accounting(self, numbers: set[str]) -> tuple[dict[str, JobReport], bool]:
+        if not self._has_accounting():
+            return {}, True
+        answer = self._ask(
+            "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State", f"--jobs={','.join(sorted(numbers))}"
+        )  # fmt: skip
+        if answer is None or answer.returncode:
+            self._failed_accounting_looks += 1
+            return {}, self._failed_accounting_looks >= ACCOUNTING_LOOKS
+        self._failed_accounting_looks = 0
+        return _parse(answer.stdout, numbers), True
+
+    def _ask(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
+        clusters = [f"--clusters={','.join(sorted(self._clusters))}"] if self._clusters else []
+        return self._run(program, *clusters, *arguments)
+
+    def _has_accounting(self) -> bool:
+        """Return whether this Slurm has an accounting; a failed query counts as one that has."""
+        if self._accounting is None:
+            answer = self._run("scontrol", "show", "config")
+            if answer is None or answer.returncode:
+                return True
+            types = [line for line in answer.stdout.splitlines() if line.startswith("AccountingStorageType")]
+            self._accounting = not (types and types[0].rstrip().endswith(("none", "(null)")))
+        return self._accounting
+
+    def _is_purged(self, number: str) -> bool:
+        """Return True if slurmctld answers that it does not know a job."""
+        answer = self._ask("scontrol", "show", "job", number)
+        return answer is not None and answer.returncode != 0 and UNKNOWN_JOB in answer.stderr
+
+
+def _parse(text: str, wanted: set[str]) -> dict[str, JobReport]:
+    rows: Iterable[Sequence[str]] = (line.strip().split("|") for line in text.splitlines())
+    return {
+        row[0]: JobReport(fate_of_state(row[1]), row[1], row[2] if len(row) > 2 else "")
+        for row in rows
+        if len(row) > 1 and row[0] in wanted
+    }

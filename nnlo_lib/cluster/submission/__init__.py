@@ -1,0 +1,1 @@
+"""Submitted jobs: refusals, delays, and the files that belong to a submission."""

@@ -1,0 +1,153 @@
+"""Submission that outlasts refusals and Snakemake itself, as a base class to put before an executor plugin's own executor."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.cluster.snakemake_job import Job, end_tries, job_checksum, job_name
+from nnlo_lib.cluster.submission.backoff import SubmissionGate
+from nnlo_lib.cluster.submission.job_files import StatusFile, SubmissionRecord, remove_old_files
+from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind
+from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
+
+SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
+
+
+class LastingSubmission:
+    """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over.
+
+    A subclass provides `_new_queue`, `_refusal`, `_log_of`, `_log_entry` and `_info_class`.
+    """
+
+    _clock = staticmethod(time.monotonic)
+    workflow: Any
+    logger: Any
+    run_uuid: str
+
+    def __post_init__(self, *arguments: Any, **options: Any) -> None:
+        super().__post_init__(*arguments, **options)  # type: ignore[misc]
+        self._queue = self._new_queue()
+        self._submissions: dict[Job, int] = {}
+        self._gate, self._submitting = SubmissionGate(self._clock), threading.RLock()
+        self._is_closing = threading.Event()
+        remove_old_files()
+
+    def run_job(self, job: Job) -> None:
+        """Submit a job, or take it over if a job of an earlier Snakemake does the same."""
+        # One at a time: after a refusal, the gate is closed before the next job is tried.
+        with self._submitting:
+            if left := self._gate.seconds_left:
+                self._after(left, self.run_job, job)
+            elif not self._take_over(job):
+                self._submissions[job] = self._submissions.get(job, 0) + 1
+                super().run_job(job)  # type: ignore[misc]
+
+    def get_job_exec_prefix(self, job: Job) -> str:
+        """Return shell commands before those of the job."""
+        return self._next_status_file(job).prefix
+
+    def get_job_exec_suffix(self, job: Job) -> str:
+        """Return shell commands after those of the job."""
+        return self._next_status_file(job).suffix
+
+    def report_job_submission(self, job_info: SubmittedJob, register_job: bool = True) -> None:
+        """Record a submitted job, then report it."""
+        self._gate.succeeded()
+        job, number = job_info.job, job_info.external_jobid
+        job_info.aux = dict(job_info.aux or {})
+        job_info.aux.setdefault("status_file", str(self._next_status_file(job).path))
+        SubmissionRecord(job_checksum(job), job_info.aux["status_file"], self._log_of(job_info)).write(number)
+        super().report_job_submission(job_info, register_job=register_job)  # type: ignore[misc]
+
+    def shutdown(self) -> None:
+        """Drop the delayed submissions, then end the executor."""
+        self._is_closing.set()
+        super().shutdown()  # type: ignore[misc]
+
+    def _after_refusal(self, job: Job, text: str) -> str | None:
+        """Submit a refused job again later, or return the error to report.
+
+        Args:
+            job: the job.
+            text: what the command of the batch system printed.
+        """
+        refusal = self._refusal(text)
+        if refusal.kind is RefusalKind.TRANSIENT and not self._is_closing.is_set():
+            if not (refusal.may_be_submitted and self._adopt_unreported(job)):
+                self._submit_later(job, refusal.sentence)
+            return None
+        if refusal.kind is RefusalKind.PERMANENT:
+            end_tries(job)
+        return f"{job_name(job)} was not submitted: {refusal.sentence}. "
+
+    def _take_over(self, job: Job) -> bool:
+        """Watch a job that an earlier Snakemake left in the queue; return False if there is none that does the same."""
+        if job.is_group() or job in self._submissions:
+            return False
+        for number, record in SubmissionRecord.of_task(job_checksum(job)):
+            answer = self._queue.look([number])
+            if number not in answer.jobs and not answer.is_complete:
+                self._submit_later(job, f"the batch system does not say whether job {number} still runs")
+                return True
+            if number in answer.jobs and answer.jobs[number].fate.is_active:
+                self._say(f"job {number} ({job_name(job)}) of an earlier Snakemake still runs and is watched")
+                aux = {"status_file": record.status_file, **self._log_entry(record.log)}
+                self._report_submission(self._info_class(job, external_jobid=number, aux=aux))
+                return True
+        return False
+
+    def _submit_later(self, job: Job, reason: str) -> None:
+        delay = self._gate.close()
+        self._say(f"submissions wait {delay:g} s, {job_name(job)} first: {reason}")
+        self._after(delay, self.run_job, job)
+
+    def _is_active(self, number: str) -> bool:
+        report = self._queue.look([number]).jobs.get(number)
+        return report is not None and report.fate.is_active
+
+    def _adopt_unreported(self, job: Job) -> bool:
+        """Watch a job whose submission succeeded although the answer was lost; return False if there is none."""
+        return False
+
+    def _next_status_file(self, job: Job) -> StatusFile:
+        name = f"{self.run_uuid}-{job.jobid}-{self._submissions.get(job, 0)}.status"
+        return StatusFile((SUBMITTED_JOBS_FOLDER / name).absolute())
+
+    def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in a thread after a delay, unless the executor has ended by then."""
+
+        def call() -> None:
+            if not self._is_closing.is_set():
+                function(*arguments)
+
+        timer = threading.Timer(seconds, call)
+        timer.daemon = True
+        timer.start()
+
+    def _say(self, line: str) -> None:
+        self.logger.warning(f"nnlo: {line}")
+
+    def _report_submission(self, info: SubmittedJob) -> None:
+        self.report_job_submission(info)
+
+    def _new_queue(self) -> Any:
+        raise NotImplementedError
+
+    def _refusal(self, text: str) -> Refusal:
+        raise NotImplementedError
+
+    def _log_of(self, info: SubmittedJob) -> str:
+        raise NotImplementedError
+
+    def _log_entry(self, log: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _info_class(self, job: Job, **options: Any) -> SubmittedJob:
+        raise NotImplementedError
+
+
+def status_file_of(info: SubmittedJob) -> StatusFile:
+    """Return the status file of a submitted job."""
+    return StatusFile(Path(info.aux["status_file"]))

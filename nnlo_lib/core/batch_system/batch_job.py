@@ -1,0 +1,100 @@
+"""A job of a batch system, and the questions that a process asks about it."""
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.core.batch_system.lsf_job import lsf_exit_reason, lsf_minutes_left
+from nnlo_lib.core.batch_system.scheduler_query import query_scheduler, request_scheduler
+from nnlo_lib.core.batch_system.slurm_job import slurm_exit_reason, slurm_stop_decision
+from nnlo_lib.core.batch_system.slurm_record import SlurmRecord
+from nnlo_lib.core.batch_system.stop_decision import UNKNOWN_DECISION, StopDecision
+from nnlo_lib.core.exit_reason import ExitReason
+
+COMMANDS = {"slurm": "scontrol", "lsf": "bjobs"}  # by which a host of the batch system is recognized
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A job of a batch system; `scheduler` is `slurm` or `lsf`."""
+
+    scheduler: str
+    job_id: str
+
+    @classmethod
+    def current(cls) -> "BatchJob | None":
+        """Return the job of this process, or None outside a batch system."""
+        return cls.from_id("slurm", os.environ.get("SLURM_JOB_ID")) or cls.from_id(
+            "lsf", os.environ.get("LSB_JOBID")
+        )
+
+    @classmethod
+    def from_id(cls, scheduler: str | None, number: str | None) -> "BatchJob | None":
+        """Return the job with this number, or None if the scheduler or the number is missing."""
+        return cls(scheduler, number) if scheduler and number else None
+
+    @classmethod
+    def of_this_site(cls, number: str | None) -> "BatchJob | None":
+        """Return the job with this number in the batch system of this host, or None without either."""
+        scheduler = next((name for name, command in COMMANDS.items() if shutil.which(command)), None)
+        return cls.from_id(scheduler, number)
+
+    @staticmethod
+    def current_restarts() -> int:
+        """Return how often Slurm has queued the job of this process again; 0 if that is unknown."""
+        # Jobs of Snakemake do not have the variable, because the plugin that starts the command removes it.
+        return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+    def minutes_left(self) -> float | None:
+        """Return the minutes that the job may still run, or None if the scheduler does not report them."""
+        if self.scheduler == "lsf":
+            return lsf_minutes_left(self.job_id)
+        return parse_slurm_minutes(
+            query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L")
+        )
+
+    def exit_reason(self) -> ExitReason:
+        """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
+        return slurm_exit_reason(self.job_id) if self.scheduler == "slurm" else lsf_exit_reason(self.job_id)
+
+    def was_cancelled(self) -> bool:
+        """Return True if a person canceled the job, or its last run before a requeue."""
+        return self.exit_reason() == "canceled"
+
+    def stop_decision(self) -> StopDecision:
+        """Return why the scheduler stops this running job, after a process of the job has received SIGTERM.
+
+        LSF reports the reason only after the end of the job.
+        """
+        return slurm_stop_decision(self.job_id) if self.scheduler == "slurm" else UNKNOWN_DECISION
+
+    def has_ended(self) -> bool:
+        """Return True if the scheduler reports that the job has ended and is not queued again."""
+        if self.scheduler == "lsf":
+            state = query_scheduler("bjobs", "-a", "-noheader", "-o", "stat", self.job_id)
+            return state in ("DONE", "EXIT")
+        record = SlurmRecord.query(self.job_id)
+        return record is not None and not record.is_live and record.state != "COMPLETING"
+
+    def output_file(self) -> Path | None:
+        """Return the file of the job's standard output, or None if the scheduler does not report it."""
+        record = SlurmRecord.query(self.job_id) if self.scheduler == "slurm" else None
+        return record.output if record else None
+
+    def requeue(self) -> str:
+        """Requeue the running job; return the error of the scheduler, or an empty string on success."""
+        command = ("scontrol", "requeue") if self.scheduler == "slurm" else ("brequeue",)
+        return request_scheduler(*command, self.job_id)
+
+
+def parse_slurm_minutes(text: str) -> float | None:
+    """Return the minutes of a time [days-][[hours:]minutes:]seconds, or None for other text."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text)
+    if not found:
+        return None
+    days, first, second, seconds = (int(part or 0) for part in found.groups())
+    # Two numbers before the seconds are hours and minutes; a single one is minutes, but in the first group.
+    hours, minutes = (first, second) if found[3] else (0, first)
+    return (days * 24 + hours) * 60 + minutes + seconds / 60

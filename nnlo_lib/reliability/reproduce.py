@@ -1,0 +1,151 @@
+"""Write what repeats a finished training: an experiment file and the user's files, in a new folder."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nnlo_lib.config.base import NAME_PATTERN, non_defaults
+from nnlo_lib.config.input_files import CODE_REFERENCE, input_files
+from nnlo_lib.config.paths import RESULTS_FOLDER, RunPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.reliability.verify.reproducibility import check_reproducibility
+from nnlo_lib.reliability.verify.run_folders import load_finished_run
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.input_record import copy_of, has_copy
+
+EXPERIMENT_FILE = "experiment.yaml"
+
+
+def write_reproduction(folder: Path, target: Path) -> str:
+    """Write the experiment file and the user's files of a finished training; return what to do with them.
+
+    Args:
+        folder: folder of the training.
+        target: folder to write, which has no experiment file yet.
+
+    Raises:
+        UserError: if the training is not finished or is a trial of a search, if a file of the user is missing or
+            differs from the one that was used, or if `target` has an experiment file.
+    """
+    run = load_finished_run(folder)
+    if not re.fullmatch(NAME_PATTERN, run.run):
+        raise UserError(
+            f"{folder}: a trial of a search; `nnlo search` repeats trials, with the same decisions"
+        )
+    file = target / EXPERIMENT_FILE
+    if file.exists():
+        raise UserError(f"{file}: the file exists; choose another folder")
+    project = _project_folder(folder)
+    for path, source in _sources(run, project).items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target / path)
+    with atomic_write(file) as part:
+        part.write_text(yaml.safe_dump(_settings(run, project), sort_keys=False), encoding="utf-8")
+    return "\n".join([*_instructions(run, target), *_reservations(run)])
+
+
+def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
+    """Return the keys of the experiment file, with the paths that the files have in the new folder."""
+    config = _with_new_paths(non_defaults(run.config), run, project)
+    source = config.get("data", {}).get("source")
+    if source and (project / source).exists():
+        config["data"]["source"] = str((project / source).absolute())
+    named = {"name": run.summary["experiment"], "seeds": [run.summary["seed"]], "folds": _folds(run)}
+    return {**named, "runs": {run.run: {}}, **config}
+
+
+def _folds(run: FinishedRun) -> int:
+    if run.summary.get("fold") is None:
+        return 1
+    if "folds" not in run.summary:
+        raise UserError(
+            f"{run.paths.summary}: an older version of nnlo did not record the number of folds; repeat it with the "
+            "experiment file"
+        )
+    return int(run.summary["folds"])
+
+
+def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:
+    """Return the file to copy for each of the user's files, by its path in the new folder."""
+    sources = {
+        path.lstrip("/"): _checked_source(run, project, path, checksum)
+        for path, checksum in run.input_checksums.items()
+    }
+    # The code of a reader belongs to the data: its checksum is part of the key of the store.
+    for path in input_files(run.summary["config"]["data"].get("reader")):
+        sources.setdefault(path.lstrip("/"), project / path)
+    return sources
+
+
+def _checked_source(run: FinishedRun, project: Path, path: str, checksum: str) -> Path:
+    """Return the kept copy of a file, or the original if no copy is kept.
+
+    Args:
+        run: the training.
+        project: folder that the paths are relative to.
+        path: path of the file in the summary.
+        checksum: SHA-256 of the file in the training.
+    """
+    source = copy_of(run.paths.code, path) if has_copy(path) else project / path
+    if not source.is_file():
+        raise UserError(f"{source}: not found; the training used this file, with SHA-256 {checksum}")
+    if file_sha256(source) != checksum:
+        raise UserError(f"{source}: not the file that the training used, which has SHA-256 {checksum}")
+    return source
+
+
+def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
+    """Return settings in which files outside of the project have the path of their copy in the new folder.
+
+    Args:
+        value: JSON value of settings.
+        run: the training, with the checksums of its files.
+        project: folder that the paths are relative to.
+    """
+    if isinstance(value, Mapping):
+        return {key: _with_new_paths(each, run, project) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_new_paths(each, run, project) for each in value]
+    if not isinstance(value, str):
+        return value
+    code = CODE_REFERENCE.fullmatch(value)
+    path = code[1] if code else value
+    recorded = _recorded_path(project, path)
+    return recorded.lstrip("/") + value[len(path) :] if recorded in run.input_checksums else value
+
+
+def _recorded_path(project: Path, path: str) -> str:
+    """Return a path as summaries record it: relative to the project if it is below the project."""
+    full = Path(os.path.normpath(project.absolute() / path))
+    return str(full.relative_to(project.absolute()) if full.is_relative_to(project.absolute()) else full)
+
+
+def _project_folder(folder: Path) -> Path:
+    """Return the folder in which the training was started, which contains results/."""
+    above = folder.absolute().parents
+    return next((each.parent for each in above if each.name == RESULTS_FOLDER.name), Path.cwd())
+
+
+def _instructions(run: FinishedRun, target: Path) -> Iterator[str]:
+    fold = "" if run.summary.get("fold") is None else f" --fold {run.summary['fold']}"
+    job = RunPaths(Path(*run.folder.absolute().parts[len(_project_folder(run.folder).parts) :]))
+    checksum = run.summary["outputs"][run.paths.model.name]
+    yield f"wrote {target / EXPERIMENT_FILE}; to repeat the training:"
+    yield f"  cd {shlex.quote(str(target))} && nnlo run {EXPERIMENT_FILE}{fold}"
+    yield f"data: {run.summary.get('data', {}).get('manifest', run.config.data.dataset)}, converted again if it is missing"
+    yield f"expected SHA-256 of {job.model}: {checksum}"
+
+
+def _reservations(run: FinishedRun) -> Iterator[str]:
+    """Yield the reasons why the repeated training may differ, and packages that differ."""
+    for finding in check_reproducibility(run):
+        if finding.status != "ok":
+            yield f"{finding.status}: {finding.message}"

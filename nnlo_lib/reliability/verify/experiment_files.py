@@ -1,0 +1,139 @@
+"""Check the files of a whole experiment, the summary, the trials and the page, against what they come from."""
+
+import csv
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from nnlo_lib.config.paths import SEARCH_FOLDER, RunPaths, SearchPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
+from nnlo_lib.report.page_record import read_record
+
+SUMMARY, COMPARISONS, PAGE = "summary.csv", "comparisons.csv", SearchPaths.report.name
+Row = dict[str, str]
+
+
+def find_experiment_files(folder: Path) -> list[Path]:
+    """Return the summaries, tables of trials and pages of experiments at, below or directly above a folder."""
+    names = (SUMMARY, COMPARISONS, SearchPaths.table.name, PAGE)
+    patterns = [
+        f"{above}{name}" for above in ("", "*/", f"{SEARCH_FOLDER}/", f"*/{SEARCH_FOLDER}/") for name in names
+    ]
+    return sorted({path for pattern in patterns for path in folder.glob(pattern)})
+
+
+def check_experiment_file(path: Path) -> Iterator[Finding]:
+    """Check a file that `find_experiment_files` returned."""
+    check = _check_page if path.name == PAGE else _check_table
+    try:
+        yield from check(path)
+    except (UserError, OSError, ValueError) as error:
+        yield failed(f"{path.name}: it cannot be compared with the results: {error}")
+
+
+def _check_table(path: Path) -> Iterator[Finding]:
+    recorded = _read(path)
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / path.name
+        _WRITERS[path.name](path, recorded, again)
+        expected = _read(again)
+    faults = list(_differences(recorded, expected))
+    yield from (failed(f"{path.name}: {fault}; write the file again") for fault in faults)
+    if not faults:
+        yield ok(f"{path.name}: each of {len(recorded)} rows agrees with the results")
+    if recorded and expected and recorded[0].keys() != expected[0].keys():
+        yield note(
+            f"{path.name}: another version of nnlo wrote it, with other columns; only common ones were compared"
+        )
+
+
+def _write_summary(path: Path, rows: list[Row], output: Path) -> None:
+    """Write the summary of some jobs again, from their results.
+
+    Args:
+        path: path of the recorded summary.
+        rows: its rows, which name the jobs.
+        output: file to write.
+    """
+    # Imported here, because a check of a single training starts faster without pandas.
+    from nnlo_lib.report.finished_job import load_jobs
+    from nnlo_lib.report.tables import summarize, write_summary
+
+    write_summary(summarize(load_jobs(_job_folder(path.parent, row) for row in rows)), output)
+
+
+def _write_comparisons(path: Path, _: list[Row], output: Path) -> None:
+    """Write the comparisons of some jobs again, from their results.
+
+    Args:
+        path: path of the recorded comparisons; the summary beside it names the jobs.
+        output: file to write.
+    """
+    from nnlo_lib.report.finished_job import load_jobs
+    from nnlo_lib.report.statistics.comparisons_csv import compare_all, write_comparisons
+    from nnlo_lib.report.tables import summarize
+
+    rows = _read(path.with_name(SUMMARY))
+    jobs = load_jobs(_job_folder(path.parent, row) for row in rows)
+    write_comparisons(compare_all(summarize(jobs), jobs), output)
+
+
+def _write_trials(path: Path, _: list[Row], output: Path) -> None:
+    """Write the table of a search again, from its results.
+
+    Args:
+        path: path of the recorded table.
+        output: file to write.
+    """
+    from nnlo_lib.search.results.trials_csv import write_table
+    from nnlo_lib.search.study.storage import load_study
+
+    write_table(output, load_study(path.parent))
+
+
+_WRITERS = {SUMMARY: _write_summary, COMPARISONS: _write_comparisons, SearchPaths.table.name: _write_trials}
+
+
+def _job_folder(experiment: Path, row: Row) -> Path:
+    fold = f"/fold-{int(float(row['fold']))}" if row["fold"] else ""
+    folder = experiment / row["run"] / f"seed-{row['seed']}{fold}"
+    if not RunPaths(folder).summary.exists():
+        raise UserError(f"the row of {folder} has no results")
+    return folder
+
+
+def _differences(recorded: list[Row], expected: list[Row]) -> Iterator[str]:
+    if len(recorded) != len(expected):
+        yield f"{len(recorded)} rows instead of {len(expected)}"
+    for number, (row, right) in enumerate(zip(recorded, expected, strict=False), 1):
+        for name in [name for name in row if name in right]:
+            if row[name] != right[name]:
+                yield f"row {number}: {name} is {row[name]}, but the results give {right[name]}"
+
+
+def _check_page(path: Path) -> Iterator[Finding]:
+    record = read_record(path)
+    if record is None:
+        yield note(f"{path.name}: an older version of nnlo wrote it, without checksums of its inputs")
+        return
+    if not record.is_unchanged:
+        yield failed(
+            f"{path.name} was modified: its text differs from the checksum in it; write the page again"
+        )
+    changed = [name for name, checksum in record.inputs.items() if _differs(path.parent / name, checksum)]
+    for name in changed:
+        state = "changed" if (path.parent / name).exists() else "was removed"
+        yield failed(f"{path.name}: {name} {state} after the page was written; write the page again")
+    if record.is_unchanged and not changed:
+        yield ok(f"{path.name}: the page and its {len(record.inputs)} input files match their checksums")
+
+
+def _differs(path: Path, checksum: str) -> bool:
+    return not path.is_file() or file_sha256(path) != checksum
+
+
+def _read(path: Path) -> list[Row]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

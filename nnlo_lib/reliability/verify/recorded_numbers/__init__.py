@@ -1,0 +1,1 @@
+"""Checks of recorded numbers against the files that they come from."""

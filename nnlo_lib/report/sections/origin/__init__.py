@@ -1,0 +1,1 @@
+"""The sections on where the results come from: settings, models, weights, software."""

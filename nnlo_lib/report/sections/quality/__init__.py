@@ -1,0 +1,1 @@
+"""The sections on the results of the runs: quality, differences, predictions, nodes."""

@@ -1,0 +1,1 @@
+"""Statistical comparison of runs and of trials."""

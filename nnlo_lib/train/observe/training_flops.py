@@ -1,0 +1,108 @@
+"""Floating-point operations of training on one sample, counted in the steps of the problem."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from nnlo_lib.problems.base import Problem
+
+
+def training_flops(
+    module: nn.Module, problem: Problem, inputs: Sequence[Tensor], targets: Tensor, cycle: int = 1
+) -> float | None:
+    """Return the operations of the passes of one training step per sample, mean over `cycle` steps.
+
+    torch's counter includes matrix products, convolutions and attention; optimizer and metrics are not
+    included. The result is None if the steps cannot be computed.
+
+    Args:
+        module: the trained model; not changed.
+        problem: problem that computes the loss.
+        inputs: inputs of a mini-batch, each (samples, ...).
+        targets: its labels, (samples, ...).
+        cycle: number of steps after which the kinds of steps repeat, such as `critic_steps` of a GAN.
+    """
+    step = _Step(module, problem)
+    # Meta tensors compute nothing, but some models and problems cannot use them.
+    for device in (torch.device("meta"), next(module.parameters()).device):
+        batch = tuple(tensor.to(device) for tensor in inputs), targets.to(device)
+        with suppress(Exception), _training(module), _FlopCounter() as counter:
+            for number in range(cycle):
+                _differentiate(step, device, *batch, number)
+            return float(counter.total / cycle / len(targets))
+    return None
+
+
+class _FlopCounter(TorchDispatchMode):
+    """Adds up the operations of the calls in its context, with torch's formulas.
+
+    torch's FlopCounterMode also sorts them by layer, for which it refuses losses that contain a gradient, such
+    as a gradient penalty.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total: int = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func.overloadpacket)
+        if formula is None:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        self.total += formula(*args, **kwargs, out_val=result) if formula else 0
+        return result
+
+
+class _Step(nn.Module):
+    """The loss of a model as a module, so that its weights can be replaced in one call."""
+
+    def __init__(self, module: nn.Module, problem: Problem) -> None:
+        super().__init__()
+        self.module, self._problem = module, problem
+
+    def forward(self, inputs: tuple[Tensor, ...], targets: Tensor, number: int) -> Any:
+        return self._problem.compute_loss(self.module, inputs, targets, number).loss
+
+
+def _differentiate(
+    step: _Step, device: torch.device, inputs: tuple[Tensor, ...], targets: Tensor, number: int
+) -> None:
+    weights = {
+        name: weight.detach().to(device, copy=True).requires_grad_(weight.requires_grad)
+        for name, weight in step.named_parameters()
+    }
+    buffers = {name: buffer.to(device, copy=True) for name, buffer in step.named_buffers()}
+    loss = functional_call(step, weights | buffers, (inputs, targets, number))
+    trained = [weight for weight in weights.values() if weight.requires_grad]
+    torch.autograd.grad(loss, trained, allow_unused=True)
+
+
+@contextmanager
+def _training(module: nn.Module) -> Iterator[None]:
+    """Set the model to training mode; restore the mode of each layer, and the random streams, on exit.
+
+    Batch normalization, which has no counted operations, stays in evaluation mode: in training mode it may
+    wait for the other ranks.
+    """
+    before = [(layer, layer.training) for layer in module.modules()]
+    for layer, _ in before:
+        layer.training = not isinstance(layer, _BatchNorm)
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            yield
+    finally:
+        for layer, training in before:
+            layer.training = training

@@ -1,0 +1,1 @@
+"""Which published results of an experiment are complete and up to date."""

@@ -1,0 +1,90 @@
+"""Snakemake's executor for LSF, which cannot lose a job: `snakemake --executor nnlo-lsf`.
+
+Submission and resources are those of snakemake-executor-plugin-lsf; what differs is in nnlo_lib.cluster and listed in
+docs/develop/executors.md.
+"""
+
+import dataclasses
+import os
+from typing import Any
+
+from snakemake_executor_plugin_lsf import Executor as LsfExecutor
+from snakemake_executor_plugin_lsf import common_settings as lsf_settings
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
+from nnlo_lib.cluster.submission.job_files import SubmissionRecord
+from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.watched_executor import WatchedExecutor
+
+__all__ = ["Executor", "common_settings"]
+
+# A look finds a job that LSF does not list yet in one of the next looks.
+common_settings = dataclasses.replace(lsf_settings, init_seconds_before_status_checks=2)
+NO_NUMBER = "bsub printed no job number"
+
+
+class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
+    """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Without a limit, bsub itself waits until LSF accepts the job, and Snakemake waits for bsub.
+        os.environ.setdefault("LSB_NTRIES", "1")
+
+    def run_job(self, job: Any) -> None:
+        """Submit a job; a refusal, which ends Snakemake in the upstream plugin, delays or ends this job."""
+        # The refusal closes the gate before the next job is tried.
+        with self._submitting:
+            try:
+                super().run_job(job)
+            except WorkflowError as error:
+                self._refuse(job, str(error))
+            except TypeError as error:
+                if "subscriptable" not in str(error):  # upstream reads the number with `re.search(...)[1]`
+                    raise
+                self._refuse(job, NO_NUMBER)
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Cancel jobs; a job that has ended meanwhile is no error."""
+        if active_jobs:
+            self._queue.cancel(*(str(info.external_jobid) for info in active_jobs))
+
+    def _refuse(self, job: Any, text: str) -> None:
+        if message := self._after_refusal(job, text):
+            self.report_job_error(SubmittedJobInfo(job), msg=message)
+
+    def _new_queue(self) -> LsfQueue:
+        return LsfQueue()
+
+    def _refusal(self, text: str) -> Refusal:
+        if text == NO_NUMBER:
+            return Refusal(RefusalKind.TRANSIENT, text, may_be_submitted=True)
+        return classify_refusal(
+            text, self._queue.known_queues() if kind_of_known_values(text) == "queues" else ""
+        )
+
+    def _adopt_unreported(self, job: Any) -> bool:
+        for number in self._queue.find_submitted(_job_name(job, self.run_uuid)):
+            if SubmissionRecord.read(number) is None and self._is_active(number):
+                self._report_submission(SubmittedJobInfo(job, number, self._log_entry("")))
+                return True
+        return False
+
+    def _log_of(self, info: SubmittedJobInfo) -> str:
+        return str((info.aux or {}).get("lsf_logfile", ""))
+
+    def _log_entry(self, log: str) -> dict[str, Any]:
+        return {"lsf_logfile": log}
+
+    def _info_class(self, job: Any, **options: Any) -> SubmittedJobInfo:
+        return SubmittedJobInfo(job, **options)
+
+
+def _job_name(job: Any, run: str) -> str:
+    """Return the name that the upstream plugin gives a job in LSF."""
+    if job.is_group():
+        return ""
+    wildcards = ",".join(f"{key}={value.replace('/', '___')}" for key, value in job.wildcards_dict.items())
+    return f"Snakemake_rule_{job.name}{':' if wildcards else ''}{wildcards}___({run})"

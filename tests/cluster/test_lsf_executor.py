@@ -1,0 +1,146 @@
+"""The executor `nnlo-lsf` around a scripted bsub: what a refusal, a lost answer and an interrupted Snakemake lead to."""
+
+from pathlib import Path
+from subprocess import CompletedProcess
+from threading import RLock
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake_executor_plugin_lsf import Executor as LsfExecutor
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
+from nnlo_lib.cluster.submission.backoff import SubmissionGate
+from nnlo_lib.cluster.submission.job_files import SubmissionRecord
+from snakemake_executor_plugin_nnlo_lsf import Executor, common_settings
+
+JOB_NAME = "Snakemake_rule_train:run=a___b,seed=1___(uuid)"
+
+
+def job() -> Any:
+    """Return a job of Snakemake with three retries."""
+    return SimpleNamespace(
+        name="train", rule=SimpleNamespace(name="train"), wildcards_dict={"run": "a/b", "seed": "1"}, wildcards=["a/b", "1"],
+        is_group=lambda: False, attempt=1, restart_times=3, jobid=7,
+    )  # fmt: skip
+
+
+class Submissions:
+    """Upstream's bsub: it raises `error`; lists what the executor reports and delays."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception, **answers: tuple[int, str, str]
+    ) -> None:
+        self.errors: list[str] = []
+        self.delays: list[float] = []
+        self.submitted: list[str] = []
+        self.commands: list[tuple[str, ...]] = []
+        self._answers = answers
+        executor = Executor.__new__(Executor)
+        executor.run_uuid, executor._submissions = "uuid", {}
+        executor._gate, executor._submitting = SubmissionGate(), RLock()
+        executor._is_closing = SimpleNamespace(is_set=lambda: False)
+        executor._queue, executor._say = LsfQueue(self.run), lambda line: None
+        executor._take_over = lambda each: False
+        executor._after = lambda seconds, *_: self.delays.append(seconds)
+        executor.report_job_error = lambda info, msg: self.errors.append(msg)
+        executor.report_job_submission = lambda info: self.submitted.append(info.external_jobid)
+        self.executor = executor
+
+        def refuse(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(LsfExecutor, "run_job", refuse)
+
+    def run(self, *command: str) -> "CompletedProcess[str] | None":
+        self.commands.append(command)
+        answer = self._answers.get(command[0])
+        return CompletedProcess(command, *answer) if answer else None
+
+
+class HashableJob(SimpleNamespace):
+    """A job that may be a key, as Snakemake's jobs are."""
+
+    __hash__ = object.__hash__
+
+
+def refused(text: str) -> WorkflowError:
+    return WorkflowError(f"LSF job submission failed. The error message was {text}")
+
+
+def submit(submissions: Submissions) -> Any:
+    task = HashableJob(**vars(job()))
+    submissions.executor.run_job(task)
+    return task
+
+
+def test_a_limit_delays_the_job_and_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = Submissions(
+        monkeypatch, refused("User <me>: Pending job threshold reached. Job not submitted.")
+    )
+    assert submit(limited).attempt == 1
+    assert (limited.delays, limited.errors) == ([10.0], [])
+
+
+def test_a_mistake_ends_the_job_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = (0, "QUEUE_NAME PRIO\nnormal 30\n", "")
+    mistaken = Submissions(monkeypatch, refused("nowhere: No such queue. Job not submitted."), bqueues=queues)
+    assert submit(mistaken).attempt > 3
+    (sentence,) = mistaken.errors
+    assert "set resources.partition or LSB_DEFAULTQUEUE" in sentence
+    assert "known: normal" in sentence
+    assert not mistaken.delays
+
+
+def test_an_unknown_refusal_is_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = Submissions(monkeypatch, refused("User permission denied. Job not submitted."))
+    assert submit(unknown).attempt == 1
+    assert len(unknown.errors) == 1
+
+
+LOST = refused("Failed in sending/receiving a message: Connection reset by peer. Job not submitted.")
+NO_NUMBER = TypeError("'NoneType' object is not subscriptable")
+
+
+@pytest.mark.parametrize("error", [LOST, NO_NUMBER], ids=["lost answer", "no number"])
+def test_a_job_that_was_submitted_nevertheless_is_adopted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lost = Submissions(monkeypatch, error)
+    SubmissionRecord("", "", "").write("4")  # an earlier submission of the same job
+
+    def bjobs(*command: str) -> "CompletedProcess[str]":
+        by_name = "job_name" in command[4]
+        return CompletedProcess(
+            command, 0, f"4|{JOB_NAME}\n5|{JOB_NAME}\n" if by_name else "5|PEND|-|-\n", ""
+        )
+
+    lost.executor._queue = LsfQueue(bjobs)
+    submit(lost)
+    assert lost.submitted == ["5"]
+    assert not lost.delays
+
+
+def test_a_job_whose_submission_was_lost_is_submitted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Submissions(monkeypatch, LOST)
+    submit(lost)
+    assert (lost.submitted, lost.delays) == ([], [10.0])
+
+
+def test_another_error_of_the_plugin_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        submit(Submissions(monkeypatch, TypeError("unexpected keyword argument")))
+
+
+def test_an_interrupted_snakemake_cancels_all_jobs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    submissions = Submissions(monkeypatch, LOST, bkill=(255, "", "Job <5>: Job has already finished"))
+    submissions.executor.cancel_jobs([])
+    submissions.executor.cancel_jobs([SubmittedJobInfo(None, "5"), SubmittedJobInfo(None, "6")])
+    assert submissions.commands == [("bkill", "5", "6")]
+
+
+def test_the_first_look_is_early() -> None:
+    assert common_settings.init_seconds_before_status_checks == 2

@@ -1,0 +1,1 @@
+"""Recomputation of the figures of a report page from raw files, without code of `nnlo_lib`."""

@@ -1,0 +1,1 @@
+"""Recomputation of time, memory, messages, attempts and operations."""

@@ -1,0 +1,1 @@
+"""Recomputation of each figure of the page of an experiment, by section."""

@@ -1,0 +1,1 @@
+"""Recomputation of the statistical comparison of the runs."""

@@ -1,0 +1,174 @@
+"""A Slurm in virtual time, scripted by tests: it answers squeue, sacct, scontrol and scancel, and runs jobs that need time.
+
+This stands in for a cluster, and no code of Slurm is used; tests/slurm has the real one.
+"""
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnlo_lib.cluster.submission.job_files import StatusFile
+
+ACTIVE = ("PENDING", "RUNNING")
+
+
+@dataclass
+class ScriptedJob:
+    """A job: it is pending for a while, then does the work that its task has left, and writes its status file.
+
+    Attributes:
+        number: number of the job.
+        task: name of the task; jobs of one task share the work that is left.
+        status: file into which the job writes its end.
+        state: state in Slurm's words.
+        starts: time at which a pending job starts.
+        ended: time at which it ended; None while it may still run.
+    """
+
+    number: str
+    task: str
+    status: StatusFile
+    starts: float
+    state: str = "PENDING"
+    ended: float | None = None
+
+
+@dataclass
+class ScriptedSlurm:
+    """The cluster.
+
+    Attributes:
+        work: seconds of work that each task has left; work is kept when a job ends early.
+        accounting: whether sacct answers.
+        min_job_age: seconds after which slurmctld forgets an ended job.
+        requeues: whether Slurm queues preempted jobs again under their numbers.
+        queue_time: seconds that a job is pending.
+    """
+
+    work: dict[str, float]
+    accounting: bool = True
+    min_job_age: float = 300
+    requeues: bool = False
+    queue_time: float = 5
+    now: float = 0
+    jobs: dict[str, ScriptedJob] = field(default_factory=dict)
+    down_until: float = 0
+    failing_squeues: int = 0
+    refusing_until: float = 0
+    most_at_once: int = 0
+    _events: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def at(self, time: float, event: Callable[[], None]) -> None:
+        """Call `event` when the virtual clock reaches `time`."""
+        self._events.append((time, event))
+
+    def submit(self, task: str, status: Path) -> str:
+        """Return the number of a new job. Raises ConnectionError with sbatch's words if Slurm refuses."""
+        if self.is_down or self.now < self.refusing_until:
+            raise ConnectionError(
+                "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
+                "accounting/QOS policy (job submit limit, user's size and/or time limits)"
+            )
+        number = str(len(self.jobs) + 1)
+        self.jobs[number] = ScriptedJob(number, task, StatusFile(status), self.now + self.queue_time)
+        return number
+
+    @property
+    def is_down(self) -> bool:
+        """Whether slurmctld does not answer."""
+        return self.now < self.down_until
+
+    def advance(self, seconds: float = 1) -> None:
+        """Let time pass, second by second."""
+        for _ in range(round(seconds)):
+            self.now += 1
+            due = [event for time, event in self._events if time <= self.now]
+            self._events = [each for each in self._events if each[0] > self.now]
+            for event in due:
+                event()
+            for job in list(self.jobs.values()):
+                self._step(job)
+            tasks = [job.task for job in self.jobs.values() if job.state == "RUNNING"]
+            self.most_at_once = max([self.most_at_once, *(tasks.count(task) for task in tasks)])
+
+    def end(self, number: str, state: str) -> None:
+        """End a job in a state, as by preemption, loss of its node or scancel; the job writes nothing."""
+        job = self.jobs.get(number)
+        if job and job.state in ACTIVE:
+            if self.requeues and state in ("PREEMPTED", "NODE_FAIL"):
+                job.state, job.starts = "PENDING", self.now + self.queue_time
+            else:
+                job.state, job.ended = state, self.now
+
+    def requeue_late(self, number: str, seconds: float) -> None:
+        """Preempt a job, and queue the job again after some seconds in which Slurm reports PREEMPTED."""
+        if number not in self.jobs or self.jobs[number].state not in ACTIVE:
+            return
+        self.end(number, "PREEMPTED")
+        self.at(self.now + seconds, lambda: self._revive(number))
+
+    def _revive(self, number: str) -> None:
+        job = self.jobs.get(number)
+        if job and job.state == "PREEMPTED":
+            job.state, job.starts, job.ended = "PENDING", self.now + self.queue_time, None
+
+    def _cancel(self, number: str) -> "subprocess.CompletedProcess[str]":
+        if self.is_down:
+            return self._answer("", "scancel: error: Unable to contact slurm controller (connect failure)")
+        job = self.jobs[number]
+        if job.state in (*ACTIVE, "PREEMPTED"):
+            job.state, job.ended = "CANCELLED by 1000", self.now
+        return self._answer("")
+
+    def run(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
+        """Answer a command of Slurm."""
+        if program == "scancel":
+            return self._cancel(arguments[-1])
+        if program == "sacct":
+            numbers = arguments[-1].partition("=")[2].split(",")
+            known = [self.jobs[number] for number in numbers if number in self.jobs]
+            return (
+                self._answer("".join(f"{job.number}|{job.state}\n" for job in known))
+                if self.accounting
+                else None
+            )
+        if self.is_down:
+            return self._answer("", "squeue: error: Unable to contact slurm controller (connect failure)")
+        if program == "squeue":
+            return self._squeue()
+        if arguments[:2] == ("show", "config"):
+            kind = "slurmdbd" if self.accounting else "none"
+            return self._answer(f"AccountingStorageType   = accounting_storage/{kind}\n")
+        found = [job for job in self._remembered if job.number == arguments[-1]]
+        return (
+            self._answer("JobId=1\n")
+            if found
+            else self._answer("", "slurm_load_jobs error: Invalid job id specified")
+        )
+
+    def _squeue(self) -> "subprocess.CompletedProcess[str]":
+        if self.failing_squeues:
+            self.failing_squeues -= 1
+            return self._answer("", "slurm_load_jobs error: Socket timed out on send/recv operation")
+        return self._answer("".join(f"{job.number}|{job.state}|None\n" for job in self._remembered))
+
+    @property
+    def _remembered(self) -> list[ScriptedJob]:
+        return [
+            job for job in self.jobs.values() if job.ended is None or self.now < job.ended + self.min_job_age
+        ]
+
+    def _step(self, job: ScriptedJob) -> None:
+        if job.state == "PENDING" and self.now >= job.starts and not self.is_down:
+            job.state = "RUNNING"
+            job.status.path.unlink(missing_ok=True)
+        elif job.state == "RUNNING":
+            self.work[job.task] -= 1
+            if self.work[job.task] <= 0:
+                job.state, job.ended = "COMPLETED", self.now
+                job.status.path.write_text("done\n")
+
+    @staticmethod
+    def _answer(output: str, error: str = "") -> "subprocess.CompletedProcess[str]":
+        return subprocess.CompletedProcess([], int(bool(error)), output, error)

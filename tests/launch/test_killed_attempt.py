@@ -1,0 +1,187 @@
+"""An attempt that was recorded as killed is corrected when the scheduler reports an out-of-memory kill."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.launch.crash_recovery import all_attempts
+from nnlo_lib.launch.job_log import reports_out_of_memory
+from nnlo_lib.launch.killed_attempt import correct_last_attempt, job_exit_reason
+from nnlo_lib.launch.launcher_output import LauncherOutput
+from nnlo_lib.launch.lost_attempt import record_lost_attempt
+from nnlo_lib.launch.oom import job_group
+from nnlo_lib.state.attempts import Attempt, AttemptLog, append_attempt, read_attempts
+from nnlo_lib.state.lease import Lease
+from nnlo_lib.state.lease_owner import LeaseOwner
+from nnlo_lib.state.retry_policy import memory_for_next_attempt
+
+JOB = BatchJob("slurm", "12")
+LIMIT = "slurmstepd-n1: error: StepId=12.0 exceeded memory limit (1234567 > 1024000), being killed\n"
+
+
+def attempt(reason="killed", number=1, job="12"):
+    times = "2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00+00:00"
+    return Attempt(number, *times, 60.0, "n1", job, reason, "rank 1 was killed", 0, 10, 5, 2)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Make the test's folder the working directory of Snakemake, on a host without Slurm's commands."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(BatchJob, "exit_reason", lambda job: "killed")
+    monkeypatch.setattr(BatchJob, "output_file", lambda job: None)
+    monkeypatch.setattr(BatchJob, "of_this_site", lambda number: BatchJob.from_id("slurm", number))
+
+
+def write_log(folder, text, job="12"):
+    log = folder / f".snakemake/slurm_logs/rule_train/two_seed-0/{job}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (LIMIT, True),
+        ("slurmstepd: error: Job 12 exceeded memory limit (2 > 1), being killed\n", True),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12.batch.\n", True),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch.\n", True),
+        ("srun: error: n1: task 0: Out Of Memory\n", True),
+        (f"epoch 1\n{LIMIT}slurmstepd-n1: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-23 ***\n", True),
+        ("srun: error: n1: task 0: Killed\n", False),
+        ("a line of the model: out of memory\n", False),
+        # An earlier run of a requeued job, whose log is continued.
+        (
+            f"{LIMIT}slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026 DUE TO JOB REQUEUE ***\nepoch 2\n",
+            False,
+        ),
+    ],
+)
+def test_the_log_of_a_job_reports_a_kill_for_memory(tmp_path, text, found):
+    write_log(tmp_path, text)
+    write_log(tmp_path, LIMIT, job="112")
+    assert reports_out_of_memory(JOB) == found
+    assert not reports_out_of_memory(BatchJob("lsf", "12"))
+
+
+def test_the_log_may_be_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").write_text(LIMIT)
+    monkeypatch.setattr(BatchJob, "output_file", lambda job: tmp_path / "elsewhere")
+    assert job_exit_reason(JOB) == "out of memory"
+
+
+@pytest.mark.parametrize(("reported", "reason"), [("killed", "out of memory"), ("canceled", "out of memory"),
+                                                  ("node failure", "node failure")])  # fmt: skip
+def test_slurm_cancels_what_exceeds_its_memory(tmp_path, monkeypatch, reported, reason):
+    monkeypatch.setattr(BatchJob, "exit_reason", lambda job: reported)
+    write_log(tmp_path, LIMIT)
+    assert job_exit_reason(JOB) == reason
+
+
+@pytest.mark.parametrize(
+    ("group", "counted"),
+    [
+        (
+            "system.slice/slurmstepd.scope/job_12/step_batch/user/task_0",
+            "system.slice/slurmstepd.scope/job_12",
+        ),
+        ("user.slice/session-1.scope", "user.slice/session-1.scope"),
+    ],
+)
+def test_kills_are_counted_in_all_steps_of_the_job(group, counted):
+    assert job_group(Path("/sys/fs/cgroup", group)) == Path("/sys/fs/cgroup", counted)
+
+
+def test_the_launcher_reads_it_as_well():
+    output = LauncherOutput()
+    output.parse_line(LIMIT)
+    assert "memory" in output.facts
+
+
+def test_memory_is_raised_although_the_attempt_is_recorded_as_killed(tmp_path):
+    append_attempt(tmp_path, attempt())
+    assert memory_for_next_attempt(1000, all_attempts(tmp_path, 2, ended=True)) == 1000
+    write_log(tmp_path, LIMIT)
+    assert memory_for_next_attempt(1000, all_attempts(tmp_path, 2, ended=True)) == 1500
+    assert read_attempts(tmp_path) == [attempt()], "only the holder of the lease may write"
+
+
+@pytest.mark.parametrize("reason", ["killed", "peer lost"])
+def test_the_record_is_corrected_when_the_next_attempt_starts(tmp_path, reason):
+    write_log(tmp_path, LIMIT)
+    for each in (attempt("killed", job="11"), attempt(reason, 2)):
+        append_attempt(tmp_path, each)
+    correct_last_attempt(AttemptLog(tmp_path))
+    first, second = read_attempts(tmp_path)
+    assert (first.reason, second.reason) == ("killed", "out of memory")
+    assert second.error == "job 12 exceeded its memory"
+    correct_last_attempt(log := AttemptLog(tmp_path))
+    assert log.attempts == [first, second]
+
+
+def test_lines_that_cannot_be_parsed_are_kept(tmp_path):
+    write_log(tmp_path, LIMIT)
+    append_attempt(tmp_path, attempt())
+    with (tmp_path / "attempts.jsonl").open("a") as file:
+        file.write('{"attempt": 2, "sta')
+    correct_last_attempt(AttemptLog(tmp_path))
+    assert (tmp_path / "attempts.jsonl").read_text().splitlines()[1] == '{"attempt": 2, "sta'
+    assert [each.reason for each in read_attempts(tmp_path)] == ["out of memory"]
+
+
+@pytest.mark.parametrize("before", [attempt("finished"), attempt("preempted"), attempt(job=None)])
+def test_other_attempts_are_not_asked_for(tmp_path, before):
+    write_log(tmp_path, LIMIT)
+    append_attempt(tmp_path, before)
+    correct_last_attempt(AttemptLog(tmp_path))
+    assert read_attempts(tmp_path) == [before]
+
+
+def test_lsf_gives_its_reason_after_the_end(tmp_path, monkeypatch):
+    append_attempt(tmp_path, attempt("preempted"))
+    monkeypatch.setattr(BatchJob, "exit_reason", lambda job: "out of memory")
+    assert [each.reason for each in all_attempts(tmp_path, 2, ended=True)] == ["preempted"]
+    monkeypatch.setattr(BatchJob, "of_this_site", lambda number: BatchJob("lsf", number))
+    assert [each.reason for each in all_attempts(tmp_path, 2, ended=True)] == ["out of memory"]
+
+
+def test_a_job_that_ended_before_its_first_line_is_recorded(tmp_path):
+    state = tmp_path / "results/e/r/seed-0/state"
+    assert record_lost_attempt(state, JOB, "out of memory", ranks=2)
+    (lost,) = read_attempts(state)
+    assert (lost.attempt, lost.job, lost.reason, lost.start, lost.reached) == (1, "12", "out of memory", 0, 0)
+    assert lost.error == "out of memory: slurm job 12 ended before its first line"
+    assert memory_for_next_attempt(1000, read_attempts(state)) == 1500
+    assert not (state / "lease.json").exists()
+    assert not record_lost_attempt(state, JOB, "out of memory", ranks=2), "a job is recorded once"
+    assert record_lost_attempt(state, replace(JOB, job_id="13"), "killed", ranks=2, error="gone")
+    assert [each.attempt for each in read_attempts(state)] == [1, 2]
+
+
+def test_a_running_owner_of_the_lease_is_not_disturbed(tmp_path):
+    own = Lease(tmp_path)
+    own.acquire(False, lambda: False)
+    assert not record_lost_attempt(tmp_path, JOB, "killed", ranks=2)
+    assert read_attempts(tmp_path) == []
+    own.release()
+    replace(LeaseOwner.for_this_process(), host="elsewhere").write(tmp_path / "lease.json")
+    assert not record_lost_attempt(tmp_path, JOB, "killed", ranks=2)
+    assert (tmp_path / "lease.json").exists()
+
+
+def test_an_attempt_that_left_its_lease_is_recorded_before(tmp_path):
+    dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job="11")
+    dead.write(tmp_path / "lease.json")
+    assert record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2)
+    assert [(each.job, each.reason) for each in read_attempts(tmp_path)] == [
+        ("11", "killed"), ("12", "out of memory"),
+    ]  # fmt: skip
+
+
+def test_a_lease_of_the_job_is_evidence_enough(tmp_path):
+    dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job="12")
+    dead.write(tmp_path / "lease.json")
+    assert not record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2)
+    assert [(each.job, each.reason) for each in read_attempts(tmp_path)] == [("12", "killed")]

@@ -1,0 +1,185 @@
+"""A stopped job asks the scheduler why, and is requeued, ended or canceled without a wait."""
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from nnlo_lib.config import Run
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.batch_system.stop_decision import StopDecision
+from nnlo_lib.launch import requeue
+from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
+from nnlo_lib.launch.preemption_policy import parse_preemption_policy
+from nnlo_lib.launch.requeue import judge_stop, requeue_job
+from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts
+from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.train.task import Task
+
+JOB = BatchJob("slurm", "7")
+
+
+@pytest.fixture
+def decide(monkeypatch):
+    """Return a function that sets the scheduler's decision; without a decision, no query is expected."""
+
+    def unexpected(job):
+        raise AssertionError("the scheduler must not be queried")
+
+    monkeypatch.setattr(BatchJob, "stop_decision", unexpected)
+    monkeypatch.setattr(requeue, "reports_out_of_memory", lambda job: False)
+    return lambda *decision: monkeypatch.setattr(
+        BatchJob, "stop_decision", lambda job: StopDecision(*decision)
+    )
+
+
+def stopped(signal_name="SIGTERM", reason="preempted"):
+    return AttemptOutcome(reason, "stopped and saved", signal_name)
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason", "may_requeue", "status"),
+    [
+        (("preempted", True), "preempted", True, 75),
+        (("preempted",), "preempted", False, 75),
+        (("canceled",), "canceled", False, 1),
+        (("time limit",), "time limit", False, 75),
+    ],
+)
+def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status):
+    decide(*decision)
+    judged = judge_stop(stopped(), JOB, is_automatic=True)
+    assert (judged.reason, judged.may_requeue, judged.exit_status) == (reason, may_requeue, status)
+    assert ("job 7 was canceled" in judged.error) == (reason == "canceled")
+
+
+def test_slurm_cancels_a_job_for_its_memory(decide, monkeypatch):
+    decide("canceled")
+    monkeypatch.setattr(requeue, "reports_out_of_memory", lambda job: True)
+    judged = judge_stop(stopped(), JOB, is_automatic=True)
+    assert (judged.reason, judged.error) == ("out of memory", "job 7 exceeded its memory")
+
+
+def test_a_user_who_stops_a_command_may_repeat_it(decide):
+    decide("canceled")
+    judged = judge_stop(stopped("SIGINT"), JOB, is_automatic=False)
+    assert (judged.reason, judged.may_requeue, judged.exit_status) == ("preempted", False, 75)
+
+
+@pytest.mark.parametrize(
+    "outcome", [stopped("", "time limit"), stopped("SIGUSR1", "time limit"), stopped("SIGUSR1")]
+)
+def test_near_the_time_limit_a_job_may_always_be_requeued(decide, outcome):
+    judged = judge_stop(outcome, JOB, is_automatic=True)
+    assert (judged.reason, judged.may_requeue) == (outcome.reason, True)
+
+
+@pytest.mark.parametrize(("outcome", "job"), [(stopped(), None), (AttemptOutcome("code error"), JOB)])
+def test_the_scheduler_is_queried_only_for_a_stopped_job(decide, outcome, job):
+    assert judge_stop(outcome, job, is_automatic=True) == outcome
+
+
+@pytest.fixture
+def signals():
+    """Return a recorder of signals; the handlers of pytest are restored."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield SignalRecorder()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_requeued_job_ends_as_soon_as_the_scheduler_signals_it(signals):
+    os.kill(os.getpid(), signal.SIGTERM)  # of the preemption
+
+    def accepted(job):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    started = time.monotonic()
+    requeue_job(accepted, JOB, signals, timeout=300)
+    assert time.monotonic() - started < 100
+
+
+def test_a_refused_requeue_is_logged_and_does_not_wait(signals, capsys):
+    started = time.monotonic()
+    requeue_job(lambda job: "Requested operation is presently disabled", JOB, signals, timeout=300)
+    assert time.monotonic() - started < 100
+    assert (
+        "job 7 could not be requeued (Requested operation is presently disabled)" in capsys.readouterr().err
+    )
+
+
+def test_a_scheduler_that_sends_no_signal_does_not_hold_the_job(signals):
+    requeue_job(lambda job: "", JOB, signals, timeout=0.2)
+
+
+def test_the_policy_of_an_older_profile():
+    assert [parse_preemption_policy(text) for text in ("wait", "requeue", "exit", "x")] == [
+        "requeue", "requeue", "exit", "x",
+    ]  # fmt: skip
+
+
+FAR = SimpleNamespace(is_near=False, seconds_left=float("inf"))
+
+
+def task_in(folder):
+    return Task("t", "t", Run(), 0, None, 1, folder / "manifest.json", folder)
+
+
+def ended(reason, job="7", number=1):
+    return Attempt(
+        number,
+        "2026-01-01T00:00:00+00:00",
+        "2026-01-01T00:00:09+00:00",
+        9.0,
+        "n1",
+        job,
+        reason,
+        None,
+        0,
+        5,
+        5,
+        1,
+    )
+
+
+def attempt_after(folder, reason, monkeypatch, number=2, job="8"):
+    """Make an attempt after one that ended for a reason in job 7; return the outcome, `finished` if it was made."""
+    monkeypatch.setattr(BatchJob, "was_cancelled", lambda job: False)
+    task = task_in(folder)
+    task.state.mkdir()
+    append_attempt(task.state, ended(reason))
+    options = LaunchOptions(attempt_number=number)
+    context = JobContext(BatchJob("slurm", job) if job else None, FAR, SimpleNamespace(first=""))
+    monkeypatch.setattr(Task, "input_checksums", {})
+    return run_attempt(task, options, context, lambda *_: AttemptOutcome("finished"))
+
+
+@pytest.mark.parametrize("job", ["8", None])
+def test_a_canceled_job_is_not_tried_again(tmp_path, monkeypatch, job):
+    outcome = attempt_after(tmp_path, "canceled", monkeypatch, job=job)
+    assert (outcome.reason, outcome.exit_status) == ("canceled", 1)
+    assert outcome.error == "job 7 was canceled and is not retried; run the same command again to resume"
+    assert [each.reason for each in read_attempts(tmp_path / "state")] == ["canceled"]
+
+
+@pytest.mark.parametrize(
+    ("number", "job"), [(1, "8"), (2, "7"), (None, "8")], ids=["same command", "scontrol requeue", "nnlo run"]
+)
+def test_a_user_resumes_a_canceled_job(tmp_path, monkeypatch, number, job):
+    assert attempt_after(tmp_path, "canceled", monkeypatch, number, job).reason == "finished"
+
+
+def test_the_reason_of_a_stop_is_recorded(tmp_path, monkeypatch, decide):
+    decide("canceled")
+    monkeypatch.setattr(Task, "input_checksums", {})
+    context = JobContext(JOB, FAR, SimpleNamespace(first="SIGTERM"))
+    outcome = run_attempt(task_in(tmp_path), LaunchOptions(attempt_number=1), context, lambda *_: stopped())
+    assert outcome.exit_status == 1
+    (attempt,) = read_attempts(tmp_path / "state")
+    assert (attempt.reason, attempt.job) == ("canceled", "7")
+    assert attempt.error == "job 7 was canceled; run the same command again to resume"

@@ -1,0 +1,62 @@
+"""The sentence on the trials that may be as good as the best one, from the folder of a search."""
+
+import math
+
+import pytest
+from helpers.synthetic_search import MadeUp
+from scipy import stats
+
+from nnlo_lib.report.search.best_trial import best_trial_sentence, compare_trials, differences_to_best
+from nnlo_lib.report.search.study_data import StudyData
+
+BEST, NEAR, POOR = [0.10, 0.20, 0.15], [0.11, 0.19, 0.17], [0.50, 0.61, 0.56]
+
+
+@pytest.fixture
+def searched(tmp_path):
+    def make(*trials, folds=3, rungs=None):
+        made = MadeUp(tmp_path, folds={"k": folds})
+        for values in trials:
+            made.trial(worth=values, rungs=rungs)
+        return made, StudyData.load(made.folder)
+
+    return make
+
+
+def sentence(data):
+    return best_trial_sentence(data, compare_trials(data))
+
+
+def test_a_trial_within_the_variation_may_be_as_good(searched):
+    _, data = searched(NEAR, BEST, POOR)
+    assert sentence(data) == (
+        "Of 2 other trials with the same epochs and folds, 1 is worse, and 1 may be as good: trial 0."
+    )
+
+
+def test_the_difference_is_that_of_the_folds(searched):
+    """Oracle: mean and interval by hand, with the factor 1/3 + 1/2 of Nadeau and Bengio."""
+    _, data = searched(BEST, POOR)
+    differences = [poor - best for poor, best in zip(POOR, BEST, strict=True)]
+    mean = sum(differences) / 3
+    std = math.sqrt(sum((each - mean) ** 2 for each in differences) / 2)
+    width = stats.t.ppf(0.975, 2) * std * math.sqrt(1 / 3 + 1 / 2)
+    [found] = compare_trials(data)
+    assert (found.test.low, found.test.high) == pytest.approx((mean - width, mean + width))
+    assert differences_to_best(data, [found])[1].startswith("+0.407 [")
+
+
+def test_trials_with_fewer_epochs_are_not_compared(searched):
+    made, _ = searched(BEST, NEAR)
+    made.trial(worth=POOR, rungs=[3])
+    data = StudyData.load(made.folder)
+    assert [each.trial for each in compare_trials(data)] == [1]
+
+
+def test_a_single_fold_says_that_chance_is_included(searched):
+    _, data = searched([0.1], [0.2], folds=1)
+    assert sentence(data).startswith("Each trial is a single training")
+
+
+def test_a_single_trial_needs_no_sentence(searched):
+    assert sentence(searched(BEST)[1]) == ""

@@ -1,0 +1,161 @@
+"""Runs are compared by pairs of jobs; each rule that decides what is a pair is checked by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from nnlo_lib.report.statistics.compared_metric import (
+    SPEEDS,
+    ComparedMetric,
+    quality_metrics,
+    ranking_metric,
+)
+from nnlo_lib.report.statistics.run_comparison import best_run, compare_runs
+
+ACCURACY = ComparedMetric("accuracy", True)
+
+
+def summary(values, **columns):
+    """Return a summary of runs with values per seed."""
+    rows = [
+        {"run": run, "seed": seed, "fold": pd.NA, "accuracy": value}
+        for run, seeds in values.items()
+        for seed, value in enumerate(seeds, 1)
+    ]
+    known = {
+        "loss": 1.0, "problem": "classification", "loss_function": "ce", "data": "d", "split": "test", "samples": 10_000,
+        "training_samples": 50_000, "validation_samples": 5_000, "seconds": 1.0, "samples_per_second": 1.0,
+    }  # fmt: skip
+    return pd.DataFrame(rows).assign(**known | columns).astype({"fold": "Int64"})
+
+
+def compare(table, metric=ACCURACY, samples=None):
+    return compare_runs(table, metric, lambda key, column: (samples or {}).get(key[0]))
+
+
+def test_shared_seed_effects_cancel():
+    """Seeds differ by 5 points, runs by 1: the unpaired deviations hide what every single pair shows."""
+    effects = np.array([0.0, 0.05, 0.02])
+    table = summary({"good": 0.91 + effects, "poor": 0.90 + effects + [0.0002, -0.0001, 0.0001]})
+    [found] = compare(table)
+    assert found.better == "good"
+    assert found.test.difference == pytest.approx(0.01, abs=2e-4)
+
+
+def test_pairs_have_the_same_seed_and_missing_partners_are_counted():
+    table = summary({"a": [0.9, 0.91, 0.92], "b": [0.8, 0.82]})
+    [found] = compare(table)
+    assert (found.test.pairs, found.left_out, found.method) == (2, 1, "seeds")
+    assert found.test.difference == pytest.approx(((0.9 - 0.8) + (0.91 - 0.82)) / 2)
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted():
+    [found] = compare(summary({"a": [0.9, math.nan, math.inf, 0.92], "b": [0.8, 0.8, 0.8, 0.81]}))
+    assert (found.test.pairs, found.left_out) == (2, 2)
+
+
+def test_runs_with_other_test_data_are_not_paired():
+    table = summary({"a": [0.9, 0.91], "b": [0.8, 0.82]})
+    table["data"] = ["d", "d", "other", "other"]
+    [found] = compare(table)
+    assert found.test.pairs == 0
+    assert math.isnan(found.p_holm)
+
+
+def test_a_single_seed_is_compared_by_test_samples():
+    good, poor = np.ones(300), np.r_[np.zeros(20), np.ones(280)]
+    [found] = compare(summary({"a": [1.0], "b": [280 / 300]}), samples={"a": good, "b": poor})
+    assert (found.method, found.better) == ("samples", "a")
+    assert found.test.p_value == pytest.approx(2 * 0.5**20)
+
+
+def test_a_lost_seed_creates_no_verdict():
+    """Oracle of an audit: of two seeds, one diverged; the other was compared by its samples, as if it were the only one."""
+    table = summary({"a": [1.0, 1.0], "b": [0.5, math.nan]}, loss=[0.1, 0.2, 0.3, math.nan])
+    [found] = compare(table, samples={"a": np.ones(300), "b": np.r_[np.zeros(150), np.ones(150)]})
+    assert found.better is None
+    assert (found.test.pairs, found.left_out) == (1, 1)
+
+
+def test_equal_accuracies_with_other_losses_are_different_seeds():
+    """Two seeds with the accuracies 1, 1 and 0.8, 0.8 of 30 samples are two observations, not one."""
+    table = summary({"a": [1.0, 1.0], "b": [0.8, 0.8]}, samples=30, loss=[0.1, 0.2, 0.3, 0.4])
+    [found] = compare(table, samples={"a": np.ones(30), "b": np.r_[np.zeros(6), np.ones(24)]})
+    assert (found.method, found.test.pairs) == ("seeds", 2)
+    # 0.2 with the variation of the rounding alone.
+    error = math.sqrt(2 / 12) / 30 / math.sqrt(2)
+    assert found.test.p_value == pytest.approx(2 * stats.t.sf(0.2 / error, 1))
+
+
+def test_seeds_without_effect_are_one_seed():
+    """Three copies of one result are no three observations."""
+    [found] = compare(summary({"a": [0.9] * 3, "b": [0.8] * 3}))
+    assert math.isnan(found.p_holm)
+    assert found.better is None
+
+
+def test_p_values_are_corrected_for_all_pairs():
+    rng = np.random.default_rng(3)
+    values = {run: 0.9 + 0.01 * rng.normal(size=4) + gain for run, gain in (("a", 0), ("b", 0), ("c", 0.02))}
+    found = compare(summary(values))
+    raw = [stats.ttest_rel(values[each.run], values[each.other]).pvalue for each in found]
+    assert [each.test.p_value for each in found] == pytest.approx(raw)
+    assert min(each.p_holm for each in found) == pytest.approx(3 * min(raw))
+
+
+def test_the_best_run_is_better_than_each_other_run():
+    clear = summary({"a": [0.9, 0.91, 0.9], "b": [0.7, 0.72, 0.7], "c": [0.5, 0.52, 0.5]})
+    assert best_run(compare(clear)) == "a"
+    near = summary({"a": [0.9, 0.91, 0.9], "b": [0.9, 0.9, 0.91], "c": [0.5, 0.52, 0.5]})
+    assert best_run(compare(near)) is None
+
+
+def test_speeds_are_compared_by_their_ratio():
+    table = summary({"a": [0.9] * 3, "b": [0.9] * 3})
+    table["samples_per_second"] = [2000.0, 4000.0, 8000.0, 1000.0, 2000.1, 4000.0]
+    [found] = compare(table, SPEEDS[1])
+    assert math.exp(found.test.difference) == pytest.approx(2.0, rel=1e-3)
+    assert found.better == "a"
+
+
+def test_folds_are_compared_on_the_validation_folds():
+    rows = [
+        {"run": run, "seed": 1, "fold": fold, "accuracy": 0.9, "val_accuracy": value}
+        for run, folds in {"a": [0.8, 0.82, 0.85, 0.81], "b": [0.79, 0.8, 0.86, 0.8]}.items()
+        for fold, value in enumerate(folds)
+    ]
+    known = {"loss": 1.0, "problem": "classification", "loss_function": "ce", "data": "d", "split": "test",
+             "samples": 99, "training_samples": 300, "validation_samples": 100}  # fmt: skip
+    table = pd.DataFrame(rows).assign(**known).astype({"fold": "Int64"})
+    metric = ranking_metric(table)
+    assert metric.column == "val_accuracy"
+    [found] = compare(table, metric)
+    differences = np.array([0.01, 0.02, -0.01, 0.01])
+    t = differences.mean() / math.sqrt((1 / 4 + 100 / 300) * differences.var(ddof=1))
+    assert found.test.p_value == pytest.approx(2 * stats.t.sf(t, 3), rel=1e-2)
+    assert found.method == "folds"
+
+
+def test_losses_of_different_functions_are_not_compared():
+    table = summary({"a": [0.9], "b": [0.8]})
+    assert [metric.column for metric in quality_metrics(table)] == ["accuracy", "loss"]
+    table["loss_function"] = ["ce", "mse"]
+    assert [metric.column for metric in quality_metrics(table)] == ["accuracy"]
+
+
+def test_gans_are_not_ranked():
+    assert ranking_metric(summary({"a": [math.nan], "b": [math.nan]}, problem="gan", distance=0.1)) is None
+
+
+def test_the_direction_of_a_users_metric_is_unknown():
+    table = summary({"a": [0.3, 0.31, 0.3], "b": [0.1, 0.12, 0.1]}, f1=0.0).drop(columns="accuracy")
+    table = table.assign(accuracy=math.nan, f1=[0.3, 0.31, 0.3, 0.1, 0.12, 0.1])
+    metric = quality_metrics(table)[0]
+    assert (metric.column, metric.highest) == ("f1", None)
+    [found] = compare(table, metric)
+    assert found.differs
+    assert found.better is None
+    assert ranking_metric(table).column == "loss"

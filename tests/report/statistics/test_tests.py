@@ -1,0 +1,141 @@
+"""The statistical tests agree with SciPy, with formulas by hand and with published values."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from nnlo_lib.report.statistics.multiple_tests import holm
+from nnlo_lib.report.statistics.paired_test import PairedTest, paired_test
+from nnlo_lib.report.statistics.power import more_seeds, power
+from nnlo_lib.report.statistics.sample_test import sample_test
+
+
+def test_paired_test_is_students():
+    ours, theirs = [0.91, 0.93, 0.92, 0.95], [0.90, 0.93, 0.90, 0.94]
+    found = paired_test(np.subtract(ours, theirs))
+    known = stats.ttest_rel(ours, theirs)
+    interval = known.confidence_interval(0.95)
+    assert found.p_value == pytest.approx(known.pvalue)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_overlap_widens_the_interval_by_hand():
+    # 5 folds: variance (1/5 + 1/4) s^2; t quantile of 4 degrees of freedom from a table: 2.776.
+    differences = [1.0, 2.0, 3.0, 4.0, 5.0]
+    found = paired_test(differences, overlap=1 / 4)
+    width = 2.776 * math.sqrt((1 / 5 + 1 / 4) * 2.5)
+    assert (found.low, found.high) == pytest.approx((3 - width, 3 + width), abs=1e-3)
+
+
+def test_equal_steps_of_an_accuracy_have_a_variation():
+    # The rounding of two accuracies has the standard deviation 0.01 sqrt(2/12).
+    found = paired_test([0.02, 0.02], step=0.01)
+    assert found.p_value == pytest.approx(2 * stats.t.sf(0.02 / (0.01 * math.sqrt(2 / 12 / 2)), 1))
+    assert found.p_value > 0.05
+    assert math.isnan(paired_test([0.02, 0.02]).p_value)
+
+
+def test_no_difference_at_all():
+    assert paired_test([0.0, 0.0, 0.0]) == PairedTest(0.0, 0.0, 0.0, 1.0, 3, 0.0)
+
+
+def test_one_pair_has_no_interval():
+    found = paired_test([0.5])
+    assert (found.difference, found.pairs) == (0.5, 1)
+    assert math.isnan(found.p_value)
+    assert math.isnan(found.low)
+
+
+def test_holm_as_in_r():
+    # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.04, math.nan, 0.03])[::2] == pytest.approx([0.06, 0.06])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_rejects_what_the_step_down_procedure_rejects(values):
+    """Oracle: Holm's procedure word by word, without adjusted p-values."""
+    rejected, order = set(), sorted(range(len(values)), key=values.__getitem__)
+    for place, index in enumerate(order):
+        if values[index] * (len(values) - place) > 0.05:
+            break
+        rejected.add(index)
+    assert {index for index, value in enumerate(holm(values)) if value <= 0.05} == rejected
+
+
+def test_mcnemar_as_published():
+    # Approval of a prime minister (Agresti 1990, p. 350): 794 and 570 unchanged, 150 and 86 changed.
+    first = np.array([1] * 794 + [1] * 150 + [0] * 86 + [0] * 570, float)
+    second = np.array([1] * 794 + [0] * 150 + [1] * 86 + [0] * 570, float)
+    found = sample_test(first, second)
+    assert found.p_value == pytest.approx(3.716e-05, rel=1e-3)  # R: exact2x2::mcnemar.exact
+    assert found.difference == pytest.approx((944 - 880) / 1600)
+    assert found.low < found.difference < found.high
+    assert found.low > 0
+
+
+def test_bootstrap_interval_is_near_that_of_the_normal_distribution():
+    rng = np.random.default_rng(5)
+    first = rng.exponential(1.0, 2000)
+    second = first + rng.normal(0.05, 0.5, 2000)
+    found, error = sample_test(first, second), np.std(first - second, ddof=1) / math.sqrt(2000)
+    mean = float(np.mean(first - second))
+    assert (found.low, found.high) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=error / 4)
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(mean) / error), abs=0.02)
+
+
+@pytest.mark.parametrize("draw", ["normal", "exponential"])
+@pytest.mark.parametrize("samples", [30, 300])
+def test_false_verdicts_of_losses_of_test_samples(draw, samples):
+    """Two models with losses from one distribution; with 400 experiments, 8.5 % is 3.2 standard errors above 5 %."""
+    rng = np.random.default_rng([samples, len(draw)])
+    losses = getattr(rng, draw)(size=(400, 2, samples))
+    assert np.mean([sample_test(*each).p_value <= 0.05 for each in losses]) < 0.085
+
+
+def test_a_clear_difference_is_found_among_many_runs():
+    """With 66 pairs of runs, Holm's correction demands a p-value below 0.001."""
+    first = np.random.default_rng(0).exponential(size=500)
+    assert sample_test(first, first + np.linspace(0.5, 1.5, 500)).p_value < 1e-6
+
+
+def test_few_samples_are_not_tested():
+    assert math.isnan(sample_test(np.arange(8.0), np.arange(8.0) ** 2).p_value)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.02, 0.0005), (0.05, 0.01), (0.1, 0.1)])
+def test_the_interval_of_two_accuracies_covers_the_true_difference(first, second):
+    """An interval around the observed disagreements alone covered 57 % of the first case."""
+    rng = np.random.default_rng(7)
+    draws = rng.random((1000, 355))
+    tests = [sample_test((draw < first).astype(float), (draw > 1 - second).astype(float)) for draw in draws]
+    known = [test for test in tests if math.isfinite(test.low)]
+    assert np.mean([test.low <= first - second <= test.high for test in known]) > 0.91
+
+
+def test_equal_models_do_not_differ():
+    assert sample_test(np.ones(50), np.ones(50)).p_value == 1.0
+
+
+def test_a_value_that_is_not_finite_prevents_the_test():
+    assert math.isnan(sample_test(np.array([1.0, np.nan]), np.array([0.5, 0.5])).p_value)
+
+
+@pytest.mark.parametrize(
+    ("effect", "pairs", "level", "known"), [(0.5, 34, 0.05, 0.8078), (1.0, 10, 0.05, 0.8031)]
+)
+def test_power_as_in_r(effect, pairs, level, known):
+    # R: power.t.test(n, delta = effect, type = "paired"); the two-sided power of G*Power differs below 1e-3.
+    assert power(effect, pairs, level) == pytest.approx(known, abs=2e-3)
+
+
+def test_more_seeds():
+    # R: power.t.test(power = .8, delta = 1, sd = 1, type = "paired") needs 9.94 pairs.
+    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 3, 1.0), 1) == 7
+    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 3, 1.0), 6) > 7
+    assert more_seeds(PairedTest(0.001, -1, 3, 0.2, 3, 1.0), 1) is None
+    assert more_seeds(PairedTest(0.0, -1, 3, 0.2, 3, 1.0), 1) is None

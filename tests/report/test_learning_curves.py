@@ -1,0 +1,116 @@
+"""Learning curves: every validation at its place, one quantity per axis, the ranking metric against time."""
+
+import pandas as pd
+import pytest
+
+from nnlo_lib.report.charts.learning_curves import learning_curve_panels
+from nnlo_lib.report.charts.measured_values import measured_values
+from nnlo_lib.report.finished_job import load_jobs
+from nnlo_lib.report.time_base import time_base_of
+
+
+def panels(fake, ranked_by=None):
+    jobs = load_jobs(fake.folders)
+    return learning_curve_panels(jobs, time_base_of(jobs), ranked_by)
+
+
+def titles(fake, against, ranked_by=None):
+    return [panel.title for panel in panels(fake, ranked_by) if panel.against.endswith(against)]
+
+
+def extend(folder, **columns):
+    """Add columns to a history."""
+    table = pd.read_csv(folder / "history.csv").assign(**columns)
+    table.to_csv(folder / "history.csv", index=False)
+
+
+def validated(folder, rows):
+    """Write validations within epochs: completed epochs, step, seconds and loss of each."""
+    columns = ["epoch", "step", "seconds", "val_loss"]
+    pd.DataFrame(rows, columns=columns).to_csv(folder / "validations.csv", index=False)
+
+
+def configured(fake, run, **settings):
+    return fake.job(
+        run, config={"algorithm": {"name": run}, "parallel": {"ranks": 2}, "metrics": [], **settings}
+    )
+
+
+def test_validations_between_epochs_are_drawn_where_they_were_made(fake):
+    """41 steps per epoch: before step 1, after 10 of the first 41 steps, and at the end of a cut epoch."""
+    folder = fake.job(epochs=2)
+    validated(folder, [(0, 0, 0.0, 9.0), (0, 10, 0.1, 8.0), (1, 61, 0.3, 7.0), (1, 82, 0.4, 6.0)])
+    values = measured_values(load_jobs([folder])[0], "val_loss")
+    between = values[values["value"] > 5]
+    assert between["epoch"].tolist() == pytest.approx([0, 10 / 41, 1 + 20 / 41])
+    assert between["value"].tolist() == [9, 8, 7]
+    assert values["epoch"].is_monotonic_increasing
+    panel = next(panel for panel in panels(fake) if panel.title == "Validation loss")
+    (curve,) = panel.curves
+    assert len(curve.marks) == 5
+    first, second = curve.marks[:2]
+    assert first[0] == pytest.approx(panel.x.position(0), abs=0.1)
+    assert second[0] == pytest.approx(panel.x.position(10 / 41), abs=0.1)
+    assert [label for _, label in panel.x.ticks] == ["0", "1", "2"]
+
+
+def test_a_training_without_validations_has_whole_epochs(fake):
+    values = measured_values(load_jobs([fake.job(epochs=3)])[0], "val_loss")
+    assert values["epoch"].tolist() == [1, 2, 3]
+
+
+def test_losses_of_different_functions_have_axes_of_their_own(fake):
+    configured(fake, "a", loss="mse", problem={"name": "regression", "huber_delta": 1.0})
+    configured(fake, "b", loss="huber", problem={"name": "regression", "huber_delta": 50.0})
+    drawn = [panel for panel in panels(fake) if panel.title.startswith("Training loss")]
+    assert [panel.title for panel in drawn] == ["Training loss (mse)", "Training loss (huber, delta 50)"]
+    assert [[curve.run for curve in panel.curves] for panel in drawn] == [[0], [1]]
+
+
+def test_equal_losses_share_an_axis(fake):
+    for run in "ab":
+        configured(
+            fake, run, loss="cross_entropy", problem={"name": "classification", "label_smoothing": 0.1}
+        )
+    drawn = [panel for panel in panels(fake) if panel.title.startswith("Training loss")]
+    assert [panel.title for panel in drawn] == ["Training loss (cross_entropy, label smoothing 0.1)"]
+    assert len(drawn[0].curves) == 2
+
+
+def test_the_loss_of_a_gan_says_of_what_it_is(fake):
+    """The gradient penalty is part of the training loss only."""
+    gan = {"name": "gan", "gradient_penalty": 10.0, "critic_steps": 1, "energy_weight": None}
+    folder = configured(fake, "a", loss="wasserstein", problem=gan)
+    extend(folder, val_critic_loss=0.5, val_distance=0.1)
+    found = titles(fake, "epoch")
+    assert "Training loss (wasserstein, critic + generator, gradient penalty 10)" in found
+    assert "Validation loss (wasserstein, critic + generator)" in found
+    assert "Validation critic loss (wasserstein)" in found
+
+
+@pytest.mark.parametrize(
+    ("ranked_by", "title"),
+    [
+        ("mae", "Validation mae"),
+        ("loss", "Validation loss"),
+        ("accuracy", "Validation accuracy"),
+        ("rank", "Training rank"),
+        ("unknown", "Validation accuracy"),
+    ],
+)
+def test_the_chart_against_time_shows_the_metric_that_ranks_the_runs(fake, ranked_by, title):
+    extend(fake.job(), val_mae=1.0, train_mae=2.0, train_rank=3.0)
+    assert titles(fake, "time (s)", ranked_by) == [title]
+
+
+def test_the_page_draws_the_ranking_metric_against_time(fake, report):
+    """Without an accuracy in the evaluation, the test loss ranks the runs; the history has an accuracy."""
+    for run in "ab":
+        folder = fake.job(run)
+        evaluation = folder / "evaluation.json"
+        evaluation.write_text('{"split": "test", "samples": 9, "loss": 0.5}')
+    page = report(fake).read_text()
+    labels = [part.split('"')[0] for part in page.split('aria-label="')[1:]]
+    assert [label for label in labels if "against training time" in label] == [
+        "Validation loss against training time (s)"
+    ]

@@ -1,0 +1,46 @@
+# After a failure, write summary and page of the trainings that finished; the page names the others. Rules cannot do this:
+# a rule runs only when all its inputs exist. The exit status of Snakemake stays that of a failure.
+from subprocess import CalledProcessError
+
+from nnlo_lib.workflow.outcome.partial_results import (
+    describe_failures,
+    divide_jobs,
+    mark_as_partial,
+)
+
+
+def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
+    """Write summary and page; return the path of the page, or an empty string if it cannot be written."""
+    summary, page = f"{RESULTS}/summary.csv", f"{RESULTS}/report.html"
+    searched = EXPERIMENT.search and Path(f"{RESULTS}/search/trials.csv").exists()
+    search = f"--search {RESULTS}/search" if searched else ""
+    failed = " ".join(f"--failed {folder}" for folder in unfinished)
+    if not finished and not search:
+        return ""
+    try:
+        if finished:
+            shell(
+                f"python scripts/aggregate.py --output {summary} --comparisons {RESULTS}/comparisons.csv"
+                f" {' '.join(finished)}"
+            )
+        shell(
+            f"python scripts/report.py --output {page} --experiment-file {EXPERIMENT_FILE} --summary {summary}"
+            f" {search} {failed} {' '.join(finished)}"
+        )
+    except CalledProcessError:  # The command has printed its error.
+        return ""
+    finally:
+        mark_as_partial(PLAN)
+    return page
+
+
+onerror:
+    finished, unfinished = divide_jobs(PLAN)
+    # Without the page among the targets, jobs that were not asked for are no failures.
+    if unfinished and any(job.rule.name == "report" for job in workflow.dag.jobs):
+        print(
+            describe_failures(
+                unfinished, write_partial_results(finished, unfinished)
+            ),
+            file=sys.stderr,
+        )
