@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.launch.crash_recovery import all_attempts
 from nnlo_lib.launch.killed_attempt import job_exit_reason
@@ -21,7 +22,8 @@ def attempts_of_ended_job(job: BatchJob, outputs: Sequence[str], ranks: int) -> 
     Raises:
         OSError: if the record cannot be read or written.
     """
-    for state in sorted({Path(output).parent / "state" for output in outputs}):
+    for folder in sorted({Path(output).parent for output in outputs}):
+        state = RunPaths(folder).state.folder
         attempts = all_attempts(state, ranks, ended=True)
         if attempts and attempts[-1].job == job.job_id:
             return attempts

@@ -146,16 +146,24 @@ def _metadata_events(parts: Sequence[TraceHeader]) -> Iterator[dict[str, Any]]:
 
 
 def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str, Any]]:
-    first = min((part.start + part.shift for part, _ in parts), default=0.0)
-    ends: defaultdict[int, float] = defaultdict(float)  # microseconds, by attempt
+    first = min((part for part, _ in parts), key=lambda part: part.start + part.shift, default=None)
+    ends: defaultdict[int, int] = defaultdict(int)  # nanoseconds, by attempt
     for part, path in parts:
         # A virtual clock starts at 0 in each attempt, so the ends of earlier attempts are added.
-        before = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0.0)
-        shift = before if part.virtual else 1e6 * (part.shift - first)
+        before = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0)
+        shift = before if part.virtual or first is None else _nanoseconds_after(first, part)
         for name, phase, start, end in _read_spans(path):
-            times = {"ts": round(start / 1e3 + shift, 3), "dur": round((end - start) / 1e3, 3)}
-            ends[part.attempt] = max(ends[part.attempt], end / 1e3 + shift)
+            times = {"ts": (start + shift) / 1e3, "dur": (end - start) / 1e3}
+            ends[part.attempt] = max(ends[part.attempt], end + shift)
             yield {"name": name, "cat": phase, "ph": "X", "pid": part.rank, "tid": part.attempt, **times}
+
+
+def _nanoseconds_after(first: TraceHeader, part: TraceHeader) -> int:
+    """Return what to add to the clock of `part` to get nanoseconds since the start of `first`.
+
+    Seconds since 1970 have a resolution of 240 ns as a float, so the difference of the shifts is taken first.
+    """
+    return round((part.shift - first.shift) * 1e9) - round(first.start * 1e9)
 
 
 def _read_spans(path: Path) -> Iterator[list[Any]]:
