@@ -1,7 +1,7 @@
 """Compare nnlo's all-reduce with gloo, with and without overlap of communication and backward pass.
 
 `python benchmarks/communication.py [--quick]`. Each rank is a process with one thread, an MPI communicator of nnlo and a
-process group of torch.distributed. The methods run in turns; a time is that of the slowest rank, and the result is the
+process group of torch.distributed. The methods run in turns; the time of the slowest rank counts, and the result is the
 median over the turns. Methods: `reproducible` sums in rank order, `fastest` is MPI_Allreduce with nnlo's polling, and
 `gloo` is torch.distributed.all_reduce. A step consists of forward pass, backward pass, all-reduce and SGD of a
 perceptron of 10 MB; `DDP` is DistributedDataParallel with gloo.

@@ -110,7 +110,7 @@ def plain(images: Tensor, labels: Tensor, algorithm: str, nodes: int, rounds: in
     """Return seconds per round of a loop over nodes in plain PyTorch.
 
     Args:
-        images: (samples, 1, 28, 28) training images; their dtype is that of the computation.
+        images: (samples, 1, 28, 28) training images; their dtype is the dtype of the computation.
         labels: (samples,) classes.
         algorithm: name of the algorithm.
         nodes: number of nodes.

@@ -1,7 +1,7 @@
 """Measure the seconds from the end of a Slurm job to the start of the next one: `python benchmarks/job_latency.py [--quick]`.
 
 A chain of jobs, each of which sleeps for a while, runs in an idle queue of the tests' Slurm, with Snakemake's executor `slurm` as
-profiles/slurm set it before nnlo-slurm, and with `nnlo-slurm`. Times are those of sacct.
+profiles/slurm set it before nnlo-slurm, and with `nnlo-slurm`. Start and end times come from sacct.
 """
 
 import argparse

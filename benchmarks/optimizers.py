@@ -1,6 +1,6 @@
 """Compare optimizer steps on a flat vector with steps on each tensor: `python benchmarks/optimizers.py [--quick]`.
 
-The parameters are those of resnet20 and vgg11 for CIFAR-10, float32, on one thread. Flat and per-tensor steps run in
+The parameters of resnet20 and vgg11 for CIFAR-10 are updated in float32 on one thread. Flat and per-tensor steps run in
 turns, and the results are medians. `per tensor` is torch's optimizer with its defaults, a loop over tensors on CPUs;
 `fused` is its fused implementation, if torch has one. LARS and LAMB per tensor are the rules of their papers in torch.
 """

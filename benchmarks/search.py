@@ -53,7 +53,7 @@ def ours(method: str, function: Function, seed: int, evaluations: int, pending: 
 
 
 def tpe(method: str, function: Function, seed: int, evaluations: int, pending: int) -> Iterator[Point]:
-    """Yield proposals of Optuna; the caller sends the value of each proposal. The arguments are those of `ours`."""
+    """Yield proposals of Optuna; the caller sends the value of each proposal. The arguments equal the arguments of `ours`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

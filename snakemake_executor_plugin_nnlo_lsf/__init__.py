@@ -1,6 +1,6 @@
 """Snakemake's executor for LSF, which cannot lose a job: `snakemake --executor nnlo-lsf`.
 
-Submission and resources are those of snakemake-executor-plugin-lsf; what differs is in nnlo_lib.cluster and listed in
+Submission and resources are inherited from snakemake-executor-plugin-lsf; what differs is in nnlo_lib.cluster and listed in
 docs/develop/executors.md.
 """
 

@@ -1,6 +1,6 @@
 """Snakemake's executor for Slurm, which cannot lose a job: `snakemake --executor nnlo-slurm`.
 
-Submission, resources and job steps are those of snakemake-executor-plugin-slurm; what differs is in nnlo_lib.cluster and listed in
+Submission, resources and job steps are inherited from snakemake-executor-plugin-slurm; what differs is in nnlo_lib.cluster and listed in
 docs/develop/executors.md.
 """
 

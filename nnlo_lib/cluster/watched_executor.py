@@ -1,7 +1,7 @@
 """The behavior that Snakemake's executors of Slurm and LSF lack, as a base class to put before theirs.
 
 It replaces the look at active jobs (`check_active_jobs`) and decides on tries; LastingSubmission repeats submissions and takes over
-jobs of an earlier Snakemake. Submission, resources and job steps remain those of the plugin. docs/develop/executors.md lists each
+jobs of an earlier Snakemake. The plugin still does submission, resources and job steps. docs/develop/executors.md lists each
 departure.
 """
 

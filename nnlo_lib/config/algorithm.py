@@ -41,7 +41,7 @@ AlgorithmConfig = Annotated[
     Discriminator(user_class_tag),
 ]
 
-# The order is that of the table in docs/reference/algorithms.md.
+# docs/reference/algorithms.md lists the algorithms in this order.
 ALGORITHM_CONFIGS: dict[str, type[BaseAlgorithmConfig]] = {
     block.model_fields["name"].default: block
     for block in block_types(BuiltInAlgorithmConfig)

@@ -102,7 +102,7 @@ def merge_settings(base: Any, changes: Any) -> Any:
     """Return `base` overridden by `changes`, recursively; a different `name` replaces its whole section."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return changes
-    # The keys of a section depend on its name, so those of the base do not apply to another name.
+    # The keys of a section depend on its name, so keys of the base do not apply to another name.
     if "name" in changes and changes["name"] != base.get("name"):
         return changes
     return base | {key: merge_settings(base.get(key), value) for key, value in changes.items()}

@@ -111,7 +111,7 @@ class RunPaths:
     sample_metrics = PathBelow("sample_metrics.npz")
     tensorboard = PathBelow("tensorboard")
     code = PathBelow("code")
-    # This name, and those of SearchStatePaths, are the names of earlier versions: files on disk are not
+    # This name and the names in SearchStatePaths come from earlier versions: files on disk are not
     # renamed.
     chaos_log = PathBelow("said.txt")
     trial_log = PathBelow("trial.log")
@@ -242,7 +242,7 @@ class ExperimentPaths:
 
     @property
     def workflow_state(self) -> StatePaths:
-        """Files of the Snakemake that runs the experiment; hidden, because any other name may be that of a run."""
+        """Files of the Snakemake that runs the experiment; hidden, because a run may have any other name."""
         return StatePaths(self.folder / ".workflow")
 
     @property

@@ -147,7 +147,7 @@ class ArraysReaderConfig(BaseReaderConfig):
     non_finite: Literal["error", "allow"] = Field(
         "error",
         description="NaN, infinity and numbers beyond float32 in features or targets: error ends the conversion with "
-        "file and sample; allow counts them in the manifest, and mean and deviation are those of the finite values.",
+        "file and sample; allow counts them in the manifest, and mean and deviation are computed from the finite values.",
     )
 
 

@@ -55,7 +55,7 @@ class UserClassConfig(ImplementedConfig):
 
     @property
     def exists(self) -> bool:
-        """Whether the user's file exists; that of a past run may be gone."""
+        """Whether the user's file exists; the file of a past run may be gone."""
         return Path(self.file).is_file()
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The identity of a process on a host, which differs from that of a later process with the same pid."""
+"""The identity of a process on a host, which a later process with the same pid does not share."""
 
 import os
 import socket

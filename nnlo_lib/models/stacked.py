@@ -107,7 +107,7 @@ class PerNodeLayer(StackedLayer):
     def _drawing(self, node: int, part: tuple[Tensor, ...]) -> Tensor:
         if not (self.draws_random_numbers and self.training):
             return self._apply_one(node, part)
-        # Each node continues its own stream, so that its draws equal those of a replica that is trained by
+        # Each node continues its own stream, so that its draws equal the draws of a replica that is trained by
         # itself.
         torch.set_rng_state(self.nodes.streams[node])
         output = self._apply_one(node, tuple(_as_in_a_replica(tensor) for tensor in part))

@@ -76,7 +76,7 @@ def publish_code(paths: RunPaths) -> None:
 
 
 def refuse_changed_code(run: Run, folder: Path) -> None:
-    """Raise UserError if files that the model or its metrics need differ from those of the training.
+    """Raise UserError if files that the model or its metrics need differ from the files of the training.
 
     Args:
         run: configuration of the run.

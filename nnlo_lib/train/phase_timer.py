@@ -89,7 +89,7 @@ class PhaseTimer:
         return now - started
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds since the start of the rank, over all starts, as `total`, and those of each phase."""
+        """Return the seconds since the start of the rank, over all starts, as `total`, and the seconds of each phase."""
         split = {phase: self._seconds[phase] + self._comm.seconds[phase] for phase in PHASES}
         return {"total": self._earlier_total + self._comm.now() - self._started, **split}
 

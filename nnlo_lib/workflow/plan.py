@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def evaluated_jobs(self) -> list[JobSpec]:
-        """All evaluated jobs, including those of a search's best run."""
+        """All evaluated jobs, including the jobs of a search's best run."""
         best = [JobSpec(run=BEST_RUN, seed=seed) for seed in self.experiment.seeds if self.experiment.search]
         return [*self.jobs, *best]
 

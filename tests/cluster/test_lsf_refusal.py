@@ -1,4 +1,4 @@
-"""What bsub says when it refuses a job, and what follows; the sentences are those of lsb_sperror(3) and IBM's manual."""
+"""Refusals of bsub and their consequences; the sentences come from lsb_sperror(3) and IBM's manual."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a Slurm offers, and requests that it would never start; the answers are those of Slurm 22.05."""
+"""Partitions and accounts of Slurm, and requests that never start; the answers were recorded from Slurm 22.05."""
 
 import subprocess
 

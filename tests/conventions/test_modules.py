@@ -16,7 +16,7 @@ STANDARD_NAMES = {"__init__", "base", "factory"}
 MIRRORS = {
     "api": "api/<name>.py has the function nnlo_lib.<name>",
     "commands": "commands/<name>.py is `nnlo <name>`, the package of that name does the work",
-    "compat": "files are named after those of the old systems, or the block of settings they translate",
+    "compat": "files are named after the files of the old systems, or the block of settings they translate",
     "mpi_learn.py": "a re-export of compat/mpi_learn",
 }
 SAME_CONCEPT = {
@@ -42,7 +42,7 @@ LARGE_FOLDERS = {
     "models/zoo": "one file per family of networks",
     "search/study": "one file per part of a study's state on disk",
     "state": "one file per file below state/ of a run",
-    "train": "the trainer's parts; sub-folders hold those that are a family",
+    "train": "the trainer's parts; sub-folders hold families of parts",
 }
 MAX_FILES_IN_FOLDER = 12
 # earlier module names that did not indicate the content of the module

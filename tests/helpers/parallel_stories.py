@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from helpers.repository_copy import Checkout
 from helpers.slurm_cluster import Slurm, cluster
 from helpers.slurm_options import ClusterOptions
@@ -94,3 +96,8 @@ def running_stories(
                     copy = folder / name / story.__name__
                     futures[story] = pool.submit(trainings.tell, story, slurm, copy)
         yield futures
+
+
+def requested_stories(request: pytest.FixtureRequest) -> set[Story]:
+    """Return the stories of the collected tests in the module of `request`."""
+    return {test.callspec.params["story"] for test in request.session.items if test.module is request.module}

@@ -346,7 +346,7 @@ def main() -> None:
     parser.add_argument("action", choices=["start", "stop", "status"])
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--like", choices=CONFIGURATIONS, help="configuration to start; default: that of the tests"
+        "--like", choices=CONFIGURATIONS, help="configuration to start; default: the tests' configuration"
     )
     arguments = parser.parse_args()
     slurm = Slurm(arguments.folder.resolve())

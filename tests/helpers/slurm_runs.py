@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class Submitted:
         return self._snakemakes[-1]
 
     def options(self, all_seeds: bool = False) -> list[str]:
-        """Return the options of Snakemake for the training, or for those with all seeds."""
+        """Return the options of Snakemake for the training, or for the trainings with all seeds."""
         summary = str((self.folder / "summary.json").relative_to(self.checkout.folder))
         return [*(["--until", "train"] if all_seeds else [summary]), "--configfile", f"{self.name}.yaml"]
 
@@ -287,3 +288,20 @@ def _has_moved(status: Path) -> bool:
 def finished_again(attempt: dict[str, object]) -> bool:
     """Return True if an attempt finished without training a step."""
     return attempt["reason"] == "finished" and attempt["from"] == attempt["reached"]
+
+
+def assert_undisturbed(run: Submitted, weights: bytes) -> None:
+    """Assert that a training ended with the weights of an undisturbed training and without repeated work.
+
+    Args:
+        run: the training, which has ended.
+        weights: bytes of the model file of the undisturbed training.
+    """
+    assert (run.folder / "model.safetensors").read_bytes() == weights
+    epochs = range(1, run.epochs + 1)
+    assert [row["epoch"] for row in run.rows("history")] == list(epochs)
+    ledger = [(row["epoch"], row["missed"], row["repeated"]) for row in run.rows("ledger")]
+    assert ledger == [(epoch, 0, 0) for epoch in epochs]
+    for before, after in pairwise(run.attempts):
+        assert after["from"] == before["saved"], "work was lost"
+        assert before["ended"] <= after["started"], "two trained at once"

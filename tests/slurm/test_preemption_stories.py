@@ -3,15 +3,21 @@
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import Future
-from itertools import pairwise
 
 import pytest
 from helpers import preemption_stories as stories
-from helpers.parallel_stories import EndedStory, Story, StoryCluster, StoryTrainings, running_stories
+from helpers.parallel_stories import (
+    EndedStory,
+    Story,
+    StoryCluster,
+    StoryTrainings,
+    requested_stories,
+    running_stories,
+)
 from helpers.repository_copy import Checkout, copy_checkout
 from helpers.slurm_cluster import Slurm
 from helpers.slurm_options import ACCOUNTING, CANCEL, PLAIN
-from helpers.slurm_runs import edit, undisturbed
+from helpers.slurm_runs import assert_undisturbed, edit, undisturbed
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -74,9 +80,7 @@ def told(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[Story, "Future[EndedStory]"]]:  # fmt: skip
     """Run the requested stories; the fixture `slurm` skips them where Slurm is missing."""
-    wanted = {
-        test.callspec.params["story"] for test in request.session.items if test.module is request.module
-    }
+    wanted = requested_stories(request)
     trainings = StoryTrainings(
         prepared[0], EPOCHS, lambda story: BASE | {"resources": RESOURCES} | SPECIAL.get(story, {})
     )
@@ -91,12 +95,7 @@ def test_it_ends_as_if_undisturbed(
     ended = told[story].result()
     run, weights = ended.run, (ended.run.folder / "model.safetensors").read_bytes()
     print(f"{run.name}: {ended.seconds:.0f} s, sha256 {hashlib.sha256(weights).hexdigest()}, {run.reasons}")
-    assert weights == prepared[1]
-    ledger = [(row["epoch"], row["missed"], row["repeated"]) for row in run.rows("ledger")]
-    assert ledger == [(epoch, 0, 0) for epoch in range(1, EPOCHS + 1)]
-    for before, after in pairwise(run.attempts):
-        assert after["from"] == before["saved"]
-        assert before["ended"] <= after["started"], "two trained at once"
+    assert_undisturbed(run, prepared[1])
 
 
 @pytest.mark.parametrize("story", REFUSED)

@@ -191,7 +191,7 @@ def trained(number, reason, start, reached, training="a"):
         ([trained(1, "finished", 0, 9), trained(2, "killed", 0, 2, "b"), trained(3, "finished", 0, 9)], [3]),
         # Another number of ranks, which trains a finished run again from step 0.
         ([trained(1, "finished", 0, 9), trained(2, "finished", 0, 9)], [2]),
-        # Raised epochs, interrupted: the results are those of the first attempt.
+        # Raised epochs, interrupted: the first attempt made the results.
         ([trained(1, "finished", 0, 9), trained(2, "preempted", 9, 12)], [1]),
         # Records of an older version do not name their training.
         ([trained(1, "killed", 0, 5, None), trained(2, "finished", 5, 9)], [1, 2]),

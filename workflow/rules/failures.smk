@@ -1,5 +1,5 @@
 # After a failure, write summary and page of the trainings that finished; the page names the others. Rules cannot do this:
-# a rule runs only when all its inputs exist. The exit status of Snakemake stays that of a failure.
+# a rule runs only when all its inputs exist. Snakemake still ends with the status of a failure.
 from subprocess import CalledProcessError
 
 from nnlo_lib.workflow.outcome.partial_results import (

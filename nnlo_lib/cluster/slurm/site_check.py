@@ -29,7 +29,7 @@ def refuse_impossible_jobs(experiment: Experiment, ask: Command = run_command) -
 
 
 def _request(run: Run) -> JobRequest:
-    # The variables are those of profiles/slurm.
+    # profiles/slurm reads the same variables.
     resources, site = RunResources(run), RunResources(run).site
     return JobRequest(
         str(site["slurm_partition"] or os.environ.get("SBATCH_PARTITION", "")),

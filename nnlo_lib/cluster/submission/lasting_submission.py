@@ -2,6 +2,7 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,8 @@ from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
 
 
-class LastingSubmission:
-    """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over.
-
-    A subclass provides `_new_queue`, `_refusal`, `_log_of`, `_log_entry` and `_info_class`.
-    """
+class LastingSubmission(ABC):
+    """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over."""
 
     _clock = staticmethod(time.monotonic)
     workflow: Any
@@ -45,11 +43,11 @@ class LastingSubmission:
                 super().run_job(job)  # type: ignore[misc]
 
     def get_job_exec_prefix(self, job: Job) -> str:
-        """Return shell commands before those of the job."""
+        """Return shell commands to run before the job's commands."""
         return self._next_status_file(job).prefix
 
     def get_job_exec_suffix(self, job: Job) -> str:
-        """Return shell commands after those of the job."""
+        """Return shell commands to run after the job's commands."""
         return self._next_status_file(job).suffix
 
     def report_job_submission(self, job_info: SubmittedJob, register_job: bool = True) -> None:
@@ -132,20 +130,25 @@ class LastingSubmission:
     def _report_submission(self, info: SubmittedJob) -> None:
         self.report_job_submission(info)
 
+    @abstractmethod
     def _new_queue(self) -> Any:
-        raise NotImplementedError
+        """Return the queue of the batch system."""
 
+    @abstractmethod
     def _refusal(self, text: str) -> Refusal:
-        raise NotImplementedError
+        """Classify what the submission command printed."""
 
+    @abstractmethod
     def _log_of(self, info: SubmittedJob) -> str:
-        raise NotImplementedError
+        """Return the path of a job's log."""
 
+    @abstractmethod
     def _log_entry(self, log: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return what a submitted job's `aux` says of its log."""
 
+    @abstractmethod
     def _info_class(self, job: Job, **options: Any) -> SubmittedJob:
-        raise NotImplementedError
+        """Return the record of a submitted job, in the plugin's class."""
 
 
 def status_file_of(info: SubmittedJob) -> StatusFile:

@@ -144,7 +144,7 @@ class ParsedOptions:
         return self._values.get(name, self.table[name].default if name in self.table else None)
 
     def copy_from(self, name: str, other: str) -> None:
-        """Set the value and text of option `name` to those of option `other`."""
+        """Copy the value and text of option `other` to option `name`."""
         self._values[name], self._written[name] = self[other], self.as_written(other)
 
     def __contains__(self, name: object) -> bool:

@@ -26,7 +26,7 @@ COLUMNS = {
     EditEffect.NEXT_ATTEMPT: (
         "keeps finished trainings and writes the report again; other trainings use the new value from their next attempt",
         "keeps the result; another training uses the new value from its next attempt",
-        "keeps all results; the next trainings, including those of the best trial, use the new value",
+        "keeps all results; the next trainings, including trainings of the best trial, use the new value",
     ),
     EditEffect.JOBS: (
         "trains only runs, seeds and folds that have no results, and reports those in the file; results of removed ones stay "

@@ -75,7 +75,7 @@ def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
         yield failed(f"differs from the undisturbed training: {', '.join(found)}")
     else:
         yield ok(
-            "weights, history and the last state of every rank, including its optimizer, equal those of the undisturbed "
+            "weights, history and the last state of every rank, including its optimizer, equal the undisturbed "
             "training bit for bit"
         )
 

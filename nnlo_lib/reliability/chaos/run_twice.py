@@ -43,7 +43,7 @@ def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults
         _with_frequent_checkpoints(_emptied(task), faults) for task in (undisturbed, faulted)
     )
     undisturbed_s = _train(undisturbed, launcher)
-    # A training saves a checkpoint when it ends, so the newest checkpoint is that of the last step.
+    # A training saves a checkpoint when it ends, so the newest checkpoint holds the last step.
     steps = read_progress(undisturbed.state)[2]
     timeout_s = ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed_s
     campaign = FaultCampaign(faulted, launcher, seed, steps, _failpoint_counts(undisturbed), timeout_s)

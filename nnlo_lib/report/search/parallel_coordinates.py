@@ -74,7 +74,7 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
         CoordinateAxis(
             x, key.name, key.short_name, _axis(key, rows), any(key.name not in row.point for row in rows)
         )
-        # The additional last place is that of the objective.
+        # The objective has the additional last place.
         for x, key in zip(places, kept, strict=False)
     ]
     objective = pd.Series([row.objective for row in rows], dtype=float)

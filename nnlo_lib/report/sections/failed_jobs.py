@@ -19,7 +19,7 @@ class FailedJob:
 
     Attributes:
         run: name of the run.
-        job: folder below that of the run, such as `seed-1/fold-2`.
+        job: folder below the run's folder, such as `seed-1/fold-2`.
         reason: reason of the end.
         error: message of the error, or an empty string.
         ended: end of the last attempt, ISO 8601, or an empty string.

@@ -12,7 +12,7 @@ class TrialComparison:
 
     Attributes:
         trial: number of the trial.
-        test: test of the mean of the trial minus that of the best trial.
+        test: test of the mean of the trial minus the mean of the best trial.
         is_worse: whether the trial is worse than the best one, at an error rate of ERROR_RATE over all trials.
     """
 

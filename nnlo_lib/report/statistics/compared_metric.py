@@ -74,7 +74,7 @@ def quality_metrics(table: pd.DataFrame) -> list[ComparedMetric]:
     """Return the metrics that say which run has the better model; the first ranks the runs.
 
     The accuracy comes first, then the other metrics that all jobs have, then the loss if all jobs have the same
-    loss function. With folds, the metrics are those of the validation folds: test results of models that share most
+    loss function. With folds, metrics of the validation folds are compared: test results of models that share most
     of their training samples vary less than new data would make them vary. Runs of GANs have no such metric,
     because each critic measures only its own generator.
     """

@@ -40,7 +40,7 @@ def sample_test(values: Values, others: Values) -> PairedTest:
 def _mcnemar(differences: Values) -> PairedTest:
     """Return McNemar's exact test (McNemar 1947): a sign test of the samples on which the models disagree.
 
-    The interval is that of Agresti and Min (2005): Wald's interval after adding half a sample to each of the four
+    The interval follows Agresti and Min (2005): Wald's interval after adding half a sample to each of the four
     combinations of correct and wrong answers.
     """
     samples, wins, losses = len(differences), int(np.sum(differences > 0)), int(np.sum(differences < 0))

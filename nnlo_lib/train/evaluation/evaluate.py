@@ -82,7 +82,7 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     Loss and metrics of each sample are written beside it, to sample_metrics.npz.
 
     The samples are the test split; without one, the validation split; without either, the held-out samples of
-    the training split, from the partition file next to the model. The device is that of the training, if this
+    the training split, from the partition file next to the model. The device of the training is used, if this
     machine has it, otherwise the CPU.
 
     Args:

@@ -60,7 +60,7 @@ def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
 def visible_gpus() -> list[int]:
     """Return the GPUs that this process may use, by torch's numbers.
 
-    The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is not set, those that Slurm has allocated, or all. A
+    The GPUs in CUDA_VISIBLE_DEVICES are used or, if it is not set, the GPUs that Slurm has allocated, or all. A
     search that runs several trainings in parallel restricts them further with GPU_SUBSET (NNLO_GPUS).
     """
     visible = _allocated_gpus()
@@ -74,7 +74,7 @@ def _allocated_gpus() -> list[int]:
         return visible
     allocated = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
     named = [int(word) for word in allocated.split(",") if word.isdigit()]
-    # Slurm's numbers are those of the host. If cgroups hide the other GPUs, torch counts the visible ones
+    # Slurm numbers the GPUs of the whole host. If cgroups hide the other GPUs, torch counts the visible ones
     # from 0.
     if named and len(named) < len(visible):
         return [gpu for gpu in named if gpu in visible]

@@ -62,7 +62,7 @@ def _stamp(plan: Plan) -> Path:
 def _is_finished(plan: Plan, job: JobSpec, paths: RunPaths) -> bool:
     if not (paths.summary.exists() and paths.evaluation.exists()):
         return False
-    # An evaluation older than the summary is that of an earlier training in the folder.
+    # An evaluation older than the summary belongs to an earlier training in the folder.
     if paths.evaluation.stat().st_mtime_ns < paths.summary.stat().st_mtime_ns:
         return False
     if job.run in plan.runs:

@@ -38,7 +38,7 @@ class Audit:
         self._match(element, list(element.texts()), template, values, re.Pattern.fullmatch)
 
     def own(self, element: Element, template: str, *values: Any) -> None:
-        """Compare the text of an element, without that of the elements in it, with a template."""
+        """Compare the text of an element, without the elements in it, with a template."""
         texts = [each for each in element.children if isinstance(each, Text)]
         self._match(element, texts, template, values, re.Pattern.fullmatch)
 

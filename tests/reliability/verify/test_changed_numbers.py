@@ -101,7 +101,7 @@ def change(content: Any, path: tuple[Any, ...]) -> Any:
 def unnoticed(
     file: Path, verified: str, capsys, seal: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> list[str]:
-    """Change each number of a JSON file, one at a time; return the paths of those that `nnlo verify` accepts."""
+    """Change each number of a JSON file, one at a time; return the paths of the changes that `nnlo verify` accepts."""
     before = file.read_text()
     content, accepted = json.loads(before), []
     for path in numbers(content):

@@ -3,7 +3,7 @@
 import pytest
 from helpers.recomputation.dense import accuracy, confusion, cross_entropy, held_back, outputs, samples
 from helpers.recomputation.experiment import audited_experiment
-from helpers.recomputation.sections.figures import FIGURES
+from helpers.recomputation.page_tests import ExperimentPageTests
 
 # The first test of the module makes the experiment.
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1200)]
@@ -48,17 +48,8 @@ def page(tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-def test_figure_equals_raw_files(page, figure):
-    assert page.differences(figure) == []
-
-
-def test_every_number_is_explained(page):
-    assert page.unexplained() == []
-
-
-def test_a_changed_digit_is_noticed(page):
-    assert page.unnoticed(count=10, seed=1) == []
+class TestPage(ExperimentPageTests):
+    """The page equals its raw files."""
 
 
 def test_the_experiment_has_what_it_is_for(page):

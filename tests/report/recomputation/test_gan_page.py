@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.recomputation.dense import samples
 from helpers.recomputation.experiment import audited_experiment
-from helpers.recomputation.sections.figures import FIGURES
+from helpers.recomputation.page_tests import ExperimentPageTests
 from helpers.recomputation.tensors import read_tensors
 from torch.nn import functional
 
@@ -33,17 +33,8 @@ def page(tmp_path_factory):
     return audited_experiment(tmp_path_factory.mktemp("gan"), SETTINGS)
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-def test_figure_equals_raw_files(page, figure):
-    assert page.differences(figure) == []
-
-
-def test_every_number_is_explained(page):
-    assert page.unexplained() == []
-
-
-def test_a_changed_digit_is_noticed(page):
-    assert page.unnoticed(count=10, seed=1) == []
+class TestPage(ExperimentPageTests):
+    """The page equals its raw files."""
 
 
 def weights(job):

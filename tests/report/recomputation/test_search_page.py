@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers.recomputation.dense import held_back
 from helpers.recomputation.experiment import audited_search
+from helpers.recomputation.page_tests import SearchPageTests
 from helpers.recomputation.raw import Job
-from helpers.recomputation.search.figures import SEARCH_FIGURES
 from helpers.recomputation.tensors import read_tensors
 
 # The first test of the module makes the experiment.
@@ -55,17 +55,8 @@ def page(tmp_path_factory):
     return audited_search(folder, SETTINGS)
 
 
-@pytest.mark.parametrize("figure", SEARCH_FIGURES)
-def test_figure_equals_raw_files(page, figure):
-    assert page.differences(figure) == []
-
-
-def test_every_number_is_explained(page):
-    assert page.unexplained() == []
-
-
-def test_a_changed_digit_is_noticed(page):
-    assert page.unnoticed(count=10, seed=1) == []
+class TestPage(SearchPageTests):
+    """The page equals its raw files."""
 
 
 def test_the_search_has_what_it_is_for(page):

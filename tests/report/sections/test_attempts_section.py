@@ -99,7 +99,7 @@ def test_a_torn_last_line_takes_nothing_from_the_others(interrupted, report):
     whole = report(interrupted).read_text()
     with (interrupted.folders[2] / "state/attempts.jsonl").open("a") as file:
         file.write('{"attempt": 3, "sta')
-    checksums = re.compile(r"[0-9a-f]{64}")  # the page records those of its inputs
+    checksums = re.compile(r"[0-9a-f]{64}")  # the page records checksums of its inputs
     assert checksums.sub("", report(interrupted).read_text()) == checksums.sub("", whole)
 
 

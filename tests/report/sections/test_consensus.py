@@ -112,7 +112,7 @@ def test_the_headline_and_the_row_tell_of_the_nodes(fake):
     graded(fake, "dsgd", means=(0.5,), worst=(0.3,), best=(0.6,))
     reached = "50.0 %, mean over 4 nodes (worst 30.0 %, best 60.0 %)"
     assert (
-        f"Each node of <b>dsgd</b> has its own model; the test result is that of the averaged model. The validation accuracy of the node models is {reached}."
+        f"Each node of <b>dsgd</b> has its own model; the averaged model gave the test result. The validation accuracy of the node models is {reached}."
         in said(fake)
     )
     cell = columns(fake)["test accuracy"]["dsgd"]
@@ -178,7 +178,7 @@ def test_the_section_on_nodes_comes_with_nodes(fake, report):
 
 
 def test_messages_stand_beside_bytes(fake):
-    """Votes and sums for metrics are messages, but the size of a message is that of a vector."""
+    """Votes and sums for metrics are messages, but the page's message size is the size of a vector."""
     sent = {"parameters": 9_000_000, "gradient": 3_000_000, "control": 5000, "metrics": 800}
     fake.change(fake.gossip("dsgd", 1), messages_sent={"parameters": 90, "control": 10}, bytes_sent=sent)
     few = {"parameters": 200, "gradient": 10, "metrics": 50, "telemetry": 40}

@@ -43,7 +43,7 @@ def _sentence(run: str, jobs: Sequence[FinishedRun]) -> str:
 
 
 def _place(job: FinishedRun, metric: str) -> str:
-    """Return the step and the epoch of the published weights as text; empty if they are those of the last step."""
+    """Return the step and the epoch of the published weights as text; empty if the weights of the last step were published."""
     step = job.summary.get("published_step")
     if step is None:
         return ""

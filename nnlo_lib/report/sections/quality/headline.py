@@ -158,7 +158,7 @@ def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     if best not in found:
         return ""
     return (
-        f"Each node of {bold(best)} has its own model; the test result is that of the averaged model. "
+        f"Each node of {bold(best)} has its own model; the averaged model gave the test result. "
         f"The validation {name} of the node models is {found[best]}."
     )
 

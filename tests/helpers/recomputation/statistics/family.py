@@ -90,7 +90,7 @@ def csv_row(raw: Trainings, comparison: Comparison) -> dict[str, str]:
 
 
 def _with_random_figures(raw: Trainings, comparison: Comparison) -> Comparison:
-    """Replace the figures of a bootstrap by those of the file, if they are as random as resamples can be."""
+    """Replace the figures of a bootstrap by the file's figures, if they differ no more than resamples do."""
     row, test = csv_row(raw, comparison), comparison.test
     error = test.deviation / math.sqrt(test.pairs)
     low, high, p = (float(row[name]) for name in ("low", "high", "p_value"))

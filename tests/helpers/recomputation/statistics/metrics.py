@@ -63,7 +63,7 @@ def raw_value(column: str, job: Job) -> float:
 
 
 def compared_metrics(raw: Trainings) -> list[Metric]:
-    """Return the metrics of the comparison, that of the headline first."""
+    """Return the metrics of the comparison, the headline's metric first."""
     # The critic of each GAN measures only its own generator.
     quality = [] if raw.problem == "gan" else _common_metrics(raw)
     folds = raw.jobs[0].summary["fold"] is not None
