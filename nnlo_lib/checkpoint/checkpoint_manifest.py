@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.core.errors import UserError
 
 # Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
@@ -30,8 +31,8 @@ class CheckpointManifest:
         step: number of steps of the run so far.
         metrics: metrics of the epoch that it ends; empty within an epoch.
         seconds: seconds for which the training paused to write it.
-        bytes: size of all rank files.
-        sha256: checksum of each rank file, by file name.
+        bytes: size of all files.
+        sha256: checksum of each file, by file name.
         version: format of the checkpoint.
     """
 
@@ -93,7 +94,7 @@ class CheckpointManifest:
 
 def refuse_other_formats(checkpoints: Path) -> None:
     """Raise UserError if a folder has a checkpoint of another format; damaged checkpoints are left to the training."""
-    for folder in sorted(checkpoints.glob("[0-9]" * 8)):
+    for folder in checkpoint_folders(checkpoints):
         with suppress(OSError, ValueError):
             CheckpointManifest.read(folder)
 

@@ -2,6 +2,7 @@
 
 state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
                            rank-1.safetensors
+                           tables.json          rows of the run's tables
                            manifest.json        version, key of the run, step, ranks, sha256 of each file
 """
 
@@ -14,18 +15,19 @@ from threading import Event
 
 from nnlo_lib.checkpoint import rank_file as parts
 from nnlo_lib.checkpoint.async_write import BackgroundTask, HostSnapshot, error_text
-from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
-from nnlo_lib.checkpoint.commit import (
-    Committer,
+from nnlo_lib.checkpoint.checkpoint_folder import (
     checkpoint_folder_name,
     checkpoint_numbers,
     next_checkpoint_number,
-    read_lease,
     unfinished_folder_name,
 )
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.checkpoint.commit import Committer, read_lease
 from nnlo_lib.checkpoint.rank_file import RankState, WriteReceipt
+from nnlo_lib.checkpoint.table_file import TABLES_FILE, SavedTables, read_tables
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.checkpoint import CheckpointConfig
+from nnlo_lib.core.atomic_file import create_folder
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.state.run_log import RunLog
 
@@ -57,6 +59,10 @@ class SavedCheckpoint:
     def read_rank_state(self, rank: int) -> RankState:
         """Return the state from which a rank resumes."""
         return parts.read_rank_file(self.folder, rank)
+
+    def read_tables(self) -> SavedTables | None:
+        """Return the rows of the run's tables; None if an older nnlo wrote the checkpoint."""
+        return read_tables(self.folder)
 
 
 class Checkpointer:
@@ -94,7 +100,7 @@ class Checkpointer:
         self._abort_event = Event()
         self.last_save_seconds = 0.0
 
-    def save(self, part: RankState, moment: CheckpointPosition, error: str = "") -> None:
+    def save(self, part: RankState, moment: CheckpointPosition, tables: SavedTables, error: str = "") -> None:
         """Copy this rank's state and write it while the training continues.
 
         If any rank has an error, log a warning instead and write nothing.
@@ -102,6 +108,7 @@ class Checkpointer:
         Args:
             part: state of this rank.
             moment: position in the run.
+            tables: rows of the run's tables on rank 0; the lists must not change.
             error: error of this rank that prevents a checkpoint, or an empty string.
         """
         # One checkpoint is in progress at a time, because the host copies are reused.
@@ -122,7 +129,9 @@ class Checkpointer:
             manifest = CheckpointManifest(
                 self._key, self._code, self._comm.size, moment.epoch, moment.step, moment.metrics, seconds
             )
-            self._commit_task = BackgroundTask(lambda: self._publish(number, manifest, moment, started))
+            self._commit_task = BackgroundTask(
+                lambda: self._publish(number, manifest, tables, moment, started)
+            )
 
     def abort(self) -> None:
         """Abort the checkpoint in progress, if any, because other ranks failed; wait until writing ends."""
@@ -163,10 +172,11 @@ class Checkpointer:
         parts.write_receipt(unfinished, self._comm.rank, receipt)
 
     def _publish(
-        self, number: int, manifest: CheckpointManifest, moment: CheckpointPosition, started: float
-    ) -> None:
+        self, number: int, manifest: CheckpointManifest, tables: SavedTables, moment: CheckpointPosition,
+        started: float,
+    ) -> None:  # fmt: skip
         try:
-            self._publisher.commit(number, manifest, self._abort_event)
+            self._publisher.commit(number, manifest, tables, self._abort_event)
         except Exception as error:
             self._warn(moment, error_text(error))
             raise
@@ -206,7 +216,7 @@ class Checkpointer:
 
     def _tidy(self) -> None:
         """Create the checkpoint folder and remove unfinished checkpoints, which a crash leaves behind."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
         for unfinished in self.folder.glob("unfinished-*"):
             shutil.rmtree(unfinished)
 
@@ -220,10 +230,12 @@ class Checkpointer:
 
     def _damage(self, folder: Path, manifest: CheckpointManifest) -> str:
         """Return the name of a damaged file, or an empty string; each rank checks some of the files."""
-        mine = range(self._comm.rank, manifest.ranks, self._comm.size)
-        damaged = [
-            parts.rank_file_name(rank) for rank in mine if not parts.is_intact(folder, rank, manifest.sha256)
+        mine = [
+            parts.rank_file_name(rank) for rank in range(self._comm.rank, manifest.ranks, self._comm.size)
         ]
+        if self._comm.rank == 0 and TABLES_FILE in manifest.sha256:
+            mine.append(TABLES_FILE)
+        damaged = [name for name in mine if not parts.is_intact(folder / name, manifest.sha256.get(name))]
         found = _first(name for names in self._comm.gather(damaged) for name in names)
         return f"damaged: {found}" if found else ""
 

@@ -1,6 +1,5 @@
 """Rank 0's part in a checkpoint: wait for all rank files, write the manifest, rename the folder."""
 
-import os
 import shutil
 import time
 from contextlib import suppress
@@ -8,11 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from nnlo_lib.checkpoint.checkpoint_folder import (
+    checkpoint_folder_name,
+    checkpoint_numbers,
+    remove_checkpoint,
+    unfinished_folder_name,
+)
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.checkpoint.policy import checkpoints_to_keep
 from nnlo_lib.checkpoint.rank_file import WriteReceipt, rank_file_name, read_receipt, remove_receipts
+from nnlo_lib.checkpoint.table_file import TABLES_FILE, SavedTables, write_tables
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.atomic_file import fsync_folder
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.failpoints import failpoint
 
@@ -37,12 +44,13 @@ class Committer:
     receipt_timeout_s: float
     lease: bytes
 
-    def commit(self, number: int, manifest: CheckpointManifest, given_up: Event) -> None:
+    def commit(self, number: int, manifest: CheckpointManifest, tables: SavedTables, given_up: Event) -> None:
         """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.
 
         Args:
             number: number of the checkpoint.
-            manifest: manifest without the checksums of the rank files, which the receipts contain.
+            manifest: manifest without the checksums of the files, which the receipts contain.
+            tables: rows of the run's tables.
             given_up: set if a receipt that is still missing will not arrive.
 
         Raises:
@@ -55,6 +63,7 @@ class Committer:
                 rank_file_name(rank): self._wait_for_receipt(unfinished, rank, given_up)
                 for rank in range(self.ranks)
             }
+            receipts[TABLES_FILE] = write_tables(unfinished, tables)
             self._write_manifest_and_rename(unfinished, number, manifest.with_files(receipts))
         except Exception:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -106,40 +115,3 @@ def read_lease(folder: Path) -> bytes:
         return StatePaths(folder.parent).lease.read_bytes()
     except FileNotFoundError:
         return b""
-
-
-def checkpoint_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the checkpoints in `folder`, judged by their names, oldest first."""
-    return sorted(int(path.name) for path in folder.glob("[0-9]" * 8))
-
-
-def next_checkpoint_number(folder: Path) -> int:
-    """Return a number above all checkpoints of `folder`, unfinished and damaged ones included."""
-    return max((int(path.name[-8:]) for path in folder.glob("*" + "[0-9]" * 8)), default=0) + 1
-
-
-def checkpoint_folder_name(number: int) -> str:
-    """Return the folder name of a complete checkpoint."""
-    return f"{number:08d}"
-
-
-def unfinished_folder_name(number: int) -> str:
-    """Return the folder name of a checkpoint that is being written or removed."""
-    return f"unfinished-{number:08d}"
-
-
-def remove_checkpoint(folder: Path, number: int) -> None:
-    """Remove a checkpoint; rename it first, so that a crash cannot leave an incomplete checkpoint."""
-    unfinished = folder / unfinished_folder_name(number)
-    with suppress(OSError):
-        (folder / checkpoint_folder_name(number)).rename(unfinished)
-    shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make renames in `folder` survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

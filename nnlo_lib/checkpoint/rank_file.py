@@ -95,18 +95,11 @@ def remove_receipts(folder: Path) -> None:
         path.unlink()
 
 
-def is_intact(folder: Path, rank: int, sha256: dict[str, str]) -> bool:
-    """Return True if a rank file matches the checksum of the manifest; False if it is missing or unreadable.
-
-    Args:
-        folder: folder of the checkpoint.
-        rank: rank that wrote the file.
-        sha256: checksums of the manifest, by file name.
-    """
-    name = rank_file_name(rank)
+def is_intact(path: Path, sha256: str | None) -> bool:
+    """Return True if a file matches its checksum in the manifest; False if it is missing or unreadable."""
     try:
-        with (folder / name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256.get(name)
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except OSError:
         return False
 

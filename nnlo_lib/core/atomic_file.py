@@ -1,5 +1,6 @@
-"""Atomic writes: a reader never sees a partly written file."""
+"""Atomic writes: a reader never sees a partly written file, also after a power failure."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -46,3 +47,26 @@ def _publish(part: Path, path: Path) -> None:
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     part.replace(path)
+    fsync_folder(path.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in `folder` survive a power failure, where the file system can flush folders."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network and user-space file systems refuse to flush a folder.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    finally:
+        os.close(handle)
+
+
+def create_folder(folder: Path) -> None:
+    """Create a folder and its parents, so that they survive a power failure. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in (folder, *folder.absolute().parents):
+        # A parent that is not readable, such as /home on some machines, was not created here.
+        with suppress(PermissionError):
+            fsync_folder(each)

@@ -4,6 +4,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.batch_system import BatchJob
@@ -78,7 +79,7 @@ def read_progress(state: Path) -> tuple[int, int, int]:
 
 
 def _newest_checkpoint_step(checkpoints: Path) -> int:
-    for folder in sorted(checkpoints.glob("[0-9]" * 8), reverse=True):
+    for folder in reversed(checkpoint_folders(checkpoints)):
         try:
             return CheckpointManifest.read(folder).step
         except (OSError, ValueError, UserError):

@@ -1,5 +1,6 @@
 """Earlier training in the folder of a task: finished with the same settings, or longer than the task."""
 
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.published_results import is_complete, refuse_fewer_epochs
@@ -35,7 +36,7 @@ def refuse_shorter_training(task: Task) -> None:
     epochs = task.run.train.epochs
     if not task.manifest.exists():
         return  # Without its data, the key of the task is unknown; its launcher checks again.
-    for folder in sorted(task.paths.state.checkpoints.glob("[0-9]" * 8), reverse=True):
+    for folder in reversed(checkpoint_folders(task.paths.state.checkpoints)):
         try:
             found = CheckpointManifest.read(folder)
         except (OSError, ValueError, UserError):

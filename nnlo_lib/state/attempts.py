@@ -1,6 +1,7 @@
 """The record of a task's attempts: state/attempts.jsonl, one line per ended attempt."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -73,6 +74,8 @@ def append_attempt(state: Path, attempt: Attempt) -> None:
     torn = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("ab") as file:
         file.write((b"\n" if torn else b"") + _line(attempt).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _replace_last_attempt(state: Path, attempt: Attempt) -> None:

@@ -3,11 +3,13 @@
 import csv
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
 
 TableRow = dict[str, Any]
 
@@ -21,21 +23,46 @@ class JsonlTable:
     """A table in memory that is also appended to a file.
 
     Rows that cannot be written (OSError) stay in memory and are written with the next flush that succeeds.
+
+    Attributes:
+        path: the file.
+        rows: the rows.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.rows: list[TableRow] = []
         self._written = 0
 
-    def rewind(self, rows: int) -> None:
-        """Discard all rows except the first `rows`, in the file too; used when a checkpoint is restored."""
+    def read_first(self, rows: int) -> list[TableRow]:
+        """Return the first rows of the file. Raises UserError if there are fewer, or if a row is damaged."""
+        lines = self._lines()
+        return [self._parse(lines, number) for number in range(rows)]
+
+    def _parse(self, lines: Sequence[str], number: int) -> TableRow:
+        try:
+            return dict(json.loads(lines[number]))
+        except (IndexError, ValueError, TypeError) as error:
+            raise UserError(
+                f"{self.path} is damaged: row {number + 1} is missing or cannot be read; put a copy of the file there, or "
+                f"delete {self.path.parent} to train from the beginning"
+            ) from error
+
+    def restore(self, rows: list[TableRow]) -> int:
+        """Replace all rows, in the file too, by the rows of a checkpoint.
+
+        Return the number of rows that were missing in the file or differed.
+        """
         # Rows after the checkpoint are discarded because the steps that wrote them are trained again.
-        lines = self._path.read_text().splitlines()[:rows] if self._path.exists() else []
-        self.rows = [json.loads(line) for line in lines]
-        self._written = len(lines)
-        with atomic_write(self._path) as part:
+        lines = [json.dumps(row) for row in rows]
+        unchanged = sum(map(str.__eq__, lines, self._lines()))
+        self.rows, self._written = list(rows), len(rows)
+        with atomic_write(self.path) as part:
             part.write_text("".join(f"{line}\n" for line in lines))
+        return len(lines) - unchanged
+
+    def _lines(self) -> list[str]:
+        return self.path.read_text(errors="replace").splitlines() if self.path.exists() else []
 
     def append(self, row: TableRow) -> None:
         """Add a row, and try to write it to the file."""
@@ -46,14 +73,14 @@ class JsonlTable:
     def flush(self) -> None:
         """Write the rows that are not on disk yet, all or nothing. Raises OSError if writing fails."""
         text = "".join(f"{json.dumps(row)}\n" for row in self.rows[self._written :])
-        with self._path.open("ab") as file:
+        with self.path.open("ab") as file:
             size = file.tell()
             try:
                 file.write(text.encode())
                 file.flush()
             except OSError:
                 # A full disk may accept part of the text, which would corrupt the row that is written next.
-                os.truncate(self._path, size)
+                os.truncate(self.path, size)
                 raise
         self._written = len(self.rows)
 

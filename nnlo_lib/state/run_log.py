@@ -1,6 +1,7 @@
 """The log of a run in `state/`: every attempt appends to it, and it is published once at the end."""
 
 import logging
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,8 @@ class RunLog:
     def publish(self, path: Path) -> None:
         """Copy the whole log to `path`."""
         with atomic_write(path) as part:
-            part.write_text(self._path.read_text())
+            # As bytes: after a power failure the log may contain zeros, and users' code may print any encoding.
+            shutil.copyfile(self._path, part)
 
 
 def log_error(folder: Path, outcome: AttemptOutcome) -> None:

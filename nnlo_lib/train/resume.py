@@ -4,8 +4,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition, SavedCheckpoint
 from nnlo_lib.checkpoint.policy import SaveInterval
+from nnlo_lib.checkpoint.table_file import SavedTables
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.version import code_version
 from nnlo_lib.state import attempts
@@ -58,9 +60,9 @@ class TrainingSaver:
         """Save a checkpoint; the checkpointer may finish writing it while the ranks continue training."""
         state = self._state.capture()
         with self._context.phase_timer.phase("checkpoint"):
-            # The rows must be in their files before the checkpoint that counts them: resuming truncates the
-            # files to these counts.
-            self._checkpointer.save(state, self._checkpoint_position(), self._recorder.flush_tables())
+            recorder = self._recorder
+            error = recorder.flush_tables()
+            self._checkpointer.save(state, self._checkpoint_position(), recorder.copy_tables(), error)
         self.count_from_here()
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
 
@@ -76,23 +78,25 @@ class TrainingSaver:
         return CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
 
     def resume(self) -> None:
-        """Resume from the newest complete checkpoint, if any; truncate the tables to its rows."""
+        """Resume from the newest complete checkpoint, if any; take the tables back to its rows."""
         context = self._context
         saved = self._load()
         # `start` allocates the vectors into which `restore` copies; the checkpoint overwrites the parameters
         # that it broadcasts.
         self._state.algorithm.start(context.replica)
-        rows: dict[str, int] = {}
+        tables: SavedTables = {}
         if saved is not None:
-            rows = self._state.restore(saved)
+            counts = self._state.restore(saved)
+            if context.comm.rank == 0:
+                tables = saved.read_tables() or self._recorder.read_tables(counts)
             self._count_restart()
         elif context.comm.rank == 0:
             self._report_changed_files()
-            # Before `rewind`, which would delete the rows of the earlier training.
+            # Before `restore_tables`, which would delete the rows of the earlier training.
             self._archive_unfinished()
         if context.comm.rank == 0:
             keep_input_record(context.task.paths.state, context.task.input_checksums)
-        self._recorder.rewind(rows)
+        self._recorder.restore_tables(tables)
 
     def _count_restart(self) -> None:
         """Count a restart unless the earlier training was finished; log the position."""
@@ -153,7 +157,7 @@ def archive_unfinished(state: Path) -> Path | None:
     removed: its results are published, and its checkpoints do not belong to the tables of the next training.
     """
     paths = StatePaths(state)
-    checkpoints = list(paths.checkpoints.glob("[0-9]" * 8))
+    checkpoints = checkpoint_folders(paths.checkpoints)
     if not checkpoints:
         return None
     if _finished(attempts.read_attempts(state)):

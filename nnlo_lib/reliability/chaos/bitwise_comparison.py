@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from nnlo_lib.checkpoint import rank_file as parts
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folder_name, checkpoint_numbers
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
-from nnlo_lib.checkpoint.commit import checkpoint_folder_name, checkpoint_numbers
 from nnlo_lib.checkpoint.rank_file import RankState
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.state.finished_run import FinishedRun

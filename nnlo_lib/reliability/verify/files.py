@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkpoint
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
@@ -28,8 +29,7 @@ def check_outputs(run: FinishedRun) -> Iterator[Finding]:
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
     """Compare the files of each checkpoint with the checksums in its manifest."""
-    # Eight digits name a published checkpoint; unfinished and damaged ones have a prefix.
-    folders = sorted(run.paths.state.checkpoints.glob("[0-9]" * 8))
+    folders = checkpoint_folders(run.paths.state.checkpoints)
     faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
     for name, fault in faults.items():
         yield failed(f"checkpoint {name}: {fault}; a resumed training will skip it")

@@ -5,6 +5,7 @@ from operator import itemgetter
 import numpy as np
 from torch import from_numpy
 
+from nnlo_lib.checkpoint.table_file import SavedTables
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.state import sample_ledger as ledger
 from nnlo_lib.state.jsonl_table import JsonlTable, TableRow
@@ -83,11 +84,25 @@ class Recorder:
         """Return the number of rows of each table."""
         return {name: len(table.rows) for name, table in self._tables.items()}
 
-    def rewind(self, rows: dict[str, int]) -> None:
-        """Truncate each table to its number of rows in `rows`, 0 if missing, on rank 0."""
-        if self._comm.rank == 0:
-            for name, table in self._tables.items():
-                table.rewind(rows.get(name, 0))
+    def copy_tables(self) -> SavedTables:
+        """Return the rows of each table, in lists that later rows do not change."""
+        return {name: list(table.rows) for name, table in self._tables.items()}
+
+    def read_tables(self, rows: dict[str, int]) -> SavedTables:
+        """Return the first rows of each table's file. Raises UserError if a file is damaged."""
+        return {name: self._tables[name].read_first(count) for name, count in rows.items()}
+
+    def restore_tables(self, saved: SavedTables) -> None:
+        """Take each table back to its rows in a checkpoint, on rank 0; warn of rows that were lost in its file."""
+        if self._comm.rank != 0:
+            return
+        for name, table in self._tables.items():
+            rows = saved.get(name, [])
+            if lost := table.restore(rows):
+                self.journal.warn(
+                    f"{table.path} lacked {lost} of {len(rows)} rows, as after a power failure; they were written again from "
+                    "the checkpoint"
+                )
 
     def flush_tables(self) -> str:
         """Write all rows to the files of the tables; return the error message, or an empty string."""

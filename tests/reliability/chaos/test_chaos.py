@@ -12,8 +12,8 @@ from helpers.repository_copy import environment
 from helpers.training_process import training
 
 from nnlo_lib.checkpoint import rank_file as parts
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folder_name, checkpoint_numbers
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
-from nnlo_lib.checkpoint.commit import checkpoint_folder_name, checkpoint_numbers
 from nnlo_lib.config import Experiment
 from nnlo_lib.reliability.chaos import campaign as storm
 from nnlo_lib.reliability.chaos.fault_sampler import ACTION_WEIGHTS, DISK_FAULT_FAILPOINTS, sample_fault

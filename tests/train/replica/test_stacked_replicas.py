@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.state.jsonl_table import JsonlTable
+from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
@@ -89,6 +89,5 @@ def test_batched_equals_exact(tmp_path, manifest, case):
 
 def history(folder):
     """Return the rows of the history without timings."""
-    table = JsonlTable(folder / "state/history.jsonl")
-    table.rewind(2)
-    return [{key: value for key, value in row.items() if key not in TIMINGS} for row in table.rows]
+    rows = read_rows(folder / "state/history.jsonl")
+    return [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows]
