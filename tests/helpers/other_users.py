@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,9 +23,13 @@ def run_as(user: int, work: Callable[[], Any]) -> Any:
     if not child:
         _work_and_exit(user, work, writer)
     os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        content = answer.read()
-    os.waitpid(child, 0)
+    try:
+        with os.fdopen(reader, "rb") as answer:
+            content = answer.read()
+    finally:
+        # After a time-out of the test, the child still runs.
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     error, result = pickle.loads(content) if content else ("the process ended without a result", None)
     assert error is None, error
     return result
@@ -36,7 +41,7 @@ def _work_and_exit(user: int, work: Callable[[], Any], writer: int) -> None:
         os.setgid(user)
         os.setuid(user)
         answer = (None, work())
-    except BaseException as error:  # noqa: BLE001 - the parent raises it
+    except BaseException as error:
         answer = (f"{type(error).__name__}: {error}", None)
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(pickle.dumps(answer))

@@ -47,7 +47,7 @@ def stage_dataset(
     manifest: DataManifest,
     folder: str,
     patience: float = STAGING_TIMEOUT_S,
-    job: StagingJob = StagingJob(),  # noqa: B008 - frozen
+    job: StagingJob | None = None,
 ) -> DataManifest:
     """Copy the data set below `folder` (like $TMPDIR) unless an intact copy exists; return its manifest.
 
@@ -58,12 +58,12 @@ def stage_dataset(
         manifest: data set to copy.
         folder: existing folder on the node's own disk; may contain environment variables.
         patience: maximum wait for another process of the node, in seconds.
-        job: the job of this process.
+        job: the job of this rank; None for a process without other ranks.
     Raises:
         UserError: if the free space does not suffice, a copied shard does not match its checksum, `folder` does
             not exist or is not writable, or the wait exceeds `patience`.
     """
-    place = _expanded(folder)
+    place, job = _expanded(folder), job or StagingJob()
     try:
         return _staged(manifest, place, patience, job.name)
     except UntrustedPathError as error:

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,7 +57,13 @@ def write_false_shards(store, folder):
     columns = [*store.inputs, store.labels]
     folder.mkdir(parents=True, exist_ok=True)
     for shard in store.splits["train"].shards:
-        arrays = dict(zip([each.name for each in columns], map_shard(store.path(shard), [each.name for each in columns]), strict=True))
+        arrays = dict(
+            zip(
+                [each.name for each in columns],
+                map_shard(store.path(shard), [each.name for each in columns]),
+                strict=True,
+            )
+        )
         arrays[store.labels.name] = np.zeros_like(arrays[store.labels.name])
         write_shard(folder / shard.file, store.format, arrays)
         assert (folder / shard.file).stat().st_size == shard.bytes
