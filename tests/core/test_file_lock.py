@@ -61,7 +61,8 @@ def test_a_lock_of_another_user_in_a_public_folder_is_refused(shared_place):
 
     run_as(ATTACKER, prepare)
     with pytest.raises(
-        AssertionError, match=f"UntrustedPathError: {shared_place}/lock belongs to the user with uid {ATTACKER}"
+        AssertionError,
+        match=f"UntrustedPathError: {shared_place}/lock belongs to the user with uid {ATTACKER}",
     ):
         run_as(VICTIM, lambda: work_with_lock(shared_place / "lock"))
     assert (shared_place / "lock").stat().st_uid == ATTACKER
