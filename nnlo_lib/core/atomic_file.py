@@ -34,11 +34,12 @@ def _reserve(path: Path) -> Path:
     """Create an empty file with an unused name and the default permissions of a new file."""
     # In the folder of the target, because a rename is atomic only within one file system.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
     # mkstemp creates files with mode 0600, and the umask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
-    os.chmod(name, 0o666 & ~mask)
+    # By the open file, because another user of a shared folder could have replaced the name.
+    os.fchmod(handle, 0o666 & ~mask)
+    os.close(handle)
     return Path(name)
 
 

@@ -10,6 +10,7 @@ from typing import IO
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.regular_file import open_for_append
 
 POLL_SECONDS = 0.2
 
@@ -27,18 +28,13 @@ def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool =
         shared: hold the lock together with other processes that share it; the file then stays.
 
     Raises:
-        UserError: if the file cannot be written; if another process still holds the lock after `patience`, or, without patience, if another
+        UserError: if the file cannot be written, is a link, or could have been prepared by any other user; if another process still holds the lock after `patience`, or, without patience, if another
             process has just removed or renamed the file.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
     deadline, waits = time.monotonic() + patience, False
     while True:
-        # Append mode creates a missing file but keeps the content, which can be a partial download.
-        with path.open("ab") as lock:
+        # Keeps the content, which can be a partial download.
+        with _opened(path) as lock:
             obstacle = _obstacle(path, lock, doing, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             if obstacle is None:
                 yield from _held(path, lock, keeps=shared)
@@ -49,6 +45,15 @@ def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool =
             logger.info(f"another process is {doing}; waiting until it has finished")
         waits = True
         time.sleep(POLL_SECONDS)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open the file of a lock; create the file and its folder if missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open_for_append(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _obstacle(path: Path, lock: IO[bytes], doing: str, kind: int) -> str | None:

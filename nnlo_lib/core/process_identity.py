@@ -1,8 +1,10 @@
 """The identity of a process on a host, which a later process with the same pid does not share."""
 
 import os
+import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +43,30 @@ class ProcessIdentity:
     @property
     def is_dead(self) -> bool:
         """Whether it is known to have ended; always False if it is not local."""
-        return self.is_local and _start_ticks(self.pid) != self.started
+        if not self.is_local:
+            return False
+        ticks = _start_ticks(self.pid)
+        is_running = ticks > 0 and ticks == self.started
+        return not is_running and (ticks > 0 or not _is_hidden(self.pid))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the process that has this pid on this host now belongs to the user of the calling process."""
+        try:
+            return os.stat(f"/proc/{self.pid}").st_uid == os.geteuid()
+        except OSError:
+            return False
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process if it is local, still runs and belongs to this user."""
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(self.pid)
+            try:
+                # After the opening: from now on, the handle refers to the process, even if its pid is reused.
+                if self.is_local and self.is_own and not self.is_dead:
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
 
 
 def process_age() -> float:
@@ -55,13 +80,27 @@ def _pid_namespace() -> str:
 
 
 def _start_ticks(pid: int) -> int:
-    """Return the start of a process in clock ticks since boot; 0 if it does not exist or is a zombie."""
+    """Return the start of a process in clock ticks since boot; 0 if it does not exist, is a zombie or is hidden."""
     try:
         # The program name, field 2 of proc(5) in parentheses, can contain spaces and parentheses, so the
         # fields are counted from its end: fields[0] is field 3, the state, and fields[19] is field 22, the
         # start time.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     # The second error occurs if the process ends between the opening and the reading of the file.
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
     return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return True if the process exists, but /proc hides the processes of its user (mount option hidepid)."""
+    if os.access(f"/proc/{pid}/stat", os.R_OK):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    # The process has ended between the two checks, or its number is that of a later process of this user.
+    return False

@@ -16,6 +16,8 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
+from nnlo_lib.core.regular_file import open_for_append
 from nnlo_lib.launch.signals import LAUNCHER_STOP_SIGNALS, SignalRecorder, SignalSource
 
 logger = get_logger(__name__)
@@ -145,13 +147,18 @@ def _names(shown: Sequence[int]) -> dict[int, str]:
 
 def _lock(stack: ExitStack, name: str) -> bool:
     """Acquire a lock until the stack is closed or this process ends; return False if it is already held."""
-    path = _folder() / name
     try:
-        path.parent.mkdir(exist_ok=True)
-        file = path.open("ab")
+        folder = _folder()
+        folder.mkdir(exist_ok=True)
+        file = open_for_append(folder / name)
     except OSError as error:
         raise UserError(
-            f"cannot create the lock file {path}: {error.strerror}; set TMPDIR to a writable folder of this machine"
+            f"cannot create lock files below {tempfile.gettempdir()}/: {error.strerror}; set TMPDIR to a writable folder "
+            "of this machine"
+        ) from error
+    except UntrustedPathError as error:
+        raise UserError(
+            f"locks of GPUs: {error}; or set TMPDIR to a folder of this machine that is yours"
         ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,9 +170,14 @@ def _lock(stack: ExitStack, name: str) -> bool:
 
 
 def _folder() -> Path:
-    """Return the folder of the lock files; each batch job has its own, because it has its own GPUs."""
+    """Return the folder of the lock files; each batch job has its own, because it has its own GPUs.
+
+    Raises:
+        UntrustedPathError: if another user has prepared the folder.
+        OSError: if the folder cannot be created.
+    """
     job = BatchJob.current()
-    return Path(tempfile.gettempdir(), f"nnlo-gpus-{os.getuid()}{f'-{job.job_id}' if job else ''}")
+    return private_folder(Path(tempfile.gettempdir())) / f"gpus{f'-{job.job_id}' if job else ''}"
 
 
 @contextmanager

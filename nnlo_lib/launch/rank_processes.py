@@ -8,7 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process_identity import ProcessIdentity
+
+logger = get_logger(__name__)
 
 KILL_TIMEOUT_S = 2  # seconds to wait for killed processes to exit
 
@@ -71,7 +74,12 @@ class RankProcesses:
     def _open(self, name: str, process: ProcessIdentity) -> None:
         # Ranks of other hosts are registered as well: the watchdog counts them before it forwards a signal.
         self.registered.add(name)
-        if process.is_local and not process.is_dead:
+        if not process.is_local or process.is_dead:
+            return
+        if not process.is_own:
+            # The folder can be shared: another user's attempt, or any number that a member of the group wrote.
+            logger.warning(f"{self._folder / name}: process {process.pid} of another user is not signaled")
+        else:
             handle = os.pidfd_open(process.pid)
             self._handles[handle] = name
             self._poll.register(handle, select.POLLIN)

@@ -1,6 +1,7 @@
 """Removal of the shared memory that killed MPI processes leave behind, by the launcher of these processes."""
 
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -30,8 +31,10 @@ def _segments() -> list[Path]:
 
 def _is_removable(path: Path) -> bool:
     with suppress(OSError):
-        status = path.stat()
-        return status.st_uid == os.getuid() and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S
+        # The status of a link would be that of its target, which can belong to this user.
+        status = path.lstat()
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        return is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S
     return False
 
 

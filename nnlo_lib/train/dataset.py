@@ -15,13 +15,18 @@ from nnlo_lib.data.partition.workers import assign_to_workers
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.data.store.staging import stage_dataset
+from nnlo_lib.data.store.staging import StagingJob, stage_dataset
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.task import Task
 
 
 class TrainingData:
     """Samples of a training and their assignment to workers.
+
+    Args:
+        task: the training.
+        workers: number of workers.
+        job: the job for which `data.stage_to` is read; None for a process without other ranks.
 
     Attributes:
         manifest: description of the data store, staged if `data.stage_to` is set.
@@ -31,14 +36,14 @@ class TrainingData:
             samples if the workers share them (data.partition: iid).
     """
 
-    def __init__(self, task: Task, workers: int) -> None:
+    def __init__(self, task: Task, workers: int, job: StagingJob | None = None) -> None:
         self._task, self._workers, data = task, workers, task.run.data
         self.manifest = DataManifest.load(task.manifest)
         # Before staging, which may copy for a long time.
         self.manifest.refuse_other_settings(data.store_settings)
         self._check_splits()
         if data.stage_to:
-            self.manifest = stage_dataset(self.manifest, data.stage_to)
+            self.manifest = stage_dataset(self.manifest, data.stage_to, job=job)
         self.split = Split(self.manifest, "train")
         train, self._held_out = self._split_off_held_out()
         self.validation_set = self._own_validation() or (self.split, self._held_out)

@@ -1,9 +1,14 @@
 """Data, replica and role of one rank of a training."""
 
+import socket
+import uuid
+
 from torch import nn
 
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.data.store.staging import StagingJob
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
@@ -72,7 +77,9 @@ class RankContext:
     def _open_data(self, task: Task) -> None:
         workers = self.roles.count("worker")
         worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
-        self.data = TrainingData(task, workers)
+        # Only with the key, because the exchange would change the clocks of simulated ranks.
+        job = _staging_job(self.comm) if task.run.data.stage_to else None
+        self.data = TrainingData(task, workers, job)
         self.loader = self.data.loader(worker)
         dynamic = task.run.train.dealing == "dynamic"
         self.batch_source: BatchSource = (
@@ -132,3 +139,12 @@ class RankContext:
         self.is_lr_scheduled = rule is run.train.optimizer
         attach_optimizers(self.replica, rule, run.problem)
         self.replica.clip_norm = run.train.clip_norm
+
+
+def _staging_job(comm: Communicator) -> StagingJob:
+    """Return the job of all ranks; the first rank of each host writes the warnings of its host."""
+    host, job = socket.gethostname(), BatchJob.current()
+    # A batch job can train many fold tasks of a search, of which only the first compares the checksums.
+    name = f"{job.scheduler}-{job.job_id}-{BatchJob.current_restarts()}" if job else uuid.uuid4().hex
+    ranks = comm.gather([host, name])
+    return StagingJob(ranks[0][1], [each for each, _ in ranks].index(host) == comm.rank)

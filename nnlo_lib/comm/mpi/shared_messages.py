@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Address = NDArray[np.int64]
+MAILBOX_NAME = "nnlo"  # name of the anonymous files in /proc
 SHARED_MEMORY_MIN_BYTES = 65_536  # bytes from which two copies are faster than a message
 
 
@@ -44,7 +45,7 @@ class SharedMailbox:
 
     def __init__(self, size: int, number: int) -> None:
         self.number = number
-        self._file = os.memfd_create("nnlo")
+        self._file = os.memfd_create(MAILBOX_NAME)
         os.ftruncate(self._file, size)
         self.memory = _view(self._file, size)
         self.address = np.array([os.getpid(), self._file, size, number], np.int64)
@@ -116,14 +117,25 @@ class SharedMailboxes:
 
 
 def map_remote(address: Address) -> Bytes:
-    """Map the mailbox of another process, given its address."""
+    """Map the mailbox of another process, given its address.
+
+    Raises:
+        OSError: if the process has ended, or the file is not a mailbox of this user.
+    """
     pid, file, size, _ = address.tolist()
-    handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
+    handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_NONBLOCK)
     try:
+        # The pid can be that of a later process; for root, any file of any user could be written.
+        if os.fstat(handle).st_uid != os.geteuid() or not _is_mailbox(handle):
+            raise OSError(f"file {file} of process {pid} is not a mailbox of this user")
         return _view(handle, size)
     finally:
         # The mapping stays valid without the file descriptor.
         os.close(handle)
+
+
+def _is_mailbox(handle: int) -> bool:
+    return os.readlink(f"/proc/self/fd/{handle}").startswith(f"/memfd:{MAILBOX_NAME}")
 
 
 def _view(file: int, size: int) -> Bytes:

@@ -5,16 +5,23 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
+from nnlo_lib.core.regular_file import open_for_append
+from nnlo_lib.data.store.copy_check import record_check, unusable_shards
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
+
+logger = get_logger(__name__)
 
 CHUNK_BYTES = 1 << 22
 FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
@@ -22,29 +29,66 @@ STAGING_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that 
 POLL_SECONDS = 0.2
 
 
-def stage_dataset(manifest: DataManifest, folder: str, patience: float = STAGING_TIMEOUT_S) -> DataManifest:
-    """Copy the data set to a subfolder of `folder` (like $TMPDIR) unless the copy exists; return its manifest.
+@dataclass(frozen=True)
+class StagingJob:
+    """The job of a rank that needs the copy.
 
-    One process of a node copies while the others wait.
+    Attributes:
+        name: name of the job, by which its ranks on a node compare the checksums of an existing copy once; empty:
+            every process compares them.
+        is_reporter: whether this rank writes the warnings of its node.
+    """
+
+    name: str = ""
+    is_reporter: bool = True
+
+
+def stage_dataset(
+    manifest: DataManifest,
+    folder: str,
+    patience: float = STAGING_TIMEOUT_S,
+    job: StagingJob | None = None,
+) -> DataManifest:
+    """Copy the data set below `folder` (like $TMPDIR) unless an intact copy exists; return its manifest.
+
+    One process of a node copies while the others wait. The copy is in a folder that only this user can open. If
+    another user has prepared or could replace this folder, a warning is logged and `manifest` is returned.
 
     Args:
         manifest: data set to copy.
         folder: existing folder on the node's own disk; may contain environment variables.
         patience: maximum wait for another process of the node, in seconds.
+        job: the job of this rank; None for a process without other ranks.
     Raises:
         UserError: if the free space does not suffice, a copied shard does not match its checksum, `folder` does
             not exist or is not writable, or the wait exceeds `patience`.
     """
-    home = _expanded(folder)
+    place, job = _expanded(folder), job or StagingJob()
+    try:
+        return _staged(manifest, place, patience, job.name)
+    except UntrustedPathError as error:
+        # The copy only saves time: the training continues, but never silently.
+        if job.is_reporter:
+            logger.warning(
+                f"data.stage_to: {error}. Host {socket.gethostname()} reads the data set from {manifest.folder}"
+            )
+        return manifest
+
+
+def _staged(manifest: DataManifest, place: Path, patience: float, job: str) -> DataManifest:
     # The manifest contains the checksums of all shards, so another conversion gets another folder.
     key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
-    target = home / f"nnlo-{manifest.dataset}-{key}"
+    try:
+        target = private_folder(place) / f"{manifest.dataset}-{key}"
+    except OSError as error:
+        raise UserError(f"data.stage_to: cannot write to {place}: {error.strerror}") from error
     with _staging_lock(target, patience):
         _clear_unfinished(target)
-        missing = [shard for shard in _shards(manifest) if not _is_complete(target / shard.file, shard)]
+        missing = unusable_shards(manifest, target, job)
         _refuse_without_room(missing, target)
         for shard in missing:
             _copy(manifest, shard, target / shard.file)
+        record_check(target, job)
     return replace(manifest, folder=target, staged=True)
 
 
@@ -60,15 +104,6 @@ def _expanded(folder: str) -> Path:
             f"data.stage_to: folder {path} does not exist on this node; create it, or change data.stage_to"
         )
     return Path(path)
-
-
-def _shards(manifest: DataManifest) -> list[Shard]:
-    return [shard for part in manifest.splits.values() for shard in part.shards]
-
-
-def _is_complete(path: Path, shard: Shard) -> bool:
-    # `_copy` has verified the checksum before the file got its name.
-    return path.is_file() and path.stat().st_size == shard.bytes
 
 
 def _clear_unfinished(target: Path) -> None:
@@ -110,18 +145,18 @@ def _staging_lock(target: Path, patience: float) -> Iterator[None]:
     try:
         target.mkdir(parents=True, exist_ok=True)
         # Not truncated before the lock is held: until then, the file names the process that holds it.
-        lock = (target / ".lock").open("a+")
+        lock = open_for_append(target / ".lock")
     except OSError as error:
         raise UserError(f"data.stage_to: cannot write to {target}: {error.strerror}") from error
     with lock:
         _acquire(lock, target, patience)
         lock.truncate(0)
-        lock.write(str(os.getpid()))
+        lock.write(str(os.getpid()).encode())
         lock.flush()
         yield
 
 
-def _acquire(lock: TextIO, target: Path, patience: float) -> None:
+def _acquire(lock: IO[bytes], target: Path, patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -130,7 +165,7 @@ def _acquire(lock: TextIO, target: Path, patience: float) -> None:
             if time.monotonic() > deadline:
                 lock.seek(0)
                 raise UserError(
-                    f"data.stage_to: process {lock.read() or 'unknown'} has been copying to {target} for more than "
+                    f"data.stage_to: process {lock.read().decode() or 'unknown'} has been copying to {target} for more than "
                     f"{patience:g} s; end the process, or remove data.stage_to"
                 ) from None
             time.sleep(POLL_SECONDS)

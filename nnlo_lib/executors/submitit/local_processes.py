@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +83,9 @@ class LocalProcessQueue:
 
     def shut_down(self, job_records: Iterable[JobRecord]) -> str:
         """Ask all jobs to save and exit; kill jobs that exceed the timeout. Return a message."""
-        left, end = set(job_records), time.monotonic() + SAVE_TIMEOUT_S
+        # Records in a shared folder can name processes of other users, which this user cannot end.
+        left = {record for record in job_records if record.process is not None and record.process.is_own}
+        end = time.monotonic() + SAVE_TIMEOUT_S
         while left := left - self.ended(left):
             _send(signal.SIGTERM if time.monotonic() < end else signal.SIGKILL, left)
             signaled_at = time.monotonic()
@@ -98,8 +100,8 @@ def _is_running(job_record: JobRecord) -> bool:
 
 def _send(number: signal.Signals, job_records: Iterable[JobRecord]) -> None:
     for job_record in job_records:
-        with suppress(ProcessLookupError):
-            os.kill(int(job_record.job), number)
+        if job_record.process is not None:
+            job_record.process.send_signal(number)
 
 
 @contextmanager

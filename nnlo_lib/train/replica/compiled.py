@@ -2,16 +2,20 @@
 
 import os
 import shutil
+import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import nn
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
 
 # Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
 MAX_COMPILED_SHAPES = 64
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # read by torch when it compiles
 
 
 def compile_module(module: nn.Module, device: str) -> nn.Module:
@@ -32,8 +36,24 @@ def compile_module(module: nn.Module, device: str) -> nn.Module:
         raise UserError(
             "train.compile: torch.compile needs the package triton on GPUs; install triton, or remove train.compile"
         )
+    _use_private_cache()
     torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
     return cast(nn.Module, torch.compile(module, dynamic=False))
+
+
+def _use_private_cache() -> None:
+    """Set the folder of compiled code, unless the user has set it, to a folder that only this user can open.
+
+    torch's default, `torchinductor_<user>` in $TMPDIR, can be prepared by another user, whose code would run.
+    """
+    if CACHE_VARIABLE not in os.environ:
+        try:
+            folder = private_folder(Path(tempfile.gettempdir()))
+        except (UntrustedPathError, OSError) as error:
+            raise UserError(
+                f"train.compile: {error}; or set {CACHE_VARIABLE} to a folder that is yours"
+            ) from error
+        os.environ[CACHE_VARIABLE] = str(folder / "torchinductor")
 
 
 def cpp_compiler() -> str | None:

@@ -12,8 +12,9 @@ import pytest
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store import staging
+from nnlo_lib.data.store.copy_check import CHECKED_FILE, MAX_RECORDED_JOBS, record_check
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.data.store.staging import stage_dataset
+from nnlo_lib.data.store.staging import StagingJob, stage_dataset
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -60,6 +61,33 @@ def test_a_damaged_copy_says_how_to_get_another(digits, node):
         Split(copy, "train")
     path.unlink()
     Split(stage_dataset(digits, "$NODE_DISK"), "train")
+
+
+def shard_sizes(digits):
+    return sum(len(part.shards) for part in digits.splits.values())
+
+
+def test_a_copy_of_an_earlier_job_is_checked_once_and_mended(digits, node, capsys):
+    folder = stage_dataset(digits, "$NODE_DISK", job=StagingJob("first")).folder
+    path = folder / digits.splits["train"].shards[0].file
+    content = path.read_bytes()
+    path.write_bytes(bytes(len(content)))
+    capsys.readouterr()
+    for job in (StagingJob("second"), StagingJob("second", False), StagingJob("first")):
+        stage_dataset(digits, "$NODE_DISK", job=job)
+    message = capsys.readouterr().err
+    assert message.count("compared the checksums") == 1
+    assert f"compared the checksums of {shard_sizes(digits)} shards in {folder}" in message
+    assert f"{path} differs from the data set; copying it again" in message
+    assert path.read_bytes() == content
+
+
+def test_the_names_of_old_jobs_are_forgotten(digits, node):
+    for number in range(MAX_RECORDED_JOBS + 2):
+        record_check(node, str(number))
+    assert (node / CHECKED_FILE).read_text().split() == [
+        str(number) for number in range(2, MAX_RECORDED_JOBS + 2)
+    ]
 
 
 def test_another_conversion_has_another_folder(digits, node, tmp_path):

@@ -1,0 +1,83 @@
+"""Processes of other users: never signaled, and not taken for dead if /proc hides them."""
+
+import json
+import signal
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
+
+from nnlo_lib.core import process_identity
+from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.executors.submitit.job_record import JobRecord
+from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
+from nnlo_lib.launch.rank_processes import RankProcesses
+
+__all__ = ["shared_place"]
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def process(shared_place):
+    """Start a process of the other user, which ends when its input is closed."""
+    # Not Python, which can be in root's home, where other users cannot read it.
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, user=ATTACKER, group=ATTACKER) as process:
+        yield process
+        process.stdin.close()
+
+
+def is_alive(process):
+    return process.poll() is None
+
+
+@pytest.mark.parametrize("user", [VICTIM, 0])
+def test_ranks_of_another_user_are_not_killed(shared_place, process, user, capfd):
+    # A shared run folder: the earlier attempt was another user's, or a rank file has a false number.
+    ranks = shared_place / "ranks"
+    ranks.mkdir()
+    (ranks / "0").write_text(json.dumps(asdict(ProcessIdentity.from_pid(process.pid))))
+    run_as(user, lambda: RankProcesses(ranks).wait_then_kill(0))
+    assert is_alive(process)
+    assert f"{ranks}/0: process {process.pid} of another user" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("user", [VICTIM, 0])
+@pytest.mark.parametrize("named", ["job", "process"])
+def test_jobs_of_another_user_are_not_signaled(shared_place, process, user, named, monkeypatch):
+    monkeypatch.setattr("nnlo_lib.executors.submitit.local_processes.SAVE_TIMEOUT_S", 0)
+
+    def shut_down():
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as own:
+            identity = ProcessIdentity.from_pid(process.pid if named == "process" else own.pid)
+            record = JobRecord("local", str(process.pid), identity)
+            return LocalProcessQueue(shared_place, "mpiexec").shut_down([record])
+
+    assert "have exited" in run_as(user, shut_down)
+    assert is_alive(process)
+
+
+def test_an_own_process_is_signaled(shared_place):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as own:
+        identity = ProcessIdentity.from_pid(own.pid)
+        replace(identity, started=identity.started + 1).send_signal(signal.SIGKILL)
+        assert own.poll() is None
+        identity.send_signal(signal.SIGTERM)
+        assert own.wait(30) == -signal.SIGTERM
+    assert identity.is_dead
+    identity.send_signal(signal.SIGTERM)
+
+
+def test_a_process_that_proc_hides_is_not_taken_for_dead(shared_place, process, monkeypatch):
+    """With `hidepid`, /proc has no folder of the other user's process, and its lease would be taken over."""
+    identity = ProcessIdentity.from_pid(process.pid)
+    # A kernel can refuse to mount another /proc in a container.
+    monkeypatch.setattr(process_identity, "Path", lambda path: Path(str(path).replace("/proc/", "/nowhere/")))
+    monkeypatch.setattr(process_identity.os, "access", lambda *_: False)
+    monkeypatch.setattr(process_identity, "_pid_namespace", lambda: identity.room)
+    assert not run_as(VICTIM, lambda: identity.is_dead)
+    process.kill()
+    process.wait()
+    assert run_as(VICTIM, lambda: identity.is_dead)
