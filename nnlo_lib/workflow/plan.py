@@ -140,18 +140,27 @@ class Plan:
         """Return the user's files that a run depends on."""
         return self._input_files[name]
 
+    @property
+    def all_input_files(self) -> list[str]:
+        """The user's files that any run depends on."""
+        return [file for files in self._input_files.values() for file in files]
+
     @cached_property
     def _input_files(self) -> dict[str, list[str]]:
         # Snakemake asks for each job, and the imports of the code are read from its source.
         return {name: list(run.input_files) for name, run in self.runs.items()}
 
     def fetch_options(self, dataset: str, raw: str) -> str:
-        """Return the command-line options for the source of the files in `raw` of a data set."""
+        """Return the command-line options for the source of the files in `raw` of a data set.
+
+        The options of this class are one string, quoted for a shell. As lists, they would differ from the parameters
+        that Snakemake has recorded, and it would repeat the jobs of existing results.
+        """
         settings = next(
             store.settings for store in self.stores.values() if store.raw == DATA_FOLDER / dataset / raw
         )
-        source = ["--source", shlex.quote(settings.source)] if settings.source else []
-        return " ".join([*source, *_reader_option(settings)])
+        source = ["--source", settings.source] if settings.source else []
+        return shlex.join([*source, *_reader_option(settings)])
 
     def raw_record(self, name: str) -> str:
         """Return the path of the record of the fetched files of a store."""
@@ -162,7 +171,7 @@ class Plan:
         store = self.stores[name]
         options = ["--raw", str(store.raw), "--target", str(store.folder), "--format", store.settings.format]
         options += ["--shard-size", str(store.settings.shard_size), *_reader_option(store.settings)]
-        return " ".join([*options, "--key", store.key])
+        return shlex.join([*options, "--key", store.key])
 
     @cached_property
     def shards(self) -> dict[str, list[str]]:
@@ -222,4 +231,4 @@ def _shards(settings: StoreSettings) -> list[str]:
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:
-    return ["--reader", shlex.quote(json.dumps(dict(settings.reader)))] if settings.reader else []
+    return ["--reader", json.dumps(dict(settings.reader))] if settings.reader else []
