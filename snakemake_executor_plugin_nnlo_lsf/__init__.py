@@ -16,6 +16,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
 from nnlo_lib.cluster.submission.job_files import SubmissionRecord
 from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 __all__ = ["Executor", "common_settings"]
@@ -29,6 +30,8 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
     def __post_init__(self) -> None:
+        if problem := LSF_PATHS.problem(self.workflow):
+            raise WorkflowError(problem)
         super().__post_init__()
         # Without a limit, bsub itself waits until LSF accepts the job, and Snakemake waits for bsub.
         os.environ.setdefault("LSB_NTRIES", "1")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import Experiment, JobSpec, Run
-from nnlo_lib.config.paths import ExperimentPaths, RunPaths
+from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
@@ -20,8 +20,6 @@ from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.published_results import is_complete, refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
-
-BEST_RUN = "best"  # the run that retrains the best trial of a search
 
 
 @dataclass(frozen=True)
