@@ -6,6 +6,7 @@ docs/develop/executors.md.
 
 import dataclasses
 import os
+import shlex
 from typing import Any
 
 from snakemake_executor_plugin_lsf import Executor as LsfExecutor
@@ -48,6 +49,11 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
                 if "subscriptable" not in str(error):  # upstream reads the number with `re.search(...)[1]`
                     raise
                 self._refuse(job, NO_NUMBER)
+
+    def get_project_arg(self, job: Any) -> str:
+        """Return bsub's option for the project, which the upstream plugin does not quote."""
+        option, _, project = super().get_project_arg(job).partition("-P ")
+        return f"{option}-P {shlex.quote(project)}" if project else option
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel jobs; a job that has ended meanwhile is no error."""
