@@ -62,6 +62,17 @@ def test_the_workflow_runs_with_names_that_a_shell_would_execute(tmp_path):
     assert "Nothing to be done" in checkout.snakemake(file=write(checkout, runs=RUNS), python=python).stdout
 
 
+def test_a_search_runs_with_names_that_a_shell_would_execute(tmp_path):
+    checkout, python = hostile_checkout(tmp_path)
+    search = {"space": {"train.optimizer.lr": [0.01, 0.1]}, "method": {"name": "grid"}, "folds": {"k": 1}}
+    run = checkout.snakemake(file=write(checkout, search=search), python=python)
+    assert run.returncode == 0, run.stdout
+    results = checkout.folder / "results/tiny.v-1"
+    assert (results / "best/seed-0/evaluation.json").exists()
+    assert (results / "report.html").exists()
+    assert executed_names(tmp_path) == []
+
+
 def test_braces_in_the_name_of_an_input_file_are_refused(tmp_path):
     checkout = copy_checkout(tmp_path / "checkout")
     (checkout.folder / "{net}.py").write_text(NET)
