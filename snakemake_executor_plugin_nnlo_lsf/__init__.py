@@ -6,6 +6,7 @@ docs/develop/executors.md.
 
 import dataclasses
 import os
+import shlex
 from typing import Any
 
 from snakemake_executor_plugin_lsf import Executor as LsfExecutor
@@ -16,6 +17,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
 from nnlo_lib.cluster.submission.job_files import SubmissionRecord
 from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 __all__ = ["Executor", "common_settings"]
@@ -29,6 +31,8 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
     def __post_init__(self) -> None:
+        if problem := LSF_PATHS.problem(self.workflow):
+            raise WorkflowError(problem)
         super().__post_init__()
         # Without a limit, bsub itself waits until LSF accepts the job, and Snakemake waits for bsub.
         os.environ.setdefault("LSB_NTRIES", "1")
@@ -45,6 +49,11 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
                 if "subscriptable" not in str(error):  # upstream reads the number with `re.search(...)[1]`
                     raise
                 self._refuse(job, NO_NUMBER)
+
+    def get_project_arg(self, job: Any) -> str:
+        """Return bsub's option for the project, which the upstream plugin does not quote."""
+        option, _, project = super().get_project_arg(job).partition("-P ")
+        return f"{option}-P {shlex.quote(project)}" if project else option
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel jobs; a job that has ended meanwhile is no error."""

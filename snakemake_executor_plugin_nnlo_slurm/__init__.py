@@ -16,6 +16,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue
 from nnlo_lib.cluster.slurm.slurm_site import JobRequest, SlurmSite
 from nnlo_lib.cluster.submission.refusal import Refusal, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.submission.shell_paths import SLURM_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
@@ -25,6 +26,11 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
     _checked_requests = False
+
+    def __post_init__(self, *arguments: Any, **options: Any) -> None:
+        if problem := SLURM_PATHS.problem(self.workflow):
+            raise WorkflowError(problem)
+        super().__post_init__(*arguments, **options)
 
     def run_jobs(self, jobs: list[Any]) -> None:
         """Submit jobs; before the first, refuse a workflow with a job that this Slurm would never start."""

@@ -1,6 +1,7 @@
 """Common options of the commands that read an experiment file: FILE, --set and the launcher."""
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from nnlo_lib.core.errors import UserError
@@ -22,9 +23,18 @@ def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for the command that starts MPI ranks."""
     parser.add_argument(
         "--launcher",
+        type=_launcher,
         default="mpiexec",
         help="command that starts N MPI ranks with -n N; default: %(default)s",
     )
+
+
+def _launcher(command: str) -> str:
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{command}: {error}; close the quotation") from None
+    return command
 
 
 def read_experiment(options: argparse.Namespace, first: bool = False) -> tuple["Experiment", list[str]]:

@@ -63,8 +63,6 @@ class Experiment(Run):
                 "blocks",
                 "size",
             )
-        if self.search and (taken := {"best", "search"} & self.runs.keys()):
-            raise_config_error("this name is reserved for the search; rename the run", "runs", min(taken))
         return self
 
     @property

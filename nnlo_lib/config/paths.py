@@ -14,6 +14,8 @@ LOGS_FOLDER = Path("logs")
 SLURM_LOGS_FOLDER = Path(".snakemake/slurm_logs")  # of Snakemake's Slurm plugin: <rule>/<wildcards>/<job>.log
 SUBMITTED_JOBS_FOLDER = Path(".snakemake/nnlo_jobs")  # see cluster/submission/job_files.py
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
+BEST_RUN = "best"  # the run that retrains the best trial of a search
+LOGS_OF_EXPERIMENT = "aggregate.log", "report.log"  # below logs/<experiment>/, beside the folders of runs
 
 
 class HasFolder(Protocol):
@@ -235,6 +237,10 @@ class ExperimentPaths:
 
     name: str
 
+    summary = PathBelow("summary.csv")
+    comparisons = PathBelow("comparisons.csv")
+    page = PathBelow("report.html")
+
     @property
     def folder(self) -> Path:
         """The folder results/<experiment>/, relative to the working directory."""
@@ -249,6 +255,13 @@ class ExperimentPaths:
     def search(self) -> SearchPaths:
         """Paths of the search of the experiment."""
         return SearchPaths(self.folder / SEARCH_FOLDER)
+
+    @classmethod
+    def reserved_names(cls, has_search: bool) -> set[str]:
+        """Return the names that no run can have, because a file or folder of the experiment has them."""
+        files = cls.summary.name, cls.comparisons.name, cls.page.name, *LOGS_OF_EXPERIMENT
+        # Without a search, a run that repeats the best run of an earlier search may have its name.
+        return {*files, SEARCH_FOLDER, *([BEST_RUN] if has_search else [])}
 
     def run_folder(self, run: str) -> Path:
         """Return the folder of all jobs of a run."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run, merge_settings
+from nnlo_lib.config.paths import BEST_RUN, SEARCH_FOLDER, ExperimentPaths
 from nnlo_lib.config.rules.combinations import unused_settings
 from nnlo_lib.config.rules.watched_metrics import unvalidated_metrics
 from nnlo_lib.experiment.validation_messages import Mistake, validation_mistakes
@@ -17,6 +18,13 @@ def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
     """Return the mistakes that the first failing check finds; later checks rely on the earlier ones."""
     found = (list(check(experiment, settings)) for check in CHECKS)
     return next(filter(None, found), [])
+
+
+def _name_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+    """Yield runs with the name of a file or folder of the experiment."""
+    for name in ExperimentPaths.reserved_names(experiment.search is not None) & experiment.runs.keys():
+        owner = "the search" if name in (BEST_RUN, SEARCH_FOLDER) else "a file of the experiment"
+        yield ("runs", name), f"this name is reserved for {owner}; rename the run"
 
 
 def _run_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
@@ -121,6 +129,7 @@ def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
 # The order matters: experiment.variants, which later checks read, fails for a run with a mistake that the
 # first check reports. The search is last, because it validates points of the space on top of a valid base.
 CHECKS: tuple[Check, ...] = (
+    _name_mistakes,
     _run_mistakes,
     _unused_mistakes,
     _unvalidated_metric_mistakes,

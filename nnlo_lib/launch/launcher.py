@@ -15,6 +15,7 @@ from threading import Event
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.interpreter import interpreter_folder
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
 from nnlo_lib.launch.launcher_output import LauncherOutput
@@ -139,7 +140,7 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
     MPI is restricted to TCP; variables that are set already are kept.
     """
     threads = str(parallel.threads_per_rank)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    path = f"{interpreter_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
     if not any(path.exists() for path in FABRIC_DEVICE_FOLDERS):
         environment = TCP_ENVIRONMENT | environment

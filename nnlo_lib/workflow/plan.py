@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import Experiment, JobSpec, Run
-from nnlo_lib.config.paths import ExperimentPaths, RunPaths
+from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
@@ -20,8 +20,6 @@ from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.published_results import is_complete, refuse_fewer_epochs
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
-
-BEST_RUN = "best"  # the run that retrains the best trial of a search
 
 
 @dataclass(frozen=True)
@@ -140,18 +138,27 @@ class Plan:
         """Return the user's files that a run depends on."""
         return self._input_files[name]
 
+    @property
+    def all_input_files(self) -> list[str]:
+        """The user's files that any run depends on."""
+        return [file for files in self._input_files.values() for file in files]
+
     @cached_property
     def _input_files(self) -> dict[str, list[str]]:
         # Snakemake asks for each job, and the imports of the code are read from its source.
         return {name: list(run.input_files) for name, run in self.runs.items()}
 
     def fetch_options(self, dataset: str, raw: str) -> str:
-        """Return the command-line options for the source of the files in `raw` of a data set."""
+        """Return the command-line options for the source of the files in `raw` of a data set.
+
+        The options of this class are one string, quoted for a shell. As lists, they would differ from the parameters
+        that Snakemake has recorded, and it would repeat the jobs of existing results.
+        """
         settings = next(
             store.settings for store in self.stores.values() if store.raw == DATA_FOLDER / dataset / raw
         )
-        source = ["--source", shlex.quote(settings.source)] if settings.source else []
-        return " ".join([*source, *_reader_option(settings)])
+        source = ["--source", settings.source] if settings.source else []
+        return shlex.join([*source, *_reader_option(settings)])
 
     def raw_record(self, name: str) -> str:
         """Return the path of the record of the fetched files of a store."""
@@ -162,7 +169,7 @@ class Plan:
         store = self.stores[name]
         options = ["--raw", str(store.raw), "--target", str(store.folder), "--format", store.settings.format]
         options += ["--shard-size", str(store.settings.shard_size), *_reader_option(store.settings)]
-        return " ".join([*options, "--key", store.key])
+        return shlex.join([*options, "--key", store.key])
 
     @cached_property
     def shards(self) -> dict[str, list[str]]:
@@ -222,4 +229,4 @@ def _shards(settings: StoreSettings) -> list[str]:
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:
-    return ["--reader", shlex.quote(json.dumps(dict(settings.reader)))] if settings.reader else []
+    return ["--reader", json.dumps(dict(settings.reader))] if settings.reader else []

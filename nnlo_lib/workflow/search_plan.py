@@ -7,7 +7,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, JobSpec, Run
-from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
+from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.factory import build_sampler
@@ -16,7 +16,6 @@ from nnlo_lib.search.study.storage import search_folder, write_config
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import read_trial
 from nnlo_lib.search.study.trial_run import format_point, trial_run
-from nnlo_lib.workflow.plan import BEST_RUN
 from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
 
 SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resources.account")

@@ -76,6 +76,14 @@ def submit(submissions: Submissions) -> Any:
     return task
 
 
+@pytest.mark.parametrize(("project", "option"), [("mine", " -P mine"), ("a $(b)", " -P 'a $(b)'"), ("", "")])
+def test_the_project_is_quoted(project: str, option: str) -> None:
+    executor = Executor.__new__(Executor)
+    executor._fallback_project_arg = ""
+    asking = SimpleNamespace(resources=SimpleNamespace(get={"lsf_project": project}.get, lsf_project=project))
+    assert executor.get_project_arg(asking) == option
+
+
 def test_a_limit_delays_the_job_and_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
     limited = Submissions(
         monkeypatch, refused("User <me>: Pending job threshold reached. Job not submitted.")

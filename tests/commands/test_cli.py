@@ -73,6 +73,7 @@ BAD = {
     "impossible combination": (b"parallel:\n  ranks: 1\nalgorithm: {name: downpour}\n", "mine.yaml:2: parallel.ranks: "),
     "not YAML": (b"name: [", "mine.yaml:1: invalid YAML: "),
     "binary": (bytes(range(128, 256)), "mine.yaml:1: invalid YAML: "),
+    "name of a file": (b"runs: {report.html: {}}\n", "mine.yaml:1: runs.report.html: this name is reserved for a file of the experiment; rename the run"),
     "no mapping": (b"- 1", "mine.yaml:1: an experiment must be a mapping"),
 }  # fmt: skip
 
@@ -98,6 +99,13 @@ def test_bad_change():
 def test_run_that_is_not_there():
     told = refused(nnlo("run", "config/config.yaml", "--run", "downpor"))
     assert told == "--run: config/config.yaml has no run 'downpor'; choose from allreduce, downpour\n"
+
+
+def test_a_launcher_with_an_open_quotation():
+    done = nnlo("run", "config/config.yaml", "--launcher", "mpiexec -hosts 'a b")
+    assert done.returncode == 2
+    told = "argument --launcher: mpiexec -hosts 'a b: No closing quotation; close the quotation"
+    assert done.stderr.splitlines()[-1].endswith(told)
 
 
 @pytest.mark.processes

@@ -38,11 +38,19 @@ class Checkout:
         path.write_text(yaml.safe_dump(TINY | changes, sort_keys=False))
         return path
 
-    def snakemake(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run Snakemake locally on the tiny experiment."""
+    def snakemake(
+        self, *arguments: str, file: str = "tiny.yaml", python: Path | str = sys.executable
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run Snakemake locally on an experiment, by default the tiny one.
+
+        Args:
+            arguments: further arguments of Snakemake.
+            file: name of the experiment file.
+            python: Python interpreter that runs Snakemake.
+        """
         command = [
-            sys.executable, "-m", "snakemake", *arguments, "--profile", "profiles/local", "--cores", "2",
-            "--configfile", "tiny.yaml",
+            str(python), "-m", "snakemake", *arguments, "--profile", "profiles/local", "--cores", "2",
+            "--configfile", file,
         ]  # fmt: skip
         return subprocess.run(
             command, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.repository_copy import Checkout
+from helpers.repository_copy import Checkout, copy_checkout
 from helpers.slurm_cluster import Slurm
 from helpers.slurm_runs import edit, finish, start
 
@@ -51,3 +51,24 @@ def test_tfrecords_are_converted_by_independent_jobs(
     assert len(jobs) == 5, said
     states = slurm.run("sacct", "--noheader", "--allocations", "--format=State", f"--jobs={','.join(jobs)}")
     assert states.split() == ["COMPLETED"] * 5
+
+
+def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    checkout = copy_checkout(tmp_path / "a b'c;é")
+    edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
+    file = (checkout.folder / "cluster.yaml").rename(checkout.folder / "my 'own' (1).yaml")
+    finish(slurm, checkout, start(slurm, checkout, "--configfile", file.name), seconds=600)
+    assert (checkout.folder / "results/cluster/report.html").stat().st_size > 10_000
+
+
+def test_a_folder_that_the_submission_would_change_is_refused(slurm: Slurm, tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path / "a $(touch ran) b")
+    edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
+    process = start(slurm, checkout, "--configfile", "cluster.yaml")
+    assert process.wait(300) == 1
+    said = (checkout.folder / "snakemake.log").read_text()
+    assert "cannot use a working folder with '$' in its path" in said
+    assert "Traceback" not in said
+    assert list(tmp_path.rglob("ran")) == []

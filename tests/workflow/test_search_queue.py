@@ -7,6 +7,7 @@ import pytest
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.search.study.trial import FoldTask, Result, read_trials
 from nnlo_lib.workflow.plan import Plan
 from nnlo_lib.workflow.search_plan import SearchPlan
@@ -151,8 +152,8 @@ def test_a_search_adds_its_best_to_the_named_runs_and_stands_for_them_where_ther
     assert Plan.of(experiment()).folders == ["best/seed-3", "best/seed-4"]
     named = Experiment.model_validate(SETTINGS | {"runs": {"a": {}}})
     assert Plan.of(named).folders == ["a/seed-3", "a/seed-4", "best/seed-3", "best/seed-4"]
-    with pytest.raises(ValueError, match="reserved for the search"):
-        Experiment.model_validate(SETTINGS | {"runs": {"best": {}}})
+    with pytest.raises(UserError, match=r"runs\.best: this name is reserved for the search"):
+        experiment_from_settings(SETTINGS | {"runs": {"best": {}}})
 
 
 def test_every_file_that_some_trial_reads_is_an_input(tmp_path, monkeypatch):

@@ -28,8 +28,8 @@ rule fetch:
     message:
         "fetch {wildcards.dataset}"
     shell:
-        "python scripts/fetch.py --dataset {wildcards.dataset} {params.options}"
-        " --target data/{wildcards.dataset}/{wildcards.raw} 2>&1 | tee -i {log}"
+        "python scripts/fetch.py --dataset {wildcards.dataset:q} {params.options}"
+        " --target data/{wildcards.dataset:q}/{wildcards.raw:q} 2>&1 | tee -i {log:q}"
 
 
 # Convert one file of a large data set (TFRecords); the jobs of different files may run in parallel.
@@ -51,8 +51,8 @@ rule convert_shard:
     message:
         "convert shard {wildcards.shard} of {wildcards.dataset}"
     shell:
-        "python scripts/convert.py --dataset {wildcards.dataset} {params.options}"
-        " --shard {wildcards.shard} 2>&1 | tee -i {log}"
+        "python scripts/convert.py --dataset {wildcards.dataset:q} {params.options}"
+        " --shard {wildcards.shard:q} 2>&1 | tee -i {log:q}"
 
 
 # Convert the missing shards, then write the manifest, which completes the store.
@@ -78,5 +78,5 @@ rule convert:
     message:
         "convert {wildcards.dataset} to {wildcards.store}"
     shell:
-        "python scripts/convert.py --dataset {wildcards.dataset} {params.options}"
-        " --processes {threads} 2>&1 | tee -i {log}"
+        "python scripts/convert.py --dataset {wildcards.dataset:q} {params.options}"
+        " --processes {threads:q} 2>&1 | tee -i {log:q}"

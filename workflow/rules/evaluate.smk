@@ -24,8 +24,8 @@ rule evaluate:
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:
-        "python scripts/evaluate.py --config {params.config} --manifest {input.manifest}"
-        " --model {input.model} --output {output.evaluation} 2>&1 | tee -i {log}"
+        "python scripts/evaluate.py --config {params.config:q} --manifest {input.manifest:q}"
+        " --model {input.model:q} --output {output.evaluation:q} 2>&1 | tee -i {log:q}"
 
 
 rule aggregate:
@@ -53,5 +53,5 @@ rule aggregate:
     message:
         "aggregate the results of all jobs in {RESULTS}"
     shell:
-        "python scripts/aggregate.py --output {output.summary} --comparisons {output.comparisons}"
-        " {params.folders} 2>&1 | tee -i {log}"
+        "python scripts/aggregate.py --output {output.summary:q} --comparisons {output.comparisons:q}"
+        " {params.folders:q} 2>&1 | tee -i {log:q}"

@@ -13,19 +13,18 @@ def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
     """Write summary and page; return the path of the page, or an empty string if it cannot be written."""
     summary, page = f"{RESULTS}/summary.csv", f"{RESULTS}/report.html"
     searched = EXPERIMENT.search and Path(f"{RESULTS}/search/trials.csv").exists()
-    search = f"--search {RESULTS}/search" if searched else ""
-    failed = " ".join(f"--failed {folder}" for folder in unfinished)
+    search = ["--search", f"{RESULTS}/search"] if searched else []
+    failed = [word for folder in unfinished for word in ("--failed", folder)]
     if not finished and not search:
         return ""
     try:
         if finished:
             shell(
-                f"python scripts/aggregate.py --output {summary} --comparisons {RESULTS}/comparisons.csv"
-                f" {' '.join(finished)}"
+                "python scripts/aggregate.py --output {summary:q} --comparisons {RESULTS:q}/comparisons.csv {finished:q}"
             )
         shell(
-            f"python scripts/report.py --output {page} --experiment-file {EXPERIMENT_FILE} --summary {summary}"
-            f" {search} {failed} {' '.join(finished)}"
+            "python scripts/report.py --output {page:q} --experiment-file={EXPERIMENT_FILE:q} --summary {summary:q}"
+            " {search:q} {failed:q} {finished:q}"
         )
     except CalledProcessError:  # The command has printed its error.
         return ""

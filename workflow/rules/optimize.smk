@@ -38,7 +38,7 @@ if not SEARCH.has_ended:
         message:
             f"search: at most {EXPERIMENT.search.trials} trials (folds per trial: {EXPERIMENT.search.folds.k})"
         shell:
-            "cp {params.config} {output} 2>&1 | tee -i {log}"
+            "cp {params.config:q} {output:q} 2>&1 | tee -i {log:q}"
 
 
 # Train one fold of one trial up to an epoch. With `update`, Snakemake keeps existing results and does not repeat them.
@@ -69,9 +69,9 @@ rule fold_task:
         "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
     shell:
         f"{KEEP_LOG}"
-        "python -m nnlo_lib.cli task trial {params.folder} {wildcards.trial} {wildcards.fold} {wildcards.epochs}"
-        " --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
-        " --attempt {resources.attempt} --on-preemption {resources.on_preemption} 2>&1 | tee -ia {log}"
+        "python -m nnlo_lib.cli task trial {params.folder:q} {wildcards.trial:q} {wildcards.fold:q} {wildcards.epochs:q}"
+        " --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
+        " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q} 2>&1 | tee -ia {log:q}"
 
 
 rule trials:
@@ -89,7 +89,7 @@ rule trials:
     message:
         "write {output}"
     shell:
-        "python scripts/search.py --folder {params.folder} --table {output} 2>&1 | tee -i {log}"
+        "python scripts/search.py --folder {params.folder:q} --table {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule choose:
@@ -108,7 +108,7 @@ rule choose:
     message:
         "choose the best trial"
     shell:
-        "python scripts/search.py --folder {params.folder} --best 2>&1 | tee -i {log}"
+        "python scripts/search.py --folder {params.folder:q} --best 2>&1 | tee -i {log:q}"
 
 
 use rule train as best with:
@@ -134,7 +134,7 @@ use rule train as best with:
         launcher="mpiexec",
         on_preemption="exit",
     params:
-        job=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
+        options=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
         folder=BEST,
         config=f"{SEARCH.best}/config.json",
         settings="of the best trial",

@@ -20,9 +20,9 @@ rule report:
         "../envs/nnlo.yaml"
     params:
         folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
-        search=f"--search {RESULTS}/search" if EXPERIMENT.search else "",
+        search=["--search", f"{RESULTS}/search"] if EXPERIMENT.search else [],
     message:
         "write {output}"
     shell:
-        "python scripts/report.py --output {output} --experiment-file {input.experiment}"
-        " --summary {input.summary} {params.search} {params.folders} 2>&1 | tee -i {log}"
+        "python scripts/report.py --output {output:q} --experiment-file={input.experiment:q}"
+        " --summary {input.summary:q} {params.search:q} {params.folders:q} 2>&1 | tee -i {log:q}"

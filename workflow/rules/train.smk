@@ -6,7 +6,7 @@ from nnlo_lib.workflow.outcome.outdated_results import outdated_stamp
 JOB = f"{RESULTS}/{{run}}/{{job}}"
 # Snakemake deletes the log before each attempt, also when the scheduler queues the job again. A second name of the same
 # file keeps the output of earlier attempts.
-KEEP_LOG = "touch {log}.all; ln -f {log}.all {log}; "
+KEEP_LOG = "touch {log:q}.all; ln -f {log:q}.all {log:q}; "
 
 
 rule train:
@@ -26,7 +26,7 @@ rule train:
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/train.log",
     wildcard_constraints:
-        run="|".join(PLAN.parallel_runs) or "(?!)",
+        run=any_of(PLAN.parallel_runs),
         job=PLAN.job_pattern,
     conda:
         "../envs/nnlo.yaml"
@@ -38,7 +38,7 @@ rule train:
         launcher="",
         on_preemption="exit",
     params:
-        job=lambda wildcards: PLAN.job_options(wildcards.job),
+        options=lambda wildcards: PLAN.job_options(wildcards.job),
         folder=JOB,
         config=f"{RESULTS}/{{run}}/config.json",
         settings=lambda wildcards: PLAN.result_settings(wildcards.run),
@@ -46,15 +46,15 @@ rule train:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
         f"{KEEP_LOG}"
-        "python scripts/train.py --launcher '{resources.mpi}{resources.launcher}' --minutes {resources.runtime}"
-        " --attempt {resources.attempt} --on-preemption {resources.on_preemption}"
-        " --config {params.config} --manifest {input.manifest} --folder {params.folder} {params.job}"
-        " 2>&1 | tee -ia {log}"
+        "python scripts/train.py --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
+        " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q}"
+        " --config {params.config:q} --manifest {input.manifest:q} --folder {params.folder:q} {params.options}"
+        " 2>&1 | tee -ia {log:q}"
 
 
 use rule train as train_single with:
     wildcard_constraints:
-        run="|".join(PLAN.single_runs) or "(?!)",
+        run=any_of(PLAN.single_runs),
         job=PLAN.job_pattern,
     resources:
         **PLAN.training_resources.single_process_resources,

@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from nnlo_lib.config.paths import SEARCH_FOLDER, RunPaths, SearchPaths
+from nnlo_lib.config.paths import SEARCH_FOLDER, ExperimentPaths, RunPaths, SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.report.page_record import read_record
 
-SUMMARY, COMPARISONS, PAGE = "summary.csv", "comparisons.csv", SearchPaths.report.name
+SUMMARY, COMPARISONS = ExperimentPaths.summary.name, ExperimentPaths.comparisons.name
+PAGE = ExperimentPaths.page.name
 Row = dict[str, str]
 
 
