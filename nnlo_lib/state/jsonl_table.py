@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.json_text import load_json
 
 TableRow = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[TableRow]:
     """Return the rows in the file of a table; none if there is no file. Raises ValueError if it is damaged."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [load_json(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 class JsonlTable:
@@ -32,7 +33,7 @@ class JsonlTable:
         """Discard all rows except the first `rows`, in the file too; used when a checkpoint is restored."""
         # Rows after the checkpoint are discarded because the steps that wrote them are trained again.
         lines = self._path.read_text().splitlines()[:rows] if self._path.exists() else []
-        self.rows = [json.loads(line) for line in lines]
+        self.rows = [load_json(line) for line in lines]
         self._written = len(lines)
         with atomic_write(self._path) as part:
             part.write_text("".join(f"{line}\n" for line in lines))
