@@ -38,7 +38,7 @@ class BoundedLoader(yaml.SafeLoader):
         self._open_levels = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
-        """Return the next node. Raises MarkedYAMLError if it exceeds a limit or contains itself."""
+        """Return the next node. Raises yaml.YAMLError if it exceeds a limit or contains itself."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         start = event.start_mark
         self._open_levels += 1
@@ -57,7 +57,13 @@ class BoundedLoader(yaml.SafeLoader):
         return node
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """Return the tag of a node; long plain text is text without a trial as a number."""
+        """Return the tag of a node; long plain text is text without a trial as a number.
+
+        Args:
+            kind: class of the node.
+            value: text of a scalar.
+            implicit: whether the text is plain, and whether it is quoted.
+        """
         if kind is yaml.ScalarNode and len(value) > MAX_NUMBER_CHARS:
             return self.DEFAULT_SCALAR_TAG
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
@@ -83,7 +89,7 @@ def _parts(node: yaml.Node) -> Sequence[yaml.Node]:
 
 
 def _refuse_above(what: str, number: int, limit: int, start: yaml.Mark) -> None:
-    """Raise MarkedYAMLError if a number is above its limit.
+    """Raise yaml.YAMLError if a number is above its limit.
 
     Args:
         what: what is counted.

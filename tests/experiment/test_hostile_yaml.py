@@ -89,6 +89,7 @@ def bounded_nnlo(folder, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize(("text", "told"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_file_is_refused_in_bounded_time(tmp_path, text, told):
     (tmp_path / "mine.yaml").write_text(text)

@@ -198,7 +198,7 @@ REFUSED = {
     ),
     "Lambda layer": ("net.json", lambda path, mark: path.write_text(lambda_layer()), network, "Lambda"),
     "Keras JSON of another module": (
-        "net.json", text(keras_layer("os", "mkdir", "{mark}")), network, "Could not locate"
+        "net.json", text(keras_layer("os", "mkdir", "{mark}")), network, "could not be deserialized"
     ),
     "Keras JSON of a function": (
         "net.json", text(keras_layer("keras.utils", "get_file", {"origin": "file://{mark}"})), network, "Cannot deserialize|Could not locate"
@@ -273,6 +273,10 @@ def test_nnlo_model_runs_the_code_of_a_network_only_if_told(tmp_path, name, writ
     assert done.returncode == 2
     assert f"{name} was not read" in done.stderr
     assert "set model.trust: true (`nnlo model`: --trust)" in done.stderr
+    assert not (tmp_path / "mark").exists()
+    checked = nnlo("check", "x.yaml", folder=tmp_path)
+    assert checked.returncode == 2
+    assert f"x.yaml:1: model.name: {name} was not read" in checked.stderr
     assert not (tmp_path / "mark").exists()
     nnlo("model", "x.yaml", "--trust", folder=tmp_path)
     assert (tmp_path / "mark").exists()
