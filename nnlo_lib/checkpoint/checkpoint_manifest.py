@@ -10,6 +10,7 @@ from typing import Any
 
 from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 
 # Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
 # tests/checkpoint/test_checkpoint_version.py.
@@ -56,7 +57,7 @@ class CheckpointManifest:
             OSError: if the manifest cannot be read.
             ValueError: if the manifest is damaged.
         """
-        content = json.loads((folder / MANIFEST_FILE).read_bytes())
+        content = load_json((folder / MANIFEST_FILE).read_bytes())
         if not isinstance(content, dict):
             raise ValueError(f"{MANIFEST_FILE} is damaged: it contains no JSON object")
         checksum, version = content.pop("checksum", None), content.get("version")

@@ -11,6 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from nnlo_lib.core.json_text import load_json
+
 RECEIPT_FILE = "receipt-{}.json"
 
 
@@ -59,7 +61,7 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
 def read_rank_file(folder: Path, rank: int) -> RankState:
     """Read a rank file that `write_rank_file` wrote; nothing in it is executed."""
     with safe_open(folder / rank_file_name(rank), "pt") as file:
-        progress = json.loads(file.metadata()["progress"])
+        progress = load_json(file.metadata()["progress"])
         return RankState({name: file.get_tensor(name) for name in file.keys()}, progress)  # noqa: SIM118
 
 
@@ -84,7 +86,7 @@ def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
 def read_receipt(folder: Path, rank: int) -> WriteReceipt | None:
     """Return a rank's receipt, or None if it has not arrived."""
     try:
-        return WriteReceipt(**json.loads((folder / RECEIPT_FILE.format(rank)).read_text()))
+        return WriteReceipt(**load_json((folder / RECEIPT_FILE.format(rank)).read_text()))
     except FileNotFoundError:
         return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.checkpoint.rank_file import WriteReceipt
+from nnlo_lib.core.json_text import load_json
 
 TABLES_FILE = "tables.json"
 SavedTables = dict[str, list[dict[str, Any]]]  # rows by name of the table
@@ -28,4 +29,4 @@ def write_tables(folder: Path, tables: SavedTables) -> WriteReceipt:
 def read_tables(folder: Path) -> SavedTables | None:
     """Return the rows of all tables; None if an older nnlo, which saved only their number, wrote the checkpoint."""
     path = folder / TABLES_FILE
-    return dict(json.loads(path.read_text())) if path.exists() else None
+    return dict(load_json(path.read_text())) if path.exists() else None

@@ -11,6 +11,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the experiment file and the run."""
     add_experiment_arguments(parser)
     parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow that saved torch networks (.pt, .pt2) run their code when they are read, as model.trust does",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -18,4 +23,4 @@ def run(options: argparse.Namespace) -> None:
     from nnlo_lib.workflow.model_overview import print_model_overview
 
     experiment, names = read_experiment(options)
-    print_model_overview(experiment, names, experiment.seeds[0])
+    print_model_overview(experiment, names, experiment.seeds[0], options.trust)

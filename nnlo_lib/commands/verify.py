@@ -18,10 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also evaluate each model again and compare the result with evaluation.json; takes time",
     )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow that --evaluate runs code that the results name: Python files and saved torch networks",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each check; return 1 if a check failed, else 0."""
     from nnlo_lib.reliability.verify.verify_runs import verify_runs
 
-    return verify_runs(options.folder, options.shards, options.evaluate)
+    return verify_runs(options.folder, options.shards, options.evaluate, options.trust)

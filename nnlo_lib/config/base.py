@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
 # Names become folder names and Snakemake wildcards.
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$"  # file systems allow 255 characters, with suffixes
 
 
 class ConfigFault(NamedTuple):

@@ -30,6 +30,11 @@ class ModelConfig(ConfigModel):
         },
     )
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
+    trust: bool = Field(
+        False,
+        description="Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read "
+        "(docs/reference/security.md). Set it if you would also run a `.py` file of its author.",
+    )
     weights: str | None = Field(
         None,
         description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "

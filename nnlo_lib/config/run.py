@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationInfo, model_validator
 
 from nnlo_lib.config.algorithm import AlgorithmConfig
-from nnlo_lib.config.base import ConfigModel, non_defaults, raise_config_error
+from nnlo_lib.config.base import RECORDED_RUN_CONTEXT, ConfigModel, non_defaults, raise_config_error
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.collective import AllReduceConfig
 from nnlo_lib.config.compression import CompressionConfig, NoCompressionConfig
@@ -116,6 +116,10 @@ class Run(ConfigModel):
     def _fill_problem_defaults(self, info: ValidationInfo) -> Self:
         """Fill in a missing loss and missing metrics without marking them as set, then check both."""
         if isinstance(self.problem, UserProblemConfig):
+            if info.context == RECORDED_RUN_CONTEXT:
+                return (
+                    self  # A past run has recorded its loss and metrics; the reader runs no code of the user.
+                )
             return self._fill_user_problem_defaults(self.problem)
         problem = self.problem.name
         self._fill_in({"loss": LOSSES[problem][0], "metrics": DEFAULT_METRICS[problem]})
@@ -139,7 +143,9 @@ class Run(ConfigModel):
         self.__dict__.update({key: value for key, value in values.items() if self.__dict__[key] is None})
 
     @model_validator(mode="after")
-    def _check_combinations(self) -> Self:
+    def _check_combinations(self, info: ValidationInfo) -> Self:
+        if info.context == RECORDED_RUN_CONTEXT:
+            return self  # The checks load the user's algorithm, and reading results must run no code of the user.
         ranks = self.parallel.ranks
         if found := first_fault(self):
             raise_config_error(found.reason, *found.at)

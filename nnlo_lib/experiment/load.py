@@ -12,6 +12,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.checks import find_mistakes, with_model_parameter_ranges
 from nnlo_lib.experiment.overrides import apply_overrides
 from nnlo_lib.experiment.validation_messages import Mistake, describe_validation_error
+from nnlo_lib.experiment.yaml_limits import MAX_LEVELS
 from nnlo_lib.experiment.yaml_source import KeyPath, read_settings, read_yaml
 
 
@@ -34,7 +35,13 @@ def load_with_origins(
 
 def experiment_from_settings(settings: Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:
     """Return the checked experiment with these settings and changes, as `load_experiment` does."""
-    values, origins = read_settings(json.dumps(settings), lambda line: "experiment")  # JSON is YAML
+    try:
+        text = json.dumps(settings)  # JSON is YAML
+    except (RecursionError, ValueError) as error:  # ValueError: the settings contain themselves
+        raise UserError(
+            f"experiment: more than {MAX_LEVELS} nested levels; check the nested settings"
+        ) from error
+    values, origins = read_settings(text, lambda line: "experiment")
     return _checked(values, apply_overrides(values, origins, changes))
 
 
@@ -50,9 +57,9 @@ def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experi
 
 def refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> UserError:
     """Return the error that lists these mistakes in the order of the written keys."""
-    order = list(origins)
+    order = {written: index for index, written in enumerate(origins)}
     located = [(_nearest_written_key(key, origins), key, what) for key, what in mistakes]
-    located.sort(key=lambda mistake: order.index(mistake[0]))
+    located.sort(key=lambda mistake: order[mistake[0]])
     lines = (f"{origins[written]}: {'.'.join(key)}: {what}" for written, key, what in located)
     return UserError("\n  ".join(["the experiment cannot run", *lines]))
 

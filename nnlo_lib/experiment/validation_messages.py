@@ -30,8 +30,9 @@ def describe_validation_error(model: type[ConfigModel], error: ValidationError) 
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
         sentences.setdefault((*key, *_below(detail)), []).append(_sentence(detail, known))
+    sections = {key[:depth] for key in sentences for depth in range(len(key))}
     for key, messages in sentences.items():
-        if not any(other[: len(key)] == key != other for other in sentences):
+        if key not in sections:
             yield key, "; or ".join(messages)
 
 
@@ -103,7 +104,8 @@ def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
         case "none_required":
             return "not supported; remove this key"
         case "string_pattern_mismatch":
-            return f"must consist of letters, digits, '_', '.' or '-', not {shown(given)}, because it names a folder"
+            allowed = "up to 200 letters, digits, '_', '.' or '-'"
+            return f"must consist of {allowed}, not {shown(given)}, because it names a folder"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"must be a section of keys, such as {{key: value}}, not {shown(given)}"
         case _:

@@ -8,11 +8,12 @@ from typing import Any
 import yaml
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.yaml_limits import MAX_FILE_BYTES, BoundedLoader
 
 KeyPath = tuple[str, ...]
 
 
-class ExperimentYamlLoader(yaml.SafeLoader):
+class ExperimentYamlLoader(BoundedLoader):
     """YAML 1.1 loader that keeps keys as written text, reads 1e-3 as a number and dates as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -37,10 +38,14 @@ ExperimentYamlLoader.add_implicit_resolver(
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     """Return the settings in an experiment file and the `file:line` of each key.
 
-    Raises UserError if the file cannot be read, is not YAML, is not a mapping, or has a key twice.
+    Raises UserError if the file cannot be read, is not YAML, is not a mapping, has a key twice, or exceeds the
+    limits (yaml_limits).
     """
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(
+                MAX_FILE_BYTES + 1
+            )  # of a file without an end, such as /dev/zero, only the start
     except OSError as error:
         raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
     return read_settings(text, lambda line: f"{path}:{line}")
@@ -50,24 +55,32 @@ def read_settings(
     text: bytes | str, place: Callable[[int], str]
 ) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     """Return the settings in a YAML text and the place of each key, by its line. Raises UserError as `read_yaml`."""
-    values, tree = parse_yaml(text, place)
+    values, lines = parse_yaml(text, place)
     if not isinstance(values := {} if values is None else values, dict):
         raise UserError(
             f"{place(1)}: an experiment must be a mapping of keys to values, such as `name: quickstart`"
         )
     origins: dict[KeyPath, str] = {(): place(1)}
-    # From the node tree, because PyYAML silently keeps the last of equal keys in the values.
-    for key, line in _lines(tree):
+    # From the nodes, because PyYAML silently keeps the last of equal keys in the values.
+    for key, line in lines:
         if key in origins:
             raise UserError(f"{place(line)}: duplicate key '{key[-1]}'; remove one of them")
         origins[key] = place(line)
     return values, origins
 
 
-def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, yaml.Node | None]:
-    """Return the values of a YAML text and its node tree, which has the lines; `place(line)` names a line."""
+def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, list[tuple[KeyPath, int]]]:
+    """Return the values of a YAML text, and the line of each key; `place(line)` names a line.
+
+    Raises UserError if the text is not YAML or exceeds the limits.
+    """
+    if len(text) > MAX_FILE_BYTES:
+        raise UserError(f"{place(1)}: larger than {MAX_FILE_BYTES:,} bytes, the limit of an experiment file")
     try:
-        return yaml.load(text, ExperimentYamlLoader), yaml.compose(text, ExperimentYamlLoader)
+        loader = ExperimentYamlLoader(text)
+        tree = loader.get_single_node()
+        lines = list(_lines(tree))  # first, because the construction replaces merge keys in the nodes
+        return loader.construct_document(tree) if tree else None, lines
     except Exception as error:  # PyYAML does not catch KeyError, ValueError, RecursionError ... of odd values
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error

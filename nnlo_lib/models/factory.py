@@ -27,7 +27,13 @@ OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, witho
 
 
 def build_model(
-    name: str, args: dict[str, Any], shape: Shape, classes: int, seed: int, undone: str | None = None
+    name: str,
+    args: dict[str, Any],
+    shape: Shape,
+    classes: int,
+    seed: int,
+    undone: str | None = None,
+    trust: bool = False,
 ) -> nn.Module:
     """Return the model `name` for samples of `shape`, its initial weights drawn from `seed`.
 
@@ -41,15 +47,18 @@ def build_model(
         classes: number of outputs.
         seed: seed of the initial weights.
         undone: final activation to leave out of a Keras model, because the loss applies it.
+        trust: allow that a network file of torch runs its code when it is read.
 
     Raises:
-        UserError: if the model cannot be built or is not a torch Module.
+        UserError: if the model cannot be built, has code that is not trusted, or is not a torch Module.
     """
     # Keras reads these variables when it is imported, which the user's file may do.
     os.environ |= KERAS_ENVIRONMENT
     _seed_initial_weights(derive_seed(seed, "initial weights"))
     try:
         if Path(name).suffix in NETWORK_FILE_LOADERS:
+            if not trust:
+                _refuse_code(name)
             return _finished(name, shape, classes, undone)
         model = _made(name, args, shape, classes)
         model = _from_keras(model, shape, undone) if _is_keras(model) else model
@@ -136,15 +145,28 @@ def _from_json(path: str) -> Any:
     return load_keras_json(path)
 
 
+def _refuse_code(name: str) -> None:
+    """Raise UserError if a network file runs its code when it is read."""
+    if Path(name).suffix in TORCH_SUFFIXES:
+        from nnlo_lib.models.torchscript import code_of_torch_network
+
+        raise UserError(
+            f"{name} was not read: {code_of_torch_network(name)}. If you would also run a Python file of its author, set "
+            "model.trust: true (`nnlo model`: --trust)"
+        )
+
+
 def _from_torch(path: str) -> nn.Module:
     from nnlo_lib.models.torchscript import load_torch_network
 
     return load_torch_network(path)
 
 
+TORCH_SUFFIXES = (".pt", ".pt2", ".pth", ".torch")
 NETWORK_FILE_LOADERS: dict[str, Callable[[str], Any]] = {
-    ".json": _from_json, ".pt": _from_torch, ".pt2": _from_torch, ".pth": _from_torch, ".torch": _from_torch,
-}  # fmt: skip
+    ".json": _from_json,
+    **dict.fromkeys(TORCH_SUFFIXES, _from_torch),
+}
 
 
 def _finished(name: str, shape: Shape, classes: int, undone: str | None) -> nn.Module:

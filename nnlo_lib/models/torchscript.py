@@ -51,9 +51,29 @@ def _refuse_one_batch_size(program: ExportedProgram) -> None:
 
 
 def load_torch_network(path: str) -> nn.Module:
-    """Return the network in a file, with its weights. Raises ValueError if it cannot be read safely."""
+    """Return the network in a file, with its weights; code in the file runs.
+
+    Raises ValueError if the file is neither TorchScript nor an exported program.
+    """
     if path.endswith(".pt2"):
         return Exported(torch.export.load(path))
+    _require_torchscript(path)
+    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]
+
+
+def code_of_torch_network(path: str) -> str:
+    """Return what the code in a file can do when the network is loaded; reads the file without running it.
+
+    Raises ValueError if the file is neither TorchScript nor an exported program.
+    """
+    if path.endswith(".pt2"):
+        return "an exported program contains pickles, which can run any code when torch loads them"
+    _require_torchscript(path)
+    return "TorchScript runs operations of torch when it is loaded, which no Python code checks and which can overwrite files"
+
+
+def _require_torchscript(path: str) -> None:
+    """Raise ValueError if a file is not TorchScript."""
     if not zipfile.is_zipfile(path):
         raise ValueError(
             "the file is neither TorchScript (torch.jit.save) nor an exported program (torch.export.save)"
@@ -67,4 +87,3 @@ def load_torch_network(path: str) -> nn.Module:
             "state_dict does not contain the network. Save the network with torch.jit.save(torch.jit.script(model), ...), "
             "or set model.name: path.py:function and model.weights to a file of torch.save(model.state_dict(), ...)"
         )
-    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]

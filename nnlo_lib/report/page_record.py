@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.state.finished_run import FinishedRun
 
@@ -64,7 +65,7 @@ def read_record(page: Path) -> PageRecord | None:
     text = page.read_text(encoding="utf-8", errors="replace")
     found = _RECORD.search(text)
     try:
-        record = json.loads(html.unescape(found[1])) if found else {}
+        record = load_json(html.unescape(found[1])) if found else {}
         unchanged = _checksum(_RECORD.sub("", text, count=1)) == record["text"]
         return PageRecord(dict(record["inputs"]), record["text"], unchanged)
     except (ValueError, KeyError, TypeError):

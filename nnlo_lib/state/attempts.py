@@ -10,6 +10,7 @@ from pathlib import Path
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.core.json_text import load_json
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _line(attempt: Attempt) -> str:
 
 def _parse(line: str) -> Attempt | None:
     try:
-        fields = json.loads(line)
+        fields = load_json(line)
         return Attempt(**{"start": fields.pop("from"), **fields})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

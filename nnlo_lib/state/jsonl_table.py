@@ -10,13 +10,14 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 
 TableRow = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[TableRow]:
     """Return the rows in the file of a table; none if there is no file. Raises ValueError if it is damaged."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [load_json(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 class JsonlTable:
@@ -41,7 +42,7 @@ class JsonlTable:
 
     def _parse(self, lines: Sequence[str], number: int) -> TableRow:
         try:
-            return dict(json.loads(lines[number]))
+            return dict(load_json(lines[number]))
         except (IndexError, ValueError, TypeError) as error:
             raise UserError(
                 f"{self.path} is damaged: row {number + 1} is missing or cannot be read; put a copy of the file there, or "

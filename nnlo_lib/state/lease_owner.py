@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.core.process_identity import ProcessIdentity
 
 # A valid time, from which crash_recovery can compute the duration of an attempt.
@@ -52,7 +53,7 @@ class LeaseOwner(ProcessIdentity):
     def parse(cls, content: bytes) -> "LeaseOwner":
         """Parse a claim; a claim damaged by a crash of its host yields an unknown owner."""
         try:
-            return cls(**json.loads(content))
+            return cls(**load_json(content))
         except (ValueError, TypeError):
             return cls("an unknown host", "", 0, 0, "", None, None, UNKNOWN)
 

@@ -1,6 +1,5 @@
 """Readers of published files that check them for completeness."""
 
-import json
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ def read_text(path: Path) -> str:
 def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """Read a JSON object. Raises UserError if the file is missing, cut short or lacks one of `keys`."""
     try:
-        content = json.loads(path.read_bytes())
+        content = load_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read {path}: {error}") from error
     except ValueError as error:

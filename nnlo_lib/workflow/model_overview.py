@@ -12,7 +12,7 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.workflow.plan import Plan
 
 
-def print_model_overview(experiment: Experiment, names: list[str], seed: int) -> None:
+def print_model_overview(experiment: Experiment, names: list[str], seed: int, trust: bool = False) -> None:
     """Print the layers of the models of some runs, each model once.
 
     The shapes of the samples come from the converted data or, before the conversion, from the catalog.
@@ -21,6 +21,7 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int) ->
         experiment: the experiment.
         names: names of the runs.
         seed: seed of the initial weights.
+        trust: allow that network files run their code when they are read, whatever `model.trust` is.
 
     Raises:
         UserError: if neither has the shapes; the message contains the command that converts the data.
@@ -28,7 +29,10 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int) ->
     plan = Plan.of(experiment)
     names_by_text: dict[str, list[str]] = {}
     for name in names:
-        text = describe_model(plan.run(name), Path(plan.manifest(name)), seed)
+        run = plan.run(name)
+        model = run.model.model_copy(update={"trust": trust or run.model.trust})
+        run = run.model_copy(update={"model": model})
+        text = describe_model(run, Path(plan.manifest(name)), seed)
         names_by_text.setdefault(text, []).append(name)
     for text, runs in names_by_text.items():
         print(f"{', '.join(runs)}: {text}\n")

@@ -1,12 +1,12 @@
 """Run one job of an experiment without Snakemake: fetch, convert, train, evaluate."""
 
-import json
 import sys
 
 from nnlo_lib.config import Experiment, JobSpec
 from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.earlier_training import finished_note, needs_training
 from nnlo_lib.preflight.preflight import check_experiment
@@ -104,6 +104,6 @@ def _evaluate(task: Task) -> None:
 
 
 def _print_evaluation(task: Task) -> None:
-    report = json.loads(task.paths.evaluation.read_text())
+    report = load_json(task.paths.evaluation.read_text())
     figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
     print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)

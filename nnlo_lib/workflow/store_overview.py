@@ -1,11 +1,11 @@
 """Table of the stores below data/, with the experiments and results that use them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import RESULTS_FOLDER, RunPaths
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.inspect.size_text import size_text
 from nnlo_lib.data.store.inventory import list_data_folders
 from nnlo_lib.workflow.plan import Plan
@@ -45,7 +45,7 @@ def _trainings() -> Iterator[tuple[str, str]]:
     """Yield (manifest, folder) of each finished training below results/."""
     for path in sorted(RESULTS_FOLDER.rglob(RunPaths.summary.name)):
         try:
-            yield json.loads(path.read_text())["data"]["manifest"], str(path.parent)
+            yield load_json(path.read_text())["data"]["manifest"], str(path.parent)
         except (OSError, ValueError, LookupError, TypeError):
             continue  # not a summary of a training
 

@@ -41,7 +41,7 @@ def file(request, tmp_path):
 
 def test_it_is_the_network_that_was_saved(file):
     """The loaded network has the gradients and statistics of the original, with the same dropout masks in training."""
-    replica, original = Replica(build_model(str(file), {}, SHAPE, 10, 0)), Replica(network())
+    replica, original = Replica(build_model(str(file), {}, SHAPE, 10, 0, trust=True)), Replica(network())
     images, labels = torch.rand(5, *SHAPE), torch.arange(5)
     for mode in (True, False, True):
         for each in (replica, original):
@@ -73,13 +73,15 @@ REFUSED = {
 def test_refused(tmp_path, write, name, told):
     write(tmp_path)
     with pytest.raises(UserError, match=told):
-        build_model(str(tmp_path / name), {}, SHAPE, 10, 0)
+        build_model(str(tmp_path / name), {}, SHAPE, 10, 0, trust=True)
 
 
 @pytest.mark.slow
 def test_it_trains(tmp_path, file):
     """The network trains on two ranks, starting from the weights in the file."""
     parallel = {"ranks": 2, "transport": "simulated"}
-    run = training(tmp_path / "run", model={"name": str(file)}, parallel=parallel, train={"epochs": 2})
+    run = training(
+        tmp_path / "run", model={"name": str(file), "trust": True}, parallel=parallel, train={"epochs": 2}
+    )
     run.finish()
     assert run.rows[-1]["val_accuracy"] > 0.6

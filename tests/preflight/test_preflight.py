@@ -202,5 +202,5 @@ def test_a_saved_network_of_two_inputs(folder):
     np.savez(folder / "two.npz", labels=np.arange(20) % 2, **arrays)
     check(
         folder,
-        "data: {dataset: two, source: ., reader: {name: arrays, train: two.npz, features: [a, b]}}\nmodel: {name: two.pt}",
+        "data: {dataset: two, source: ., reader: {name: arrays, train: two.npz, features: [a, b]}}\nmodel: {name: two.pt, trust: true}",
     )

@@ -17,7 +17,8 @@ BASE = {
 # One edit of each key, or of one key of a section.
 EDITS = {
     "data.validation": 0.3, "data.stratify": False, "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.augment": {"flip": 0.5}, "data.stage_to": "/tmp",
-    "model": {"args": {"hidden": 3}}, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 48,
+    "model.name": "simplecnn", "model.args": {"hidden": 3}, "model.weights": "w.pt",
+    "model.weights_except": ("fc.",), "model.trust": True, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 48,
     "train.dealing": "dynamic", "train.accumulate": 2, "train.clip_norm": 1.0, "train.precision": "float64",
     "train.compile": True, "train.channels_last": False, "train.optimizer": {"name": "adam"},
     "train.schedule": {"name": "cosine"}, "train.warm_up": {"epochs": 1}, "train.scale_lr": "linear",

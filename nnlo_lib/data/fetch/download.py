@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.core.json_text import load_json
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -202,7 +203,7 @@ def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
 def _version_begun(url: str, part: Path) -> str | None:
     """Return the HTTP validator of the partial file's version, or None if it cannot be resumed from `url`."""
     try:
-        info = json.loads(_resume_info_path(part).read_text())
+        info = load_json(_resume_info_path(part).read_text())
         return str(info["version"]) or None if info["url"] == url else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

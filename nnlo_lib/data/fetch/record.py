@@ -8,6 +8,7 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 
 FETCH_RECORD_FILE = "fetched.json"
 
@@ -40,7 +41,7 @@ class FetchRecord:
         UserError if the record is damaged.
         """
         try:
-            fields = json.loads((raw / FETCH_RECORD_FILE).read_text())
+            fields = load_json((raw / FETCH_RECORD_FILE).read_text())
             files, extracted = tuple(fields["files"]), fields.get("extracted")
             return cls(raw, fields["dataset"], fields["source"], fields["folder"], files, extracted)
         # A folder of files that nnlo did not fetch can be converted, too.

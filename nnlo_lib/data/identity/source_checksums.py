@@ -13,6 +13,7 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 
 # A file can change again within the resolution of its time; a file that changed this recently is read again.
@@ -48,7 +49,7 @@ class SourceChecksums:
 
     def _load(self) -> dict[str, list[Any]]:
         try:
-            known = json.loads(self.file.read_text())
+            known = load_json(self.file.read_text())
         except (OSError, ValueError):  # the checksums are then computed again
             return {}
         entries = known.items() if isinstance(known, dict) else ()

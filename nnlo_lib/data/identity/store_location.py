@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.fetch.source import is_remote
 from nnlo_lib.data.identity.source_checksums import SourceChecksums
@@ -105,7 +106,7 @@ def _is_gone(settings: StoreSettings) -> bool:
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
     try:
-        found = json.loads((home / LOCATIONS_FILE).read_text())
+        found = load_json((home / LOCATIONS_FILE).read_text())
         return {hash: {name: str(fields[name]) for name in FIELDS} for hash, fields in found.items()}
     except (FileNotFoundError, NotADirectoryError):
         return {}

@@ -70,6 +70,11 @@ def _kind_of(dataset: Any) -> ArrayHeader:
         raise ValueError(
             f"{dataset.name} is a virtual dataset, which is not supported: list its source files instead"
         )
+    if dataset.external:
+        raise ValueError(
+            f"{dataset.name} has its values in other files (external storage), which can be any file of this machine; "
+            "copy them into one HDF5 file"
+        )
     kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)

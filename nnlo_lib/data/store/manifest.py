@@ -11,6 +11,7 @@ from pydantic import Field
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.data.store.manifest_check import check_manifest, parse_json
@@ -112,7 +113,7 @@ class DataManifest:
         """Return the manifest at `path`, a file or folder. Raises UserError if it is missing or damaged."""
         path = path / MANIFEST_FILE if path.is_dir() else path
         try:
-            fields = {**json.loads(path.read_text()), "folder": str(path.parent), "staged": False}
+            fields = {**load_json(path.read_text()), "folder": str(path.parent), "staged": False}
             manifest = parse_json(cls, fields)
             check_manifest(manifest)
             return manifest
@@ -182,7 +183,7 @@ def manifest_fingerprint(path: Path) -> str:
     Raises UserError if the file is damaged.
     """
     try:
-        fields = json.loads(path.read_text())
+        fields = load_json(path.read_text())
         samples = {name: value for name, value in fields.items() if name not in ("settings", "notes")}
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error

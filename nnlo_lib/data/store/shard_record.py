@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.readers import SampleBlock
 from nnlo_lib.data.store.channel_moments import ChannelMoments
@@ -71,7 +72,7 @@ class ShardRecord:
     def load(cls, path: Path) -> "ShardRecord | None":
         """Return the record, or None if it is missing or damaged; the shard is then made again."""
         try:
-            return parse_json(cls, json.loads(path.read_text()))
+            return parse_json(cls, load_json(path.read_text()))
         except (OSError, ValueError, TypeError, RecursionError):
             return None
 

@@ -1,9 +1,10 @@
 """Networks that Keras saved as JSON; files of Keras 1 and 2 are translated to Keras 3."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from nnlo_lib.core.json_text import load_json
 
 Config = dict[str, Any]
 
@@ -40,7 +41,7 @@ def keras_model_from_json(text: str) -> Any:
     """
     import keras
 
-    config = json.loads(text)
+    config = load_json(text)
     if not isinstance(config, dict) or "class_name" not in config:
         raise ValueError("the file is not a network saved with model.to_json() of Keras")
     # Only Keras 3 writes the module of a class. In Keras's safe mode, the default, a Lambda layer, which

@@ -1,9 +1,10 @@
 """Reader of the tables in `state/` that have one row per epoch."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from nnlo_lib.core.json_text import load_json
 
 EpochRow = dict[str, Any]
 
@@ -15,7 +16,7 @@ class EpochTableError(Exception):
 def read_epoch_table(path: Path, epochs: int) -> list[EpochRow]:
     """Return the rows of a table in `state/`, one for each of `epochs` epochs. Raises EpochTableError."""
     try:
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [load_json(line) for line in path.read_text().splitlines()]
         fault = _completeness_fault([row["epoch"] for row in rows], epochs)
     except FileNotFoundError as error:
         raise EpochTableError(f"{path} is missing") from error

@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.algorithm import UserAlgorithmConfig
 from nnlo_lib.config.input_files import input_files
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
@@ -45,7 +46,9 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
     """Yield the settings that make a result depend on chance, the machine or files outside of the summary."""
     parallel, algorithm = run.parallel, run.algorithm
     virtual = parallel.transport == "simulated"
-    if not virtual and algorithm.is_asynchronous:
+    if not virtual and isinstance(algorithm, UserAlgorithmConfig):
+        yield f"the ranks of {algorithm.name} may not wait for each other: no check runs the user's files to know it"
+    elif not virtual and algorithm.is_asynchronous:
         yield f"the ranks of {algorithm.name} do not wait for each other: the order of their messages is random"
     if not virtual and not algorithm.sums_in_rank_order:
         yield "`algorithm.reduction: fastest` lets MPI choose the order in which gradients are added"

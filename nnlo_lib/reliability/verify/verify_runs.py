@@ -18,13 +18,14 @@ from nnlo_lib.reliability.verify.run_folders import find_run_folders, load_finis
 from nnlo_lib.state.finished_run import FinishedRun
 
 
-def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False) -> int:
+def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False, trust: bool = False) -> int:
     """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
 
     Args:
         folders: folders of jobs, or folders above them, with the files of whole experiments.
         shards: verify every shard of the data too.
         evaluate: evaluate each model again and compare the result with evaluation.json.
+        trust: allow that the evaluation runs code that the results name.
 
     Raises:
         UserError: after all checks, if jobs are not finished or their summary is damaged.
@@ -35,7 +36,9 @@ def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False) ->
         try:
             reason = reason_not_finished(folder)
             findings = (
-                [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards, evaluate))
+                [note(reason)]
+                if reason
+                else list(_run_checks(load_finished_run(folder), shards, evaluate, trust))
             )
         except UserError as error:
             # One unfinished job must not hide the findings of the others.
@@ -52,10 +55,18 @@ def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False) ->
     return int(failed)
 
 
-def _run_checks(run: FinishedRun, shards: bool, evaluate: bool) -> Iterator[Finding]:
+def _run_checks(run: FinishedRun, shards: bool, evaluate: bool, trust: bool) -> Iterator[Finding]:
+    """Yield the findings of all checks of a run.
+
+    Args:
+        run: the finished run.
+        shards: verify every shard of the data too.
+        evaluate: evaluate the model again.
+        trust: allow that the evaluation runs code that the run names.
+    """
     yield from check_outputs(run)
     yield from check_summary(run)
-    yield from check_evaluation(run, evaluate)
+    yield from check_evaluation(run, evaluate, trust)
     yield from check_checkpoints(run)
     yield from check_code(run)
     yield from check_history(run)

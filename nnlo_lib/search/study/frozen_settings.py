@@ -11,6 +11,7 @@ from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.search.study.trial_archive import archive_trials, has_locking_trial
 
@@ -117,7 +118,7 @@ def _ordered(experiment: Experiment, recorded: Any) -> Experiment:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text())
+        settings = load_json(path.read_text())
         # Without this section the file is not of a search: `{}` would differ in every key.
         return {**settings, "search": settings["search"]}
     except (ValueError, TypeError, KeyError) as error:

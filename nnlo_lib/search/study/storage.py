@@ -10,6 +10,7 @@ from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Trial, read_result, read_trials
 from nnlo_lib.search.study.trial_summary import TrialSummary, summarize_trial
@@ -47,7 +48,7 @@ class StoredStudy:
 def load_study(folder: Path) -> StoredStudy:
     """Read the folder of a search. Raises UserError if it contains no valid search."""
     try:
-        experiment = Experiment.model_validate(json.loads(SearchPaths(folder).config.read_text()))
+        experiment = Experiment.model_validate(load_json(SearchPaths(folder).config.read_text()))
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not the folder of a search: config.json is missing") from error
     except ValueError as error:
@@ -83,4 +84,4 @@ def config_text(experiment: Experiment) -> str:
 
 def read_config(folder: Path) -> Experiment:
     """Return the experiment of the search in a folder."""
-    return Experiment.model_validate(json.loads(SearchPaths(folder).config.read_text()))
+    return Experiment.model_validate(load_json(SearchPaths(folder).config.read_text()))

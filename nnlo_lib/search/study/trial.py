@@ -16,6 +16,7 @@ from typing import Any, Literal
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.json_text import load_json
 
 SearchPoint = dict[str, Any]  # value of each active key, by its path
 Status = Literal["finished", "failed", "unwanted"]  # unwanted: violates a constraint of the objective
@@ -131,7 +132,7 @@ def read_trials(search: Path) -> list[Trial]:
 def read_trial(search: Path, number: int) -> Trial:
     """Return one trial. Raises UserError if its file is damaged or missing."""
     try:
-        values = json.loads(SearchPaths(search).trial(number).read_text())
+        values = load_json(SearchPaths(search).trial(number).read_text())
         decisions = tuple(
             SchedulingDecision(
                 int(each["decision"]), FoldTask(number, each["fold"], each["epochs"]), tuple(each["pending"])
@@ -150,7 +151,7 @@ def read_result(search: Path, fold_task: FoldTask) -> Result | None:
     """Return the result of a fold task; None if it has not ended. Raises UserError if the file is damaged."""
     path = fold_task.result_path(search)
     try:
-        values = json.loads(path.read_text())
+        values = load_json(path.read_text())
         values.pop("leaf", None)  # key of the task in results of version 0.1
         return Result(**values | {"fold_task": fold_task, "rows": tuple(values["rows"])})
     except FileNotFoundError:
@@ -176,7 +177,7 @@ def refuse_other_results(search: Path, trial: Trial) -> None:
 def _recorded_point(path: Path) -> Any:
     """Return the point in a result file; None if the file is of an older version or damaged."""
     try:
-        return json.loads(path.read_text())["point"]
+        return load_json(path.read_text())["point"]
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -1,8 +1,7 @@
 """Archive of trials without results, whose settings were edited before any trial had a result."""
 
-import json
-
 from nnlo_lib.config.paths import RunPaths, SearchPaths
+from nnlo_lib.core.json_text import load_json
 from nnlo_lib.core.logging_setup import get_logger
 
 logger = get_logger(__name__)
@@ -31,6 +30,6 @@ def archive_trials(paths: SearchPaths) -> None:
 
 def _may_be_finished(content: bytes) -> bool:
     try:
-        return bool(json.loads(content)["status"] == "finished")
+        return bool(load_json(content)["status"] == "finished")
     except (ValueError, KeyError, TypeError):
         return True

@@ -34,7 +34,8 @@ def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Mo
         classes: number of outputs: classes or targets.
         seed: seed of the random weights.
     """
-    return build_model(run.model.name, run.model.args, shape, classes, seed, activation_in_loss(run))
+    model, activation = run.model, activation_in_loss(run)
+    return build_model(model.name, model.args, shape, classes, seed, activation, model.trust)
 
 
 def load_initial_weights(run: Run, module: nn.Module) -> nn.Module:

@@ -241,3 +241,17 @@ def test_a_row_without_results(copy, capsys):
     said = capsys.readouterr().out
     assert "the row of results/t/downpour/seed-0 has no results" in said
     assert "report.html: downpour/seed-0/summary.json was removed after the page was written" in said
+
+
+def test_code_that_the_results_name_is_evaluated_only_if_told(copy, capsys):
+    (copy / "evil.py").write_text("open('mark', 'w')")
+    file = copy / JOBS[0] / "summary.json"
+    content = json.loads(file.read_text())
+    content["config"]["model"] = {"name": "evil.py:net"}
+    file.write_text(json.dumps(with_checksum(content)))
+    verify_runs([JOBS[0]], False, evaluate=True)
+    told = "the model was not evaluated again, because that runs evil.py; add --trust"
+    assert told in capsys.readouterr().out
+    assert not (copy / "mark").exists()
+    verify_runs([JOBS[0]], False, evaluate=True, trust=True)
+    assert told not in capsys.readouterr().out

@@ -455,6 +455,28 @@ def test_files_of_the_user_may_be_gone(copy, verified, config, said):
     assert any(re.search(said, line) for line in [*found["note"], *found["ok"]])
 
 
+def test_results_of_other_people_run_no_code(copy, verified, monkeypatch):
+    """A summary that names files of the user, which exist, is checked without running the files."""
+    monkeypatch.chdir(copy)
+    (copy / "evil.py").write_text("open('mark', 'w')")
+    recorded = json.loads((copy / "summary.json").read_text())["config"]
+    own = {"name": "evil.py:Evil", "args": {}}
+    recorded |= {
+        "algorithm": own,
+        "problem": own,
+        "compression": own,
+        "loss": "evil.py:loss",
+        "metrics": ["evil.py:m"],
+    }
+    recorded |= {"model": {"name": "evil.py:net"}, "parallel": {"ranks": 2}}
+    recorded["data"] |= {"dataset": "mine", "source": "x", "reader": own}
+    run = Run.model_validate(recorded, context=RECORDED_RUN_CONTEXT)
+    change(copy, config=recorded, config_hash=run.hash)
+    _, found = verified(copy)
+    assert not (copy / "mark").exists()
+    assert any("evil.py:Evil may not wait for each other" in line for line in found["note"])
+
+
 def test_an_epoch_that_was_cut_short_is_told(copy, verified):
     edit(copy / "state/ledger.jsonl", 1, cut=True, samples=77)
     _, found = verified(copy)

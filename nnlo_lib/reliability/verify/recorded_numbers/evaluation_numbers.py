@@ -21,11 +21,18 @@ from nnlo_lib.reliability.verify.recorded_numbers.summary_numbers import check_c
 from nnlo_lib.state.content_checksum import CHECKSUM_KEY
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 
+CODE_SUFFIXES = (".py", ".pt", ".pt2", ".pth", ".torch")
 OTHER_MACHINE = 1e-3  # relative: kernels of another processor round differently, and few predictions change
 
 
-def check_evaluation(run: FinishedRun, again: bool) -> Iterator[Finding]:
-    """Check the numbers of evaluation.json, if it exists; if `again`, evaluate the model and compare."""
+def check_evaluation(run: FinishedRun, again: bool, trust: bool) -> Iterator[Finding]:
+    """Check the numbers of evaluation.json, if it exists.
+
+    Args:
+        run: the finished run.
+        again: evaluate the model and compare.
+        trust: allow that the evaluation runs code that the run names.
+    """
     if not run.paths.evaluation.exists():
         return  # check_outputs notes that the file is missing.
     yield from check_content(run.paths.evaluation.name, run.evaluation)
@@ -39,8 +46,18 @@ def check_evaluation(run: FinishedRun, again: bool) -> Iterator[Finding]:
         yield note(f"evaluation.json: the numbers were not compared: {error}")
         return
     yield from check_comparisons(run.paths.evaluation.name, comparisons) if comparisons else ()
-    if again:
+    if again and not trust and (code := _code_files(run)):
+        yield note(
+            f"evaluation.json: the model was not evaluated again, because that runs {', '.join(code)}; add --trust if "
+            "you trust the author of these results and files"
+        )
+    elif again:
         yield _evaluate_again(run, manifest)
+
+
+def _code_files(run: FinishedRun) -> list[str]:
+    """Return the files of the user whose code an evaluation of the run executes."""
+    return [path for path in run.config.input_files if Path(path).suffix in CODE_SUFFIXES]
 
 
 def _comparisons(run: FinishedRun, manifest: Path | None) -> Iterator[Comparison]:
@@ -113,7 +130,9 @@ def _evaluation_of(run: FinishedRun, manifest: Path) -> dict[str, Any]:
     # Imported here, because the other checks start faster without torch.
     from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
+    config = run.config.model_copy(update={"model": run.config.model.model_copy(update={"trust": True})})
+
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / run.paths.evaluation.name
-        evaluate_model(run.config, manifest, run.paths.model, output)
+        evaluate_model(config, manifest, run.paths.model, output)
         return dict(json.loads(output.read_text()))
