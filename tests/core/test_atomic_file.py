@@ -1,5 +1,6 @@
 """Atomic writes of files: complete content or no file, errors and permissions."""
 
+import errno
 import os
 import stat
 
@@ -29,10 +30,25 @@ def test_an_error_keeps_the_old_file(tmp_path):
 
 def test_content_reaches_the_disk_before_the_name_does(tmp_path, monkeypatch):
     flushed = []
-    monkeypatch.setattr(os, "fsync", lambda file: flushed.append((tmp_path / "file").exists()))
+
+    def fsync(handle):
+        flushed.append((stat.S_ISDIR(os.fstat(handle).st_mode), (tmp_path / "file").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
     with atomic_write(tmp_path / "file"):
         pass
-    assert flushed == [False]
+    assert flushed == [(False, False), (True, True)]  # the file before its name exists, then the folder
+
+
+def test_a_file_system_without_flushes_of_folders_is_used(tmp_path, monkeypatch):
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with atomic_write(tmp_path / "file") as part:
+        part.write_text("content")
+    assert (tmp_path / "file").read_text() == "content"
 
 
 def test_refusal_of_the_file_system_is_the_users_to_mend(tmp_path):
