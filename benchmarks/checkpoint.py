@@ -70,7 +70,7 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
         checkpoints = Checkpointer(folder, "", "", CheckpointConfig(), comm, log, 300)
 
         def save() -> None:
-            checkpoints.save(RankState(state(), {}), CheckpointPosition(0, 0, {}))
+            checkpoints.save(RankState(state(), {}), CheckpointPosition(0, 0, {}), {})
 
         for _ in range(2):  # warm up: the first steps and checkpoints allocate memory
             save()
