@@ -102,5 +102,5 @@ def _is_hidden(pid: int) -> bool:
         return True
     except (ProcessLookupError, OverflowError):
         return False
-    # The process has ended between the two checks, or its number is that of a later process of this user.
+    # The process has ended between the two checks, or a later process of this user has the pid.
     return False

@@ -31,7 +31,7 @@ def _segments() -> list[Path]:
 
 def _is_removable(path: Path) -> bool:
     with suppress(OSError):
-        # The status of a link would be that of its target, which can belong to this user.
+        # `stat` follows a link of another user to its target, which can belong to this user.
         status = path.lstat()
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         return is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S

@@ -29,6 +29,7 @@ from nnlo_lib.data.readers.image import ImageError, decode
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.models.factory import build_model
 from nnlo_lib.models.weights import load_weights, read_weights
+from nnlo_lib.mpi_learn import H5Data
 from nnlo_lib.state.published_file import read_arrays, read_json_object
 
 SECRET = b"the content of another file of the user"
@@ -327,3 +328,13 @@ def datasets(file: h5py.File) -> list[str]:
 
 def test_no_network_is_trusted_by_default():
     assert not ModelConfig().trust
+
+
+@pytest.mark.parametrize("name", ["features", "features/x"])
+def test_mpi_learn_refuses_external_storage(tmp_path, name):
+    (tmp_path / "secret").write_bytes(b"0" * 30)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset(name, (30,), "u1", external=[(str(tmp_path / "secret"), 0, 30)])
+        file["labels"] = range(30)
+    with pytest.raises(ValueError, match="external storage"):
+        H5Data().load_data(str(tmp_path / "x.h5"))

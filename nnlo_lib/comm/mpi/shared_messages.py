@@ -125,7 +125,7 @@ def map_remote(address: Address) -> Bytes:
     pid, file, size, _ = address.tolist()
     handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_NONBLOCK)
     try:
-        # The pid can be that of a later process; for root, any file of any user could be written.
+        # A later process may have the pid, and root can write the files of all users.
         if os.fstat(handle).st_uid != os.geteuid() or not _is_mailbox(handle):
             raise OSError(f"file {file} of process {pid} is not a mailbox of this user")
         return _view(handle, size)

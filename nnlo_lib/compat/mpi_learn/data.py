@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 
 from nnlo_lib.data.readers import Array
+from nnlo_lib.data.readers.hdf5 import refuse_external_storage
 
 Side = Array | Sequence[Array]  # inputs or outputs of a network: one or several arrays
 Generated = Iterator[tuple[Side, Side]]
@@ -65,6 +66,7 @@ def _read(item: Any) -> Side:
 
 
 def _one(dataset: Any) -> Array:
+    refuse_external_storage(dataset)
     values: Array = dataset[:]
     return values
 

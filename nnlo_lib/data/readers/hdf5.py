@@ -45,6 +45,15 @@ def hdf5_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
             start = stop
 
 
+def refuse_external_storage(dataset: Any) -> None:
+    """Raise ValueError if an array has its values in other files."""
+    if dataset.external:
+        raise ValueError(
+            f"{dataset.name} has its values in other files (external storage), which can be any file of this machine; "
+            "copy them into one HDF5 file"
+        )
+
+
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arrays of a group sorted by name, as in NNLO's H5Data.
 
@@ -70,11 +79,7 @@ def _kind_of(dataset: Any) -> ArrayHeader:
         raise ValueError(
             f"{dataset.name} is a virtual dataset, which is not supported: list its source files instead"
         )
-    if dataset.external:
-        raise ValueError(
-            f"{dataset.name} has its values in other files (external storage), which can be any file of this machine; "
-            "copy them into one HDF5 file"
-        )
+    refuse_external_storage(dataset)
     kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)

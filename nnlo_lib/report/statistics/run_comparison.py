@@ -30,7 +30,7 @@ class RunComparison:
         other: the other run.
         method: what the pairs of the test are: jobs with the same seed, with the same seed and fold, or, if the
             runs share a single job, test samples.
-        test: test of the mean of `run` minus that of `other`; for ratios, of the difference of logarithms.
+        test: test of the mean of `run` minus the mean of `other`; for ratios, of the difference of logarithms.
         p_holm: p-value, corrected for all pairs of runs that are tested by this metric; NaN if not tested.
         left_out: seeds and folds that only one of the runs has, or with a value that is not finite.
         more_seeds: seeds needed in addition for a verdict; None if there is a verdict or the number is unknown.
