@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-fast test-slow check setup docs site clean
+.PHONY: run test test-fast test-slow test-nightly check setup docs site clean
 
 SLOW := slow or slurm or browser or snakemake
 STARTS := mpi or processes
@@ -13,20 +13,23 @@ TWO := -n 2 --dist loadfile
 # One of the three processes mostly waits for Slurm.
 THREE := -n 3 --dist loadfile
 # Tests run in parallel, so each test uses one core.
-test test-fast test-slow: export OMP_NUM_THREADS := 1
+test test-fast test-slow test-nightly: export OMP_NUM_THREADS := 1
 
 run: $(READY)  ## run the default experiment and write results/quickstart/report.html
 	@snakemake --profile profiles/local
 	@echo "results/quickstart/report.html"
 
 test: $(READY)  ## run all tests except those of test-slow, including tests with MPI ranks
-	@pytest $(TWO) -m "not ($(SLOW))"
+	@pytest $(TWO) -m "not ($(SLOW) or nightly)"
 
 test-fast: $(READY)  ## run the quick tests that start no processes
-	@pytest $(TWO) --no-starts -m "not ($(SLOW) or $(STARTS) or long)"
+	@pytest $(TWO) --no-starts -m "not ($(SLOW) or $(STARTS) or long or nightly)"
 
 test-slow: $(READY)  ## run the tests that `test` excludes: crash matrix, Slurm, browser, workflows; those that cannot run are skipped
-	@pytest $(THREE) -m "$(SLOW)"
+	@pytest $(THREE) -m "($(SLOW)) and not nightly"
+
+test-nightly: $(READY)  ## run the tests that all others leave out: short runs of all benchmarks, more cases of slow tests
+	@pytest $(TWO) -m nightly
 
 check: $(READY)  ## check style, types, import layers, workflow, generated files and names
 	ruff check .

@@ -1,11 +1,13 @@
 """The `nnlo` command: a table of subcommands, which import their heavy packages only when they run."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from nnlo_lib.commands.command_table import add_commands
+from nnlo_lib.commands.command_table import add_commands, add_log_options
 from nnlo_lib.core.errors import exit_on_user_error
+from nnlo_lib.core.stop_request import StopSignals
 from nnlo_lib.core.version import __version__
 
 COMMANDS = {  # name: module in nnlo_lib.commands
@@ -13,6 +15,8 @@ COMMANDS = {  # name: module in nnlo_lib.commands
     "plan": "plan",
     "run": "run",
     "search": "search",
+    "evaluate": "evaluate",
+    "export": "export",
     "simulate": "simulate",
     "data": "data",
     "model": "model",
@@ -27,8 +31,24 @@ COMMANDS = {  # name: module in nnlo_lib.commands
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a subcommand and exit with its status; after a UserError, log its message and exit with status 2."""
-    options = _parser().parse_args(arguments)
-    sys.exit(exit_on_user_error(lambda: options.command(options))())
+
+    def command() -> int | None:
+        # Inside the wrapper: a signal can arrive during the imports of the subcommands.
+        StopSignals().install()
+        options = _parser().parse_args(arguments)
+        _configure_logging(options)
+        status: int | None = options.command(options)
+        return status
+
+    sys.exit(exit_on_user_error(command)())
+
+
+def _configure_logging(options: argparse.Namespace) -> None:
+    level, file = getattr(options, "log_level", None), getattr(options, "log_file", None)
+    if level or file or any(name.startswith("NNLO_LOG_") for name in os.environ):
+        from nnlo_lib.core.logging_setup import configure_logging
+
+        configure_logging(level, file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="To run the whole workflow of an experiment: snakemake --profile profiles/local [--configfile FILE]",
     )
     parser.add_argument("--version", action="version", version=f"nnlo {__version__}")
+    add_log_options(parser, is_shown=True)
     add_commands(parser, COMMANDS)
     parser.set_defaults(parser=parser)  # `nnlo docs` writes a page about it
     return parser

@@ -15,6 +15,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
+from nnlo_lib.cluster.lsf.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
 from nnlo_lib.cluster.submission.job_files import SubmissionRecord
 from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
 from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS
@@ -37,23 +38,44 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
         # Without a limit, bsub itself waits until LSF accepts the job, and Snakemake waits for bsub.
         os.environ.setdefault("LSB_NTRIES", "1")
 
-    def run_job(self, job: Any) -> None:
-        """Submit a job; a refusal, which ends Snakemake in the upstream plugin, delays or ends this job."""
-        # The refusal closes the gate before the next job is tried.
-        with self._submitting:
-            try:
-                super().run_job(job)
-            except WorkflowError as error:
-                self._refuse(job, str(error))
-            except TypeError as error:
-                if "subscriptable" not in str(error):  # upstream reads the number with `re.search(...)[1]`
-                    raise
-                self._refuse(job, NO_NUMBER)
+    def _submit(self, job: Any) -> None:
+        # A refusal, which ends Snakemake in the upstream plugin, delays or ends this job.
+        try:
+            super()._submit(job)
+        except WorkflowError as error:
+            self._refuse(job, str(error))
+        except TypeError as error:
+            if "subscriptable" not in str(error):  # upstream reads the number with `re.search(...)[1]`
+                raise
+            self._refuse(job, NO_NUMBER)
 
     def get_project_arg(self, job: Any) -> str:
         """Return bsub's option for the project, which the upstream plugin does not quote."""
         option, _, project = super().get_project_arg(job).partition("-P ")
         return f"{option}-P {shlex.quote(project)}" if project else option
+
+    def get_queue_arg(self, job: Any) -> str:
+        """Return bsub's options for the queue and for the GPUs, which the upstream plugin does not know."""
+        return f"{super().get_queue_arg(job)}{self._gpu_arg(job)}"
+
+    def get_span(self, job: Any) -> str:
+        """Return bsub's span; the upstream plugin ignores the number of nodes."""
+        ask = job.resources.get
+        if not ask("mpi") or ask("span") or int(ask("nodes") or 1) == 1:
+            return str(super().get_span(job))
+        return f"ptile={slots_per_host(self.get_cpus(job), int(ask('tasks') or 1), int(ask('nodes')), 0)}"
+
+    def _gpu_arg(self, job: Any) -> str:
+        ask = job.resources.get
+        # A user's own `-gpu` in the profile stays as it is.
+        if not ask("gpu") or "-gpu" in str(ask("lsf_extra", "")).split():
+            return ""
+        _, _, ptile = self.get_span(job).partition("ptile=")
+        options = str(ask("lsf_gpu") or DEFAULT_GPU_OPTIONS)
+        request = LsfRequest(
+            self.get_cpus(job), int(ptile) if ptile.isdigit() else 0, int(ask("gpu")), options
+        )
+        return f" {request.gpu_words}"
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel jobs; a job that has ended meanwhile is no error."""

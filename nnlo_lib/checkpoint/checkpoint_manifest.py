@@ -14,7 +14,7 @@ from nnlo_lib.core.json_text import load_json
 
 # Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
 # tests/checkpoint/test_checkpoint_version.py.
-CHECKPOINT_VERSION = 4
+CHECKPOINT_VERSION = 7
 MANIFEST_FILE = "manifest.json"
 
 

@@ -4,7 +4,6 @@ import time
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config.checkpoint import CheckpointConfig
-from nnlo_lib.config.stopping import better_direction
 
 
 class SaveInterval:
@@ -14,10 +13,11 @@ class SaveInterval:
         config: settings of checkpoints.
         watches: True if seconds count within an epoch; otherwise they count only at the end of an epoch, where
             saving cannot change the result of the training.
+        within: False if steps count only at the end of an epoch, too.
     """
 
-    def __init__(self, config: CheckpointConfig, watches: bool) -> None:
-        self._config, self._watches = config, watches
+    def __init__(self, config: CheckpointConfig, watches: bool, within: bool = True) -> None:
+        self._config, self._watches, self._within = config, watches, within
         self.mark_saved(0, 0)
 
     def mark_saved(self, step: int, epoch: int) -> None:
@@ -27,13 +27,17 @@ class SaveInterval:
     def is_due(self, step: int) -> bool:
         """Return True if a checkpoint is due within an epoch."""
         if self._config.steps is not None:
-            return step - self._step >= self._config.steps
+            return self._within and self._has_stepped(step)
         return self._watches and self._is_overdue
 
-    def is_due_after_epoch(self, epoch: int) -> bool:
-        """Return True if a checkpoint is due when `epoch` epochs have just ended."""
+    def is_due_after_epoch(self, epoch: int, step: int = 0) -> bool:
+        """Return True if a checkpoint is due when `epoch` epochs have just ended, after `step` steps."""
         epochs = self._config.epochs
-        return self._is_overdue or (epochs is not None and epoch - self._epoch >= epochs)
+        due = epochs is not None and epoch - self._epoch >= epochs
+        return self._is_overdue or self._has_stepped(step) or due
+
+    def _has_stepped(self, step: int) -> bool:
+        return self._config.steps is not None and step - self._step >= self._config.steps
 
     @property
     def _is_overdue(self) -> bool:
@@ -53,13 +57,13 @@ def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, Checkpo
 
 
 def _best(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
-    column = f"val_{config.best}"
+    rule = config.best_rule
     values = {
-        number: manifest.metrics[column]
+        number: manifest.metrics[rule.metric]
         for number, manifest in checkpoints.items()
-        if column in manifest.metrics
+        if rule and rule.metric in manifest.metrics
     }
-    if not values:
+    if not (rule and values):
         return set()
-    choose = max if better_direction(column) == "larger" else min
+    choose = max if rule.larger_is_better else min
     return {choose(values, key=lambda number: values[number])}

@@ -46,7 +46,12 @@ class WatchedExecutor(LastingSubmission):
         reports = self._watch.judge({info.external_jobid: status_file_of(info) for info in jobs})
         self._pending.explain(reports, {info.external_jobid: job_name(info.job) for info in jobs})
         judged = [(info, reports[info.external_jobid]) for info in jobs]
-        return [info for info, report in judged if report.fate.is_active or not self._has_ended(info, report)]
+        active = [
+            info for info, report in judged if report.fate.is_active or not self._has_ended(info, report)
+        ]
+        if len(active) < len(jobs):
+            self._after(0, self._waiting.job_ended)
+        return active
 
     def _has_ended(self, info: SubmittedJob, report: JobReport) -> bool:
         """Report the end of a job to Snakemake; return False if the job must be judged again later."""

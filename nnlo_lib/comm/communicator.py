@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +18,15 @@ ANY = -1
 
 
 class PeerLostError(Exception):
-    """A peer rank died or did not respond in time; the message names the rank."""
+    """A peer rank died or did not respond in time; the message names the rank.
+
+    Attributes:
+        dead: ranks that are known to have died.
+    """
+
+    def __init__(self, message: str, dead: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.dead = list(dead)
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,17 @@ class Communicator(ABC):
 
         The new communicator adds to the `traffic` and `seconds` of this one.
         """
+
+    def outside_of_time(self) -> AbstractContextManager[None]:
+        """Return a context whose collective calls change no virtual clock, for work that is not simulated."""
+        return nullcontext()
+
+    def machine_state(self) -> dict[str, Any]:
+        """Return the state of this rank's virtual machine for a checkpoint; empty if there is none."""
+        return {}
+
+    def load_machine_state(self, state: dict[str, Any]) -> None:
+        """Restore what `machine_state` returned; all ranks call it."""
 
     def _counting_into(self, parent: "Communicator", members: Sequence[int]) -> Self:
         """Count into `parent`; `members` are the ranks of this communicator in `parent`. Return self."""

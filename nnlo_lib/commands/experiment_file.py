@@ -81,10 +81,25 @@ def chosen_seed(options: argparse.Namespace, experiment: "Experiment") -> int:
 def print_warnings(experiment: "Experiment") -> None:
     """Log a warning for valid settings that are probably a mistake."""
     from nnlo_lib.core.logging_setup import get_logger
-    from nnlo_lib.search.space.validate import test_split_warning
+    from nnlo_lib.search.space.search_warnings import search_warnings
 
-    if warning := test_split_warning(experiment):
+    for warning in search_warnings(experiment):
         get_logger(__name__).warning(warning)
+
+
+def refuse_automatic_gpus_of_cluster(options: argparse.Namespace) -> None:
+    """Raise UserError if jobs of the cluster in --profile would have `gpus_per_rank: auto`."""
+    if options.profile:
+        from nnlo_lib.experiment.automatic_gpus import refuse_automatic_gpus
+
+        refuse_automatic_gpus(options.file, options.changes)
+
+
+def print_lsf_requests(experiment: "Experiment") -> None:
+    """Print what the jobs of an experiment ask of LSF."""
+    from nnlo_lib.cluster.lsf.lsf_plan import lsf_requests
+
+    print("\n".join(["LSF is asked for:", *(f"  {line}" for line in lsf_requests(experiment))]))
 
 
 def _selected_runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:

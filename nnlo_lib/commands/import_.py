@@ -2,9 +2,10 @@
 
 import argparse
 
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import EXIT_PARTIAL_IMPORT, UserError
+from nnlo_lib.core.logging_setup import get_logger
 
-HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment"
+HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment; status 3: only in part"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,13 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         # Options of the imported command, such as -n 3, belong to it and not to nnlo.
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="the command to translate, as one quoted string or as separate words; or the path of a file",
+        help="the command to translate, as one quoted string or as separate words; or the path of a file, such as a job script",
     )
 
 
-def run(options: argparse.Namespace) -> None:
-    """Print the experiment as YAML."""
-    from nnlo_lib.compat.importers.translate import translate
+def run(options: argparse.Namespace) -> int:
+    """Print the experiment as YAML; return 3 if options are not translated."""
+    from nnlo_lib.compat.importers.translate import import_experiment
 
     # argparse keeps a leading `--` in REMAINDER (Python 3.11).
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
@@ -28,4 +29,9 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(
             "COMMAND: missing; pass a command or a file, such as nnlo import 'mpirun -np 3 TrainingDriver ...'"
         )
-    print(translate(words), end="")
+    imported = import_experiment(words)
+    print(imported.text, end="")
+    if not imported.count_line:
+        return 0
+    get_logger(__name__).warning(f"nnlo import: {imported.count_line}; see the comments in the experiment")
+    return EXIT_PARTIAL_IMPORT

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evaluate",
         action="store_true",
-        help="also evaluate each model again and compare the result with evaluation.json; takes time",
+        help="also evaluate each model again and compare the results with summary.json and evaluation.json; takes time",
     )
     parser.add_argument(
         "--trust",

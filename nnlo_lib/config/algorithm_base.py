@@ -12,6 +12,8 @@ GraphProperty = Literal[
 ]
 MIXING_GRAPH: tuple[GraphProperty, ...] = ("connected", "symmetric", "doubly stochastic")
 
+# Of a setting of GANs: whether an algorithm keeps it.
+GanGuarantee = Literal["yes", "without compression", "no"]
 StepOwner = Literal["worker's", "server's", "algorithm's"]
 
 
@@ -28,10 +30,14 @@ class Capabilities:
         one_model: True if all ranks hold the same model after an epoch.
         elastic: True if a run can resume with another number of ranks.
         asynchronous: True if workers do not wait for each other, unless the settings make the run synchronous.
-        min_ranks: smallest number of ranks.
+        min_ranks: smallest number of ranks, if a worker is one rank.
         compresses_changes: True if the compressed vectors are changes since earlier rounds.
         shares_gradient: True if all ranks compute the gradient of each step together.
         keeps_gradients: True if gradients are kept beyond their step.
+        uses_mixing_weights: True if the weights of the graph's links matter, not only the links.
+        keeps_weight_clip: whether weights stay within problem.weight_clip: exchanges only average weights.
+        keeps_critic_steps: whether the optimizer moves the generator only in its own steps: parameters without
+            a gradient get no part of earlier gradients, duals or trackers.
     """
 
     graph_properties: tuple[GraphProperty, ...] = ()
@@ -46,6 +52,9 @@ class Capabilities:
     compresses_changes: bool = True
     shares_gradient: bool = False
     keeps_gradients: bool = False
+    uses_mixing_weights: bool = True
+    keeps_weight_clip: GanGuarantee = "yes"
+    keeps_critic_steps: GanGuarantee = "yes"
 
     @property
     def supports_schedule(self) -> bool:
@@ -55,7 +64,12 @@ class Capabilities:
     @property
     def batch_norm_buffers(self) -> str:
         """Handling of batch-norm statistics: "averaged" together with the replicas, or each node's "own"."""
-        return "averaged" if self.one_model or self.supports_server_tree else "own"
+        return "own" if self.replicas_differ else "averaged"
+
+    @property
+    def replicas_differ(self) -> bool:
+        """True if each rank evaluates and keeps its own model; False if there is one common model."""
+        return not (self.one_model or self.supports_server_tree)
 
 
 class BaseAlgorithmConfig(ImplementedConfig):
@@ -85,6 +99,21 @@ class BaseAlgorithmConfig(ImplementedConfig):
         return None
 
     @property
+    def worker_optimizer(self) -> OptimizerConfig | None:
+        """Update rule of the workers, which `train.schedule` still changes; None: `train.optimizer`."""
+        return None
+
+    @property
+    def uses_train_optimizer(self) -> bool:
+        """True if any rank updates parameters by `train.optimizer`."""
+        return self.capabilities.step != "algorithm's"
+
+    @property
+    def exchanges_first(self) -> bool:
+        """True if the initial parameters stay a part of the model: they are exchanged before the first step."""
+        return False
+
+    @property
     def steps_per_round(self) -> int:
         """Local steps between two exchanges with the neighbors."""
         return 1
@@ -98,6 +127,10 @@ class BaseAlgorithmConfig(ImplementedConfig):
     def sums_in_rank_order(self) -> bool:
         """True if sums are added in rank order, so that they are bit-identical in every run."""
         return True
+
+    def doubts(self, run: Any) -> Iterator[str]:
+        """Yield warnings of settings of a run (config.Run) that are valid, but known to train badly."""
+        yield from ()
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
         """Yield the faults of a run (config.Run) that do not follow from `capabilities`."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.stopping import BestCheckpointConfig
 
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 INTERVAL = r"^[1-9]\d* (s|min|h|steps?|epochs?)$"
@@ -24,17 +25,18 @@ class CheckpointConfig(ConfigModel):
     every: Interval = Field(
         "5 min",
         description="Interval of checkpoints, the maximum loss of a killed run: a number and s, min, h, steps or "
-        "epochs. Time is real time; simulated ranks check it only at the end of each epoch.",
+        "epochs. Time is real time. Simulated ranks check it only at the end of each epoch; with asynchronous algorithms, "
+        "they check steps there, too.",
     )
     keep: int = Field(2, ge=1, description="Number of newest checkpoints that are kept in state/.")
     keep_every: int | None = Field(
         None, ge=1, description="Keep every n-th checkpoint permanently; null: none."
     )
-    best: str | None = Field(
+    best: str | BestCheckpointConfig | None = Field(
         None,
-        examples=["loss"],
-        description="Metric, or loss, of validation by which the best checkpoint is kept; a checkpoint is then saved "
-        "at the end of each epoch; null: none.",
+        examples=["loss", {"metric": "val_f1", "better": "larger"}],
+        description="Metric, or loss, of validation by which the best checkpoint is kept, or a section with the metric "
+        "and its better direction; a checkpoint is then saved at the end of each epoch; null: none.",
     )
 
     @field_validator("every", mode="before")
@@ -50,9 +52,14 @@ class CheckpointConfig(ConfigModel):
 
     @field_validator("best")
     @classmethod
-    def _without_prefix(cls, best: str | None) -> str | None:
+    def _without_prefix(cls, best: str | BestCheckpointConfig | None) -> str | BestCheckpointConfig | None:
         """Also accept names with the prefix `val_`, which other keys require."""
-        return best and best.removeprefix("val_")
+        return best.removeprefix("val_") if isinstance(best, str) else best
+
+    @property
+    def best_rule(self) -> BestCheckpointConfig | None:
+        """Metric and better direction of `best`; None: no checkpoint is kept by a metric."""
+        return BestCheckpointConfig(metric=self.best) if isinstance(self.best, str) else self.best
 
     @property
     def seconds(self) -> float | None:

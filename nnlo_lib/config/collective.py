@@ -16,7 +16,12 @@ class AllReduceConfig(BaseAlgorithmConfig):
     name: Literal["allreduce"] = "allreduce"
     implementation = "nnlo_lib.algorithms.collective.allreduce:AllReduce"
     capabilities = Capabilities(
-        compression="any", supports_worker_groups=False, one_model=True, elastic=True, shares_gradient=True
+        compression="any",
+        supports_worker_groups=False,
+        one_model=True,
+        elastic=True,
+        shares_gradient=True,
+        keeps_critic_steps="without compression",
     )
     reduction: Literal["reproducible", "fastest"] = Field(
         "reproducible",
@@ -50,7 +55,9 @@ class AverageConfig(BaseAlgorithmConfig):
 
     name: Literal["average"] = "average"
     implementation = "nnlo_lib.algorithms.collective.average:Average"
-    capabilities = Capabilities(compression="any", one_model=True, elastic=True)
+    capabilities = Capabilities(
+        compression="any", one_model=True, elastic=True, keeps_weight_clip="without compression"
+    )
     sync_every: int = Field(10, ge=1, description="Local steps between two averagings.")
 
 
@@ -59,7 +66,7 @@ class DiLoCoConfig(BaseAlgorithmConfig):
 
     name: Literal["diloco"] = "diloco"
     implementation = "nnlo_lib.algorithms.collective.diloco:DiLoCo"
-    capabilities = Capabilities(compression="any", one_model=True, elastic=True)
+    capabilities = Capabilities(compression="any", one_model=True, elastic=True, keeps_weight_clip="no")
     sync_every: int = Field(50, ge=1, description="Local steps between two outer steps.")
     outer_lr: float = Field(0.7, gt=0, description="Learning rate of the outer step.")
     outer_momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of the outer step.")
@@ -71,6 +78,15 @@ class IndividualConfig(BaseAlgorithmConfig):
     name: Literal["individual"] = "individual"
     implementation = "nnlo_lib.algorithms.collective.individual:Individual"
     capabilities = Capabilities()
+
+    def faults(self, run: Any) -> Iterator[ConfigFault]:
+        """Yield a fault if a run (config.Run) scales the learning rate."""
+        if run.train.scale_lr != "none":
+            yield ConfigFault(
+                "individual trains every worker alone, so that the number of workers does not matter; "
+                "set `train.scale_lr: none`",
+                ("train", "scale_lr"),
+            )
 
 
 CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualConfig

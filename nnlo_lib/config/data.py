@@ -1,5 +1,6 @@
 """Settings of the data set: source, store, splits, partition and preprocessing."""
 
+import shlex
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -42,8 +43,18 @@ class DirichletPartitionConfig(ConfigModel):
     )
 
 
+class ContiguousPartitionConfig(ConfigModel):
+    """Every worker has a contiguous part of the samples in their stored order, such as the scans of one robot."""
+
+    name: Literal["contiguous"] = "contiguous"
+
+
 PartitionConfig = Annotated[
-    IidPartitionConfig | ByClassPartitionConfig | SortedPartitionConfig | DirichletPartitionConfig,
+    IidPartitionConfig
+    | ByClassPartitionConfig
+    | SortedPartitionConfig
+    | DirichletPartitionConfig
+    | ContiguousPartitionConfig,
     Field(discriminator="name"),
 ]
 
@@ -99,7 +110,7 @@ class DataConfig(ConfigModel):
     )
     reader: ReaderConfig | None = Field(
         None,
-        description="Reader of the files: idx, cifar, tfrecord, folder or arrays; null: the reader in the catalog.",
+        description="Reader of the files: idx, cifar, tfrecord, folder, texts, arrays, lidar or synthetic; null: the reader in the catalog.",
     )
     format: Literal["hdf5", "npz"] = Field("hdf5", description="File format of the store.")
     shard_size: int | None = Field(
@@ -116,14 +127,19 @@ class DataConfig(ConfigModel):
     stratify: bool = Field(
         True, description="Validation samples and folds have the same proportions of classes as all samples."
     )
+    split_by: Literal["sample", "shard"] = Field(
+        "sample",
+        description="Unit of the validation samples and folds. shard: whole shards of the store, as NNLO's folds are whole files: "
+        "set `shard_size` to the samples of a file; classes are then not in proportion.",
+    )
     partition: PartitionConfig = Field(
         IidPartitionConfig(),
-        description="Division of the training samples among workers: iid, by_class, sorted or dirichlet.",
+        description="Division of the training samples among workers: iid, by_class, sorted, dirichlet or contiguous.",
     )
     normalize: Literal["unit", "standard"] | NormalizationConfig = Field(
         "unit",
         description="unit: bytes are scaled to 0..1; standard: also to mean 0 and standard deviation 1 per channel "
-        "over the training set; or a section with `mean` and `std`.",
+        "over the training samples, without the samples held out by `data.validation` or `folds`; or a section with `mean` and `std`.",
     )
     crop: int | None = Field(
         None,
@@ -134,6 +150,11 @@ class DataConfig(ConfigModel):
     stage_to: str | None = Field(
         None,
         description="Node-local folder, such as $TMPDIR, to which the store is copied before training; null: no copy.",
+    )
+    stage_command: str | None = Field(
+        None,
+        description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
+        "{source} and {target} are absolute paths; null: a plain copy.",
     )
 
     @property
@@ -160,6 +181,24 @@ class DataConfig(ConfigModel):
         return source
 
     @model_validator(mode="after")
+    def _has_complete_copy_command(self) -> Self:
+        if self.stage_command is None:
+            return self
+        if self.stage_to is None:
+            raise_config_error(
+                "there is nothing to copy; set `data.stage_to`, or remove the key", "stage_command"
+            )
+        if missing := [name for name in ("{source}", "{target}") if name not in self.stage_command]:
+            raise_config_error(
+                f"{missing[0]} is missing; write for example: cp {{source}} {{target}}", "stage_command"
+            )
+        try:
+            shlex.split(self.stage_command)
+        except ValueError as error:
+            raise_config_error(f"{error}; close the quotation", "stage_command")
+        return self
+
+    @model_validator(mode="after")
     def _known_or_described(self) -> Self:
         if self.dataset in CATALOG:
             expected = CATALOG[self.dataset].reader
@@ -167,6 +206,10 @@ class DataConfig(ConfigModel):
                 raise_config_error(
                     f"{self.dataset} requires the reader {expected}; for other files, set another name in `data.dataset`",
                     "reader",
+                )
+            if CATALOG[self.dataset].generated and self.source is not None:
+                raise_config_error(
+                    f"{self.dataset} reads no files; remove the key, and set `data.reader`", "source"
                 )
         elif self.reader is None:
             raise_config_error(

@@ -10,7 +10,12 @@ from nnlo_lib.config.algorithm_base import MIXING_GRAPH, BaseAlgorithmConfig, Ca
 from nnlo_lib.config.base import ConfigFault
 from nnlo_lib.config.compression import NoCompressionConfig
 
-ON_GRAPH = Capabilities(graph_properties=MIXING_GRAPH, compression="cast", supports_worker_groups=False)
+ON_GRAPH = Capabilities(
+    graph_properties=MIXING_GRAPH,
+    compression="cast",
+    supports_worker_groups=False,
+    keeps_weight_clip="without compression",
+)
 
 
 class DSGDConfig(BaseAlgorithmConfig):
@@ -39,7 +44,7 @@ class DSGTConfig(BaseAlgorithmConfig):
 
     name: Literal["dsgt"] = "dsgt"
     implementation = "nnlo_lib.algorithms.decentralized.dsgt:DSGT"
-    capabilities = replace(ON_GRAPH, keeps_gradients=True)
+    capabilities = replace(ON_GRAPH, keeps_gradients=True, keeps_critic_steps="no")
 
 
 class D2Config(BaseAlgorithmConfig):
@@ -47,7 +52,11 @@ class D2Config(BaseAlgorithmConfig):
 
     name: Literal["d2"] = "d2"
     implementation = "nnlo_lib.algorithms.decentralized.d2:D2"
-    capabilities = replace(ON_GRAPH, graph_properties=(*MIXING_GRAPH, "static", "eigenvalues above -1/3"))
+    capabilities = replace(
+        ON_GRAPH,
+        graph_properties=(*MIXING_GRAPH, "static", "eigenvalues above -1/3"),
+        keeps_weight_clip="no",
+    )
 
 
 class DiNNOConfig(BaseAlgorithmConfig):
@@ -56,10 +65,16 @@ class DiNNOConfig(BaseAlgorithmConfig):
     name: Literal["dinno"] = "dinno"
     implementation = "nnlo_lib.algorithms.decentralized.dinno:DiNNO"
     capabilities = replace(
-        ON_GRAPH, graph_properties=("connected", "symmetric"), min_ranks=2, keeps_gradients=True
+        ON_GRAPH,
+        graph_properties=("connected", "symmetric"),
+        min_ranks=2,
+        keeps_gradients=True,
+        uses_mixing_weights=False,
+        keeps_weight_clip="yes",
+        keeps_critic_steps="no",
     )
     rho: float = Field(
-        0.5, gt=0, description="Penalty on the difference between neighbors in the first round."
+        0.1, gt=0, description="Penalty on the difference between neighbors in the first round."
     )
     rho_scaling: float = Field(1.0, gt=0, description="Factor by which the penalty changes after each round.")
     primal_iterations: int = Field(2, ge=1, description="Local steps per round, each on one batch.")
@@ -81,7 +96,7 @@ class CADMMConfig(DiNNOConfig):
 
 
 class ProxPDAConfig(BaseAlgorithmConfig):
-    """Primal-dual method with a linearized primal step (Hong, Hajinezhad and Zhao 2017)."""
+    """Primal-dual method with a linearized primal step (Hong, Hajinezhad and Zhao 2017), by default with momentum."""
 
     name: Literal["prox_pda"] = "prox_pda"
     implementation = "nnlo_lib.algorithms.decentralized.prox_pda:ProxPDA"
@@ -91,11 +106,22 @@ class ProxPDAConfig(BaseAlgorithmConfig):
         step="algorithm's",
         min_ranks=2,
         keeps_gradients=True,
+        uses_mixing_weights=False,
+        keeps_weight_clip="no",
+        keeps_critic_steps="no",
     )
-    beta: float = Field(
-        10.0,
+    beta: float | None = Field(
+        None,
         gt=0,
-        description="Penalty on the difference between neighbors; the step size is 1 / (2 beta neighbors).",
+        description="Penalty on the difference between neighbors; the step size is 1 / (2 beta neighbors). null: 0.6 / "
+        "neighbors, averaged over the two nodes of each link.",
+    )
+    momentum: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="Weight of earlier gradients in the moving average that a step follows; 0: the gradient of the "
+        "batch alone, as in the paper, which needs a larger `beta`.",
     )
 
 
@@ -104,7 +130,7 @@ class NEXTConfig(BaseAlgorithmConfig):
 
     name: Literal["next"] = "next"
     implementation = "nnlo_lib.algorithms.decentralized.next:NEXT"
-    capabilities = replace(ON_GRAPH, keeps_gradients=True)
+    capabilities = replace(ON_GRAPH, keeps_gradients=True, keeps_critic_steps="no")
     inner_steps: int = Field(
         2, ge=1, description="Local steps per round on the surrogate, each on one batch."
     )

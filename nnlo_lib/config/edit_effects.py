@@ -19,9 +19,9 @@ class EditEffect(Enum):
 
 _KEYS = {
     EditEffect.RETRAIN: (
-        "data.dataset", "data.reader", "data.format", "data.shard_size", "data.validation", "data.stratify",
+        "data.dataset", "data.reader", "data.format", "data.shard_size", "data.validation", "data.stratify", "data.split_by",
         "data.partition", "data.normalize", "data.crop", "data.augment", "model.name", "model.args",
-        "model.weights", "model.weights_except", "train.steps_per_epoch", "train.batch_size",
+        "model.custom_objects", "model.weights", "model.weights_except", "train.steps_per_epoch", "train.batch_size",
         "train.dealing", "train.accumulate", "train.clip_norm", "train.precision", "train.compile", "train.channels_last",
         "train.optimizer", "train.schedule", "train.warm_up", "train.scale_lr", "train.early_stopping", "train.target",
         "train.restore_best", "train.validate_every", "train.evaluate_before", "problem", "loss", "loss_weights", "metrics",
@@ -31,8 +31,8 @@ _KEYS = {
     EditEffect.RESUME: ("train.epochs", "parallel.ranks", "parallel.transport"),
     EditEffect.SAME_DATA: ("data.source",),
     EditEffect.NEXT_ATTEMPT: (
-        "data.stage_to", "parallel.ranks_per_gpu", "parallel.master_gpu", "parallel.gpu_exchange", "parallel.peer_timeout",
-        "model.trust", "checkpoint", "observe", "resources",
+        "data.stage_to", "data.stage_command", "parallel.ranks_per_gpu", "parallel.master_gpu", "parallel.bind", "parallel.gpu_exchange",
+        "parallel.peer_timeout", "model.trust", "checkpoint", "observe", "resources",
     ),
     EditEffect.JOBS: ("name", "seeds", "folds", "runs"),
     EditEffect.SEARCH_END: ("search.trials", "search.parallel", "search.objective.target", "search.budget", "search.blocks"),

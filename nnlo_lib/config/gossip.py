@@ -1,10 +1,13 @@
 """Settings of the gossip algorithms: a node sends its parameters to one other node at a time."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field
 
 from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
+from nnlo_lib.config.base import ConfigFault
+from nnlo_lib.config.topology import DirectedEdgesGraphConfig, GraphSequenceConfig
 
 
 class GoSGDConfig(BaseAlgorithmConfig):
@@ -13,7 +16,11 @@ class GoSGDConfig(BaseAlgorithmConfig):
     name: Literal["gosgd"] = "gosgd"
     implementation = "nnlo_lib.algorithms.gossip.gosgd:GoSGD"
     capabilities = Capabilities(
-        compression="cast", asynchronous=True, min_ranks=2, supports_worker_groups=False
+        compression="cast",
+        asynchronous=True,
+        min_ranks=2,
+        supports_worker_groups=False,
+        keeps_weight_clip="without compression",
     )
     probability: float = Field(0.01, gt=0, le=1, description="Probability of a push after a step.")
     synchronous: bool = Field(
@@ -37,7 +44,21 @@ class SGPConfig(BaseAlgorithmConfig):
         compression="cast",
         compresses_changes=False,
         supports_worker_groups=False,
+        keeps_weight_clip="without compression",
     )
+
+    def faults(self, run: Any) -> Iterator[ConfigFault]:
+        """Yield a fault if a run (config.Run) bounds weights on a graph on which the nodes' weights differ."""
+        graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
+        # The optimizer bounds x = w z, and a node trains z; on the other graphs, every w is 1.
+        if getattr(run.problem, "weight_clip", None) and any(
+            isinstance(graph, DirectedEdgesGraphConfig) for graph in graphs
+        ):
+            yield ConfigFault(
+                "sgp bounds parameters that it then divides by the weight of the node; remove it and set "
+                "`problem.gradient_penalty: 10`, or set another `topology.name` than directed_edges",
+                ("problem", "weight_clip"),
+            )
 
 
 class ADPSGDConfig(BaseAlgorithmConfig):
@@ -49,8 +70,9 @@ class ADPSGDConfig(BaseAlgorithmConfig):
         graph_properties=("connected", "symmetric", "static", "bipartite"),
         compression="cast",
         asynchronous=True,
-        supports_worker_groups=False,
         min_ranks=2,
+        uses_mixing_weights=False,
+        keeps_weight_clip="no",
     )
 
 

@@ -14,22 +14,29 @@ Loss = str | dict[str, str]  # one loss, or one for each output by its name or i
 LOSSES = {
     "classification": ("cross_entropy", "nll", "binary_cross_entropy", "hinge", "mse", "mae"),
     "regression": ("mse", "mae", "huber", "binary_cross_entropy"),
+    "dense_classification": ("cross_entropy",),
     "gan": ("wasserstein", "least_squares", "non_saturating"),
 }
 METRICS = {
     "classification": ("accuracy", "top5_accuracy", "binary_accuracy", *LOSSES["classification"]),
     "regression": ("mae", "mse", "huber", "binary_cross_entropy", "binary_accuracy"),
-    "gan": ("distance", "critic_loss", "generator_loss"),
+    "dense_classification": ("accuracy", "cross_entropy", "perplexity", "iou", "dice"),
+    "gan": ("distance", "critic_loss", "generator_loss", "loss_gap"),
 }
 # Metrics of a run that does not set `metrics`.
 DEFAULT_METRICS = {
     "classification": ("accuracy",),
     "regression": ("mae",),
-    "gan": METRICS["gan"],
+    "dense_classification": ("accuracy",),
+    "gan": ("distance", "critic_loss", "generator_loss"),
 }
 TOP_K_ACCURACY_PATTERN = re.compile(r"top([1-9]\d*)_accuracy")
+# Accuracies of nnlo; a user's metric may have another range.
+ACCURACY_COLUMN = re.compile(r"(?:train_|val_)?(?:binary_|top\d+_)?accuracy(?:_min|_max|_mean)?")
 LARGER_IS_BETTER_SUFFIXES = ("accuracy", "r2", "score")
+LARGER_IS_BETTER_NAMES = ("iou", "dice")
 SMALLER_IS_BETTER_SUFFIXES = ("loss", "error")
+NODE_SUFFIXES = ("_min", "_max", "_mean")  # of metrics over nodes with models of their own
 METRIC_PATTERN_SCHEMA = {
     "pattern": r"^top[1-9]\d*_accuracy$|@",
     "description": "`topK_accuracy` or `name@output`",
@@ -55,13 +62,30 @@ def metrics_schema(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [listed, {"type": "null"}]
 
 
+def check_accuracy_range(column: str, value: float | None, key: str) -> None:
+    """Raise a validation error if a column is an accuracy of nnlo, and a value for it is not between 0 and 1.
+
+    Args:
+        column: column of the history.
+        value: value that the column is compared with; None: none.
+        key: key of the value.
+    """
+    if value is None or not ACCURACY_COLUMN.fullmatch(column) or 0 <= value <= 1:
+        return
+    per_cent = f" for {value:g} %" if 1 < value <= 100 else ""
+    fraction = f"{value / 100:g}" if per_cent else "a fraction"
+    raise_config_error(f"{column} is between 0 and 1, got {value:g}; write {fraction}{per_cent}", key)
+
+
 def metric_direction(column: str) -> Literal["smaller", "larger"] | None:
     """Return the direction in which a metric improves, by the name of its column; None for a user's metric.
 
     The ends of the name tell the direction of a user's metric: `accuracy`, `r2`, `score`; `loss`, `error`.
     """
-    name = column.removeprefix("val_").removeprefix("train_").removesuffix("_min").removesuffix("_max")
-    if name.endswith(LARGER_IS_BETTER_SUFFIXES):
+    name = column.removeprefix("val_").removeprefix("train_")
+    for suffix in NODE_SUFFIXES:
+        name = name.removesuffix(suffix)
+    if name.endswith(LARGER_IS_BETTER_SUFFIXES) or name in LARGER_IS_BETTER_NAMES:
         return "larger"
     if name.endswith(SMALLER_IS_BETTER_SUFFIXES):
         return "smaller"

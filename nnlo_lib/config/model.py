@@ -6,10 +6,11 @@ from typing import Self
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from nnlo_lib.config.base import ConfigModel, is_missing_file, raise_config_error, suggest_name
+from nnlo_lib.models.libraries.library_names import PATTERN, library_of
 from nnlo_lib.models.zoo_registry import MODELS
 
 NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
-WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".h5", ".hdf5")
+WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".npz", ".h5", ".hdf5")
 FORMS = (
     "`path.py:function` that returns a torch Module or a Keras model, a module `path.py` with get_model() as in NNLO, "
     "a Keras `model.json`, TorchScript (`.pt`) or an exported program (`.pt2`)"
@@ -21,15 +22,21 @@ class ModelConfig(ConfigModel):
 
     name: str = Field(
         "simplemlp",
-        description=f"Name in the model zoo, or a file (docs/guides/models.md): {FORMS}.",
+        description=f"Name in the model zoo; timm:NAME or hf:NAME; or a file (docs/guides/models.md): {FORMS}.",
         json_schema_extra={
             "anyOf": [
                 {"enum": [*MODELS]},
+                {"pattern": PATTERN, "description": "`timm:NAME` or `hf:NAME`, with nnlo[timm] or nnlo[hf]"},
                 {"pattern": r"\.py:\w+$|\.(py|json|pt2?|pth|torch)$", "description": FORMS},
             ]
         },
     )
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
+    custom_objects: dict[str, str] = Field(
+        {},
+        description="Your classes and functions that a Keras `model.json` names: name in the file -> "
+        "`path.py:Class` or `path.py:function`.",
+    )
     trust: bool = Field(
         False,
         description="Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read "
@@ -38,8 +45,8 @@ class ModelConfig(ConfigModel):
     weights: str | None = Field(
         None,
         description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "
-        "state_dict written by torch.save (`.pt`, `.pth`); or, for a Keras model, a file written by save_weights "
-        "(`.h5`). null: weights are drawn from the seed.",
+        "state_dict written by torch.save (`.pt`, `.pth`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "
+        "a Keras model, a file written by save_weights (`.h5`). null: weights are drawn from the seed.",
     )
     weights_except: tuple[str, ...] = Field(
         (),
@@ -51,15 +58,28 @@ class ModelConfig(ConfigModel):
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
         path = _path(name)
-        if path is None and name not in MODELS:
+        if path is None and name not in MODELS and library_of(name) is None:
             raise_config_error(
-                f"unknown model '{name}'; {suggest_name(name, MODELS)}, or path/to/file.py:function"
+                f"unknown model '{name}'; {suggest_name(name, MODELS)}, timm:NAME, hf:NAME, or path/to/file.py:function"
             )
         if path is not None and is_missing_file(path, info):
             raise_config_error(
                 f"file not found: '{path}'; paths are relative to the working directory of nnlo"
             )
         return name
+
+    @field_validator("custom_objects")
+    @classmethod
+    def _existing(cls, objects: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        for name, reference in objects.items():
+            path, _, function = reference.rpartition(":")
+            if not path.endswith(".py") or not function.isidentifier():
+                raise_config_error(f"'{reference}' is not `path.py:Class`", name)
+            if is_missing_file(path, info):
+                raise_config_error(
+                    f"file not found: '{path}'; paths are relative to the working directory of nnlo", name
+                )
+        return objects
 
     @field_validator("weights")
     @classmethod
@@ -77,6 +97,10 @@ class ModelConfig(ConfigModel):
         if self.args and self.is_network_file:
             raise_config_error(
                 f"{self.name} is a saved network, which takes no arguments; remove `model.args`", "args"
+            )
+        if self.custom_objects and Path(self.name).suffix != ".json":
+            raise_config_error(
+                f"{self.name} is not a Keras JSON file; remove `model.custom_objects`", "custom_objects"
             )
         if self.weights_except and self.weights is None:
             raise_config_error(

@@ -50,6 +50,30 @@ class ObserveConfig(ConfigModel):
         False,
         description="Write the history as TensorBoard event files to the run's folder; requires nnlo[tensorboard].",
     )
+    nnlo_history: bool = Field(
+        False,
+        description="Write the history also as nnlo_history.json in the format of NNLO's <model>_<trial>_history.json, for "
+        "its plotting scripts.",
+    )
+
+    consensus_matrix: bool = Field(
+        False,
+        description="Write the L2 distance of every pair of nodes at each validation to consensus.npz, and show the "
+        "last one in the report; only for algorithms whose nodes have their own models.",
+    )
+    sample_metrics: bool = Field(
+        False,
+        description="Write loss and metrics of each validation sample, for each node's own model, at each validation "
+        "to validation_metrics.npz; each validation then evaluates twice.",
+    )
+    loss_average: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        examples=[0.98],
+        description="Decay of the moving average of the training loss, train_loss_average in history.csv: every "
+        "mini-batch of a worker has the weight 1 - decay; mean over workers. null: no column.",
+    )
 
     @property
     def missing_package(self) -> str | None:

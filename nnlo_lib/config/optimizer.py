@@ -11,6 +11,9 @@ Decoupled = Annotated[float, Field(ge=0, description="Weight decay, decoupled fr
 Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the first moment.")]
 Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the second moment.")]
 Epsilon = Annotated[float, Field(gt=0, description="Added to the root of the second moment.")]
+InsideRoot = Annotated[
+    bool, Field(description="Add epsilon to the second moment before the root is taken, as in PyDTNN.")
+]
 Lr = Annotated[float, Field(gt=0, description="Learning rate.")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="Momentum.")]
 ExcludeVectors = Annotated[
@@ -20,6 +23,7 @@ ExcludeVectors = Annotated[
         "learning rate is `lr`."
     ),
 ]
+Kernel = Literal["fused", "fused on cpu", "chunked on cpu", "layerwise"]
 
 
 class BaseOptimizerConfig(ImplementedConfig):
@@ -30,14 +34,50 @@ class BaseOptimizerConfig(ImplementedConfig):
         renamed: keys whose argument of the optimizer has another name; `epsilon` is always `eps`.
     """
 
-    kernel: ClassVar[Literal["fused", "fused on cpu", "chunked on cpu", "layerwise"]]
+    kernel: ClassVar[Kernel]
     renamed: ClassVar[dict[str, str]] = {}
+
+    @property
+    def used_kernel(self) -> Kernel:
+        """`kernel`, or another one that the settings need."""
+        return self.kernel
+
+    @property
+    def decoupled_decay(self) -> float:
+        """Weight decay that NNLO applies before the optimizer's step: w <- (1 - lr decay) w."""
+        return 0.0
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the optimizer."""
         names = {"epsilon": "eps", **self.renamed}
         return {names.get(key, key): value for key, value in super().arguments.items()}
+
+
+class DecoupledDecayConfig(BaseOptimizerConfig):
+    """Settings of an optimizer of torch whose weight decay is an L2 penalty unless it is decoupled by NNLO."""
+
+    decoupled: bool = Field(False, description="Decouple weight decay from the gradient, as in adamw.")
+    weight_decay: Decay = 0.0
+
+    @model_validator(mode="after")
+    def _decoupled_needs_decay(self) -> Self:
+        if self.decoupled and not self.weight_decay:
+            raise_config_error(
+                "requires weight_decay > 0; set `weight_decay`, or `decoupled: false`", "decoupled"
+            )
+        return self
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer, without a decoupled decay."""
+        options = super().arguments
+        return options | {"weight_decay": 0.0} if options.pop("decoupled") else options
+
+    @property
+    def decoupled_decay(self) -> float:
+        """Weight decay that is applied before the step."""
+        return self.weight_decay if self.decoupled else 0.0
 
 
 class TwoMomentsConfig(BaseOptimizerConfig):
@@ -51,7 +91,49 @@ class TwoMomentsConfig(BaseOptimizerConfig):
         return options | {"betas": betas}
 
 
-class SGDConfig(BaseOptimizerConfig):
+class RootConfig(BaseOptimizerConfig):
+    """Settings of an optimizer that can add epsilon inside the root.
+
+    Attributes:
+        inside_root: class with epsilon inside the root.
+        outside_only: keys that this class does not have.
+    """
+
+    inside_root: ClassVar[str]
+    outside_only: ClassVar[tuple[str, ...]]
+
+    epsilon_inside_root: InsideRoot = False
+
+    @model_validator(mode="after")
+    def _has_no_other_variant(self) -> Self:
+        for key in self.outside_only:
+            if self.epsilon_inside_root and getattr(self, key):
+                raise_config_error(f"not supported with {key}; remove one of them", "epsilon_inside_root")
+        return self
+
+    @property
+    def used_kernel(self) -> Kernel:
+        """The kernel of the class that is used."""
+        return "chunked on cpu" if self.epsilon_inside_root else self.kernel
+
+    @property
+    def reference(self) -> str:
+        """Reference of the class, for core.lazy_import."""
+        return (
+            f"nnlo_lib.train.optimizers.inside_root:{self.inside_root}"
+            if self.epsilon_inside_root
+            else self.implementation
+        )
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer."""
+        options = super().arguments
+        left_out = self.outside_only if options.pop("epsilon_inside_root") else ()
+        return {key: value for key, value in options.items() if key not in left_out}
+
+
+class SGDConfig(DecoupledDecayConfig):
     """Stochastic gradient descent with optional momentum (Sutskever et al. 2013)."""
 
     name: Literal["sgd"] = "sgd"
@@ -60,7 +142,6 @@ class SGDConfig(BaseOptimizerConfig):
     lr: Lr = 0.01
     momentum: Momentum = 0.0
     nesterov: bool = Field(False, description="Use Nesterov momentum.")
-    weight_decay: Decay = 0.0
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
@@ -69,12 +150,14 @@ class SGDConfig(BaseOptimizerConfig):
         return self
 
 
-class AdamConfig(TwoMomentsConfig):
+class AdamConfig(TwoMomentsConfig, RootConfig):
     """Adam (Kingma and Ba 2015)."""
 
     name: Literal["adam"] = "adam"
     implementation = "torch.optim:Adam"
     kernel = "fused"
+    inside_root = "AdamInsideRoot"
+    outside_only = ("amsgrad",)
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -85,12 +168,14 @@ class AdamConfig(TwoMomentsConfig):
     weight_decay: Decay = 0.0
 
 
-class AdamWConfig(TwoMomentsConfig):
+class AdamWConfig(TwoMomentsConfig, RootConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
     implementation = "torch.optim:AdamW"
     kernel = "fused"
+    inside_root = "AdamInsideRoot"
+    outside_only = ("amsgrad",)
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
@@ -99,6 +184,16 @@ class AdamWConfig(TwoMomentsConfig):
         False, description="Use the maximum of the second moments so far (Reddi et al. 2018)."
     )
     weight_decay: Decoupled = 0.01
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer; with epsilon inside the root, without weight decay."""
+        return super().arguments | ({"weight_decay": 0.0} if self.epsilon_inside_root else {})
+
+    @property
+    def decoupled_decay(self) -> float:
+        """Weight decay that is applied before the step, because AdamInsideRoot has an L2 penalty."""
+        return self.weight_decay if self.epsilon_inside_root else 0.0
 
 
 class NAdamConfig(TwoMomentsConfig):
@@ -116,6 +211,14 @@ class NAdamConfig(TwoMomentsConfig):
     decoupled: bool = Field(False, description="Decouple weight decay from the gradient, as in adamw.")
     weight_decay: Decay = 0.0
 
+    @model_validator(mode="after")
+    def _decoupled_needs_decay(self) -> Self:
+        if self.decoupled and not self.weight_decay:
+            raise_config_error(
+                "requires weight_decay > 0; set `weight_decay`, or `decoupled: false`", "decoupled"
+            )
+        return self
+
 
 class AdamaxConfig(TwoMomentsConfig):
     """Adam with the infinity norm of the gradients instead of the second moment (Kingma and Ba 2015)."""
@@ -130,19 +233,27 @@ class AdamaxConfig(TwoMomentsConfig):
     weight_decay: Decay = 0.0
 
 
-class RMSpropConfig(BaseOptimizerConfig):
+class RMSpropConfig(DecoupledDecayConfig, RootConfig):
     """RMSprop (Tieleman and Hinton 2012)."""
 
     name: Literal["rmsprop"] = "rmsprop"
     implementation = "torch.optim:RMSprop"
     kernel = "chunked on cpu"
     renamed: ClassVar[dict[str, str]] = {"rho": "alpha"}
+    inside_root = "RMSpropInsideRoot"
+    outside_only = ("momentum", "centered")
     lr: Lr = 0.001
     rho: float = Field(0.9, ge=0, lt=1, description="Decay of the squared gradient.")
     momentum: Momentum = 0.0
     centered: bool = Field(False, description="Subtract the squared mean gradient (Graves 2013).")
     epsilon: float = Field(1e-8, gt=0, description="Added to the root of the squared gradient.")
-    weight_decay: Decay = 0.0
+
+    @model_validator(mode="after")
+    def _centered_needs_memory(self) -> Self:
+        # Without a memory, the variance of the gradient is 0, which torch rounds to negative numbers.
+        if self.centered and self.rho == 0:
+            raise_config_error("requires rho > 0; set `rho`, or `centered: false`", "centered")
+        return self
 
 
 class AdadeltaConfig(BaseOptimizerConfig):

@@ -1,13 +1,30 @@
 """Settings of the processes of a training: number, transport, simulation, and resources of the scheduler."""
 
-from typing import Annotated, Literal, Self
+import shlex
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 Rank = Annotated[int, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
+AUTO = "auto"
+
+
+def _refuse_auto(value: Any) -> Any:
+    # experiment.automatic_gpus has replaced the value of a file; it cannot do so in a search space or a script.
+    if value == AUTO:
+        raise_config_error("auto is possible in an experiment file only, outside of `search`; write 0 or 1")
+    return value
+
+
+GpusPerRank = Annotated[
+    int,
+    Field(ge=0, le=1),
+    BeforeValidator(_refuse_auto),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1}, {"const": AUTO}]}),
+]
 
 
 class StragglersConfig(ConfigModel):
@@ -119,9 +136,18 @@ class ParallelConfig(ConfigModel):
     threads_per_rank: int = Field(
         1, ge=1, description="Threads of each rank; at most cores / ranks is sensible."
     )
-    gpus_per_rank: int = Field(0, ge=0, le=1, description="GPUs per rank: 1, or 0 to compute on CPUs.")
+    gpus_per_rank: GpusPerRank = Field(
+        0,
+        description="GPUs per rank: 1, or 0 to compute on CPUs; auto: 1 if this host shows GPUs, else 0, and `ranks_per_gpu` "
+        "is raised until they suffice for the ranks. auto is replaced when the file is read, and refused on a cluster.",
+    )
     ranks_per_gpu: int = Field(1, ge=1, description="Ranks that share a GPU; used if `gpus_per_rank` is 1.")
     master_gpu: bool = Field(True, description="Servers also use a GPU if `gpus_per_rank` is 1.")
+    bind: Literal["launcher", "none", "core", "socket", "numa"] = Field(
+        "launcher",
+        description="Cores to which the command that starts the ranks binds each rank. core: `threads_per_rank` cores; "
+        "socket, numa: one socket or NUMA domain; none: all cores; launcher: what the command does by itself.",
+    )
     gpu_exchange: Literal["auto", "nccl", "cuda_aware", "host"] = Field(
         "auto",
         description="How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; cuda_aware: by "
@@ -171,3 +197,20 @@ class ResourcesConfig(ConfigModel):
     account: str | None = Field(
         None, description="Slurm account or LSF project; null: the default of the Snakemake profile."
     )
+    container: str | None = Field(
+        None,
+        examples=["apptainer exec --nv nnlo.sif"],
+        description="Command that runs a program in a container, such as `apptainer exec --nv nnlo.sif`: every rank starts in "
+        "it, by the image's python3, which needs nnlo; the launcher (srun, mpiexec) stays outside. null: none.",
+    )
+
+    @field_validator("container")
+    @classmethod
+    def _is_command(cls, container: str | None) -> str | None:
+        try:
+            words = shlex.split("null" if container is None else container)
+        except ValueError as error:
+            raise_config_error(f"{error}; close the quotation")
+        if not words:
+            raise_config_error("must not be empty; write for example: apptainer exec --nv nnlo.sif, or null")
+        return container

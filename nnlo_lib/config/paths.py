@@ -59,7 +59,9 @@ class StatePaths:
     lease = PathBelow("lease.json")
     log = PathBelow("log.txt")
     step = PathBelow("step")
+    reserve = PathBelow("reserve")
     partition = PathBelow("partition.npz")
+    normalization = PathBelow("normalization.json")
     history = PathBelow("history.jsonl")
     nodes = PathBelow("nodes.jsonl")
     ledger = PathBelow("ledger.jsonl")
@@ -68,14 +70,15 @@ class StatePaths:
     ranks = PathBelow("ranks")
     failures = PathBelow("failures")
     stopped = PathBelow("stopped")
+    done = PathBelow("done")
     observed = PathBelow("observed")
     input_files = PathBelow("input_files.json")
     code = PathBelow("code")
 
     @property
-    def rank_status(self) -> tuple[Path, Path, Path]:
+    def rank_status(self) -> tuple[Path, ...]:
         """Folders of the files that the ranks of one attempt write for their launcher."""
-        return self.ranks, self.failures, self.stopped
+        return self.ranks, self.failures, self.stopped, self.done
 
     @property
     def resumable(self) -> tuple[Path, ...]:
@@ -104,6 +107,8 @@ class RunPaths:
     history = PathBelow("history.csv")
     nodes = PathBelow("nodes.csv")
     validations = PathBelow("validations.csv")
+    consensus = PathBelow("consensus.npz")
+    validation_metrics = PathBelow("validation_metrics.npz")
     samples = PathBelow("samples.png")
     trace = PathBelow("trace.json")
     monitor = PathBelow("monitor.csv")
@@ -111,6 +116,7 @@ class RunPaths:
     summary = PathBelow("summary.json")
     evaluation = PathBelow("evaluation.json")
     sample_metrics = PathBelow("sample_metrics.npz")
+    nnlo_history = PathBelow("nnlo_history.json")
     tensorboard = PathBelow("tensorboard")
     code = PathBelow("code")
     # This name and the names in SearchStatePaths come from earlier versions: files on disk are not
@@ -131,15 +137,16 @@ class RunPaths:
         return Path(*parts[: places[-1]], LOGS_FOLDER, *parts[places[-1] + 1 :]) if places else self.folder
 
     @property
-    def optional_outputs(self) -> tuple[Path, Path, Path]:
+    def optional_outputs(self) -> tuple[Path, ...]:
         """Outputs that only some trainings have."""
-        return self.nodes, self.validations, self.samples
+        return self.nodes, self.validations, self.samples, self.nnlo_history
 
     @property
     def outputs(self) -> tuple[Path, ...]:
         """All outputs with a fixed name; the summary records their checksums."""
         fixed = self.model, self.partition, self.history
-        return *fixed, *self.optional_outputs, self.trace, self.log, self.monitor
+        observed = self.trace, self.log, self.monitor, self.consensus, self.validation_metrics
+        return *fixed, *self.optional_outputs, *observed
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from nnlo_lib.config.base import ImplementedConfig, raise_config_error
+from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
 from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
 from nnlo_lib.core.lazy_import import load_implementation
@@ -24,7 +24,7 @@ class ClassificationConfig(ImplementedConfig):
         ge=0,
         lt=1,
         description="Fraction of the target probability that is distributed evenly over all classes (Szegedy et al. "
-        "2016); used by cross_entropy.",
+        "2016); used by the loss cross_entropy.",
     )
 
 
@@ -35,7 +35,43 @@ class RegressionConfig(ImplementedConfig):
     implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
     outputs: Outputs = Field("scores", description=f"{OUTPUTS} Used by binary_cross_entropy.")
     huber_delta: float = Field(
-        1.0, gt=0, description="Error above which huber is linear, in units of the labels."
+        1.0,
+        gt=0,
+        description="Error above which huber is linear, in units of the labels; used by the loss or metric huber.",
+    )
+
+
+class CriticWarmUpConfig(ConfigModel):
+    """More steps of the critic before some updates of the generator, as in the published code of the WGAN paper."""
+
+    steps: int = Field(
+        50, ge=1, description="Steps of the critic before each of these updates of the generator."
+    )
+    updates: int = Field(
+        25, ge=1, description="Number of updates of the generator at the start that have these steps."
+    )
+    every: int | None = Field(
+        500, ge=1, description="Later, every so many updates one has these steps, too; null: none."
+    )
+
+
+class DenseClassificationConfig(ImplementedConfig):
+    """Predict the class of every place of a sample: of each token of a text, or each pixel of an image."""
+
+    name: Literal["dense_classification"] = "dense_classification"
+    implementation = "nnlo_lib.problems.dense_classification:DenseClassificationProblem"
+    classes: int = Field(
+        ge=2,
+        examples=[256],
+        description="Number of classes of a token or pixel: the model's outputs for a place.",
+    )
+    class_axis: Literal["first", "last"] = Field(
+        "first",
+        description="Axis of the classes in the model's output: first, (samples, classes, places ...), as of a "
+        "convolution; last, (samples, places ..., classes), as of a transformer.",
+    )
+    ignore_index: int = Field(
+        -100, description="Label of places that count neither for the loss nor for a metric, such as padding."
     )
 
 
@@ -43,14 +79,39 @@ class GanConfig(ImplementedConfig):
     """Train a generator whose samples a critic cannot distinguish from the data (Goodfellow et al. 2014)."""
 
     name: Literal["gan"] = "gan"
-    implementation = "nnlo_lib.problems.gan:GanProblem"
+    implementation = "nnlo_lib.problems.adversarial.gan:GanProblem"
     critic_steps: int = Field(
         1,
         ge=1,
-        description="The generator is trained in every `critic_steps`-th step of a worker, the critic in all.",
+        description="The generator is trained in every `critic_steps`-th step of a worker, the critic in all; not for "
+        "algorithms that pass parts of earlier gradients to the optimizer.",
+    )
+    critic_warm_up: CriticWarmUpConfig | None = Field(
+        None,
+        description="More than `critic_steps` steps of the critic before the first updates of the generator; null: none.",
+    )
+    half_steps: bool = Field(
+        False,
+        description="One network trains in each step, as in NNLO: the critic with real samples, the critic with generated "
+        "samples, then the generator in `generator_batches` steps.",
+    )
+    generator_batches: int = Field(
+        1,
+        ge=1,
+        description="Batches of generated samples that the generator trains with, for each batch of the critic (2 in NNLO); "
+        "their mean is one step, except with `half_steps`.",
+    )
+    label_flips: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that, in the critic's loss, a real and a generated sample change places (0.05 in NNLO).",
     )
     weight_clip: float | None = Field(
-        None, gt=0, description="Bound of the critic's weights, 0.01 in the WGAN paper; null: no bound."
+        None,
+        gt=0,
+        description="Bound of the critic's weights, 0.01 in the WGAN paper; null: no bound. Not for algorithms that "
+        "change weights otherwise than by averages.",
     )
     gradient_penalty: float = Field(
         0.0, ge=0, description="Weight of (slope of the critic - 1)^2, 10 in the WGAN-GP paper."
@@ -64,12 +125,81 @@ class GanConfig(ImplementedConfig):
         description="Weight of the relative errors of energy and sum that the critic of calorimeter_gan predicts (5 "
         "in NNLO); labels are energies and multiply the noise. null: labels are not used.",
     )
+    sum_weight: float | None = Field(
+        None, ge=0, description="Weight of the relative error of the sum alone; null: `energy_weight`."
+    )
+    energy_range: tuple[float, float] | None = Field(
+        None,
+        description="Generated showers have random energies between these two in training ([0.1, 5] in NNLO); null: the "
+        "energies of the real showers.",
+    )
+    sum_polynomial: tuple[float, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Sum of the cells of a generated shower, divided by its energy: coefficients of a polynomial of the "
+        "energy, highest power first ([0.0018, -0.023, 0.11, -0.28, 2.21] in NNLO); null: the sum of the real shower of the "
+        "same energy.",
+    )
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
         if self.weight_clip and self.gradient_penalty:
             raise_config_error("cannot be combined with gradient_penalty; remove one of them", "weight_clip")
         return self
+
+    @model_validator(mode="after")
+    def _check_turns(self) -> Self:
+        others = {
+            "critic_steps": self.critic_steps > 1,
+            "critic_warm_up": self.critic_warm_up is not None,
+            "gradient_penalty": bool(self.gradient_penalty),
+        }
+        if self.half_steps and any(others.values()):
+            name = next(name for name, is_set in others.items() if is_set)
+            raise_config_error(f"cannot be combined with {name}; remove one of them", "half_steps")
+        return self
+
+    @model_validator(mode="after")
+    def _check_energies(self) -> Self:
+        for name in ("sum_weight", "energy_range", "sum_polynomial"):
+            if getattr(self, name) is not None and self.energy_weight is None:
+                raise_config_error("requires energy_weight; set `problem.energy_weight: 5`", name)
+        if self.energy_range is None:
+            return self
+        low, high = self.energy_range
+        if not 0 < low < high:
+            raise_config_error(
+                f"must be two positive numbers, the smaller one first, not [{low:g}, {high:g}]",
+                "energy_range",
+            )
+        if self.sum_polynomial is None:
+            raise_config_error(
+                "requires sum_polynomial, because no real shower has the random energy; set both",
+                "energy_range",
+            )
+        return self
+
+    @property
+    def cycle(self) -> int:
+        """Number of steps after which the kinds of steps repeat, once the warm-up is over."""
+        return 2 + self.generator_batches if self.half_steps else self.critic_steps
+
+    @property
+    def first_generator_step(self) -> int:
+        """The first step in which the generator trains, counted from 0."""
+        if self.half_steps:
+            return 2
+        return (self.critic_warm_up.steps if self.critic_warm_up else self.critic_steps) - 1
+
+    @property
+    def resting_key(self) -> str | None:
+        """The key for which a network rests in some steps; None if both train in each step."""
+        rests = {
+            "critic_steps": self.critic_steps > 1,
+            "critic_warm_up": self.critic_warm_up is not None,
+            "half_steps": self.half_steps,
+        }
+        return next((name for name, is_set in rests.items() if is_set), None)
 
 
 class UserProblemConfig(UserClassConfig):
@@ -92,7 +222,8 @@ class UserProblemConfig(UserClassConfig):
 
 
 BuiltInProblemConfig = Annotated[
-    ClassificationConfig | RegressionConfig | GanConfig, Field(discriminator="name")
+    ClassificationConfig | RegressionConfig | DenseClassificationConfig | GanConfig,
+    Field(discriminator="name"),
 ]
 ProblemConfig = Annotated[
     Annotated[BuiltInProblemConfig, Tag(BUILT_IN)] | Annotated[UserProblemConfig, Tag(USER_CLASS)],

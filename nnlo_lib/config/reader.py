@@ -102,6 +102,16 @@ class FolderReaderConfig(BaseReaderConfig):
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
 
 
+class TextsReaderConfig(BaseReaderConfig):
+    """Texts in one folder per class, `<split>/<class>/*.txt`, as word numbers by frequency in the training texts."""
+
+    name: Literal["texts"] = "texts"
+    words: int = Field(
+        10_000, ge=3, description="Size of the vocabulary, with 0 for padding and 1 for all other words."
+    )
+    length: int = Field(500, ge=1, description="Words of a text that are kept: the first ones.")
+
+
 class ArraysReaderConfig(BaseReaderConfig):
     """Lists of HDF5, NPZ or NPY files, as in NNLO and mpi_learn."""
 
@@ -138,6 +148,12 @@ class ArraysReaderConfig(BaseReaderConfig):
         pattern=r"\.py:\w+$",
         description="`path.py:function` that is called with each block of features; null: none.",
     )
+    label_adaptor: str | None = Field(
+        None,
+        pattern=r"\.py:\w+$",
+        description="`path.py:function` that is called with each block of labels, before `one_hot` and `first_class` apply; "
+        "null: none.",
+    )
     dtype: StoredType | None = Field(
         None,
         description="Type of the features in the store, after the adaptor. null: floats and uint8 keep their type, booleans "
@@ -148,6 +164,79 @@ class ArraysReaderConfig(BaseReaderConfig):
         "error",
         description="NaN, infinity and numbers beyond float32 in features or targets: error ends the conversion with "
         "file and sample; allow counts them in the manifest, and mean and deviation are computed from the finite values.",
+    )
+
+
+class SyntheticReaderConfig(BaseReaderConfig):
+    """Images of bytes drawn from a seed, without files: `dataset: synthetic`."""
+
+    name: Literal["synthetic"] = "synthetic"
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (1, 28, 28), min_length=1, description="Shape of a sample: channels, height and width of an image."
+    )
+    classes: int = Field(
+        10, ge=1, description="Number of classes; sample i has the class i modulo `classes`."
+    )
+    samples: int = Field(10_000, ge=1, description="Number of training samples.")
+    test_samples: int = Field(2_000, ge=0, description="Number of test samples; 0: no test split.")
+    seed: int = Field(0, ge=0, description="Seed of all samples, whatever the seed of the training is.")
+    content: Literal["classes", "noise", "zeros"] = Field(
+        "classes",
+        description="classes: mean of a pattern of the class and of noise, which a model can learn; noise: nothing to be "
+        "learned; zeros: zeros of class 0, as PyDTNN's --use_synthetic_data.",
+    )
+
+
+class LidarReaderConfig(BaseReaderConfig):
+    """Points that robots with a lidar see in a building, and whether a wall is there: `dataset: lidar`."""
+
+    name: Literal["lidar"] = "lidar"
+    samples_per_shard = 500_000
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="Image of the building in `source`; null: a floor plan drawn from the seed.",
+    )
+    threshold: float = Field(
+        0.5, gt=0, lt=1, description="Brightness that separates walls and free space in the image."
+    )
+    dark_walls: bool = Field(True, description="Walls are darker than `threshold`; false: brighter.")
+    border: int = Field(0, ge=0, description="Pixels at each side of the image that are walls.")
+    width: int = Field(640, ge=200, le=4096, description="Width of the floor plan in pixels.")
+    height: int = Field(480, ge=200, le=4096, description="Height of the floor plan in pixels.")
+    room: int = Field(
+        80,
+        ge=16,
+        le=200,
+        description="Smallest side of a room of the floor plan in pixels; doors have half of it.",
+    )
+    robots: int = Field(7, ge=1, description="Number of robots with planned paths.")
+    waypoints: tuple[str, ...] = Field(
+        (),
+        description="Files of waypoints in `source`, one per robot: `.npy` or `.csv` with rows x, y from -1 to 1; a cubic spline "
+        "goes through them. Empty: planned paths.",
+    )
+    stops: int = Field(6, ge=2, description="Random stops of a planned path, which is closed.")
+    clearance: float = Field(8.0, ge=0, description="Least distance of a planned path from walls in pixels.")
+    scans: int = Field(500, ge=1, description="Scans of a robot, at equal distances on its path.")
+    beams: int = Field(20, ge=1, description="Beams of a scan.")
+    points: int = Field(25, ge=2, description="Points of a beam, up to the first wall.")
+    reach: float = Field(0.2, gt=0, description="Length of a beam, as a fraction of the longer side.")
+    coarse: int = Field(50, ge=2, description="Points of a beam in the first search for a wall.")
+    fine: int = Field(
+        3, ge=2, description="Points in the second search, between the last free point and the wall."
+    )
+    exponent: float = Field(
+        1.0,
+        gt=0,
+        description="Point i of n is at (i / (n - 1))^exponent of the beam; below 1: near the wall.",
+    )
+    validation_scans: int = Field(
+        500, ge=0, description="Scans at random places for the split `validation`; 0: none."
+    )
+    test_scans: int = Field(500, ge=0, description="Scans at random places for the split `test`; 0: none.")
+    seed: int = Field(
+        0, ge=0, description="Seed of floor plan, paths and places, whatever the seed of the training is."
     )
 
 
@@ -169,7 +258,14 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
 
 
 BuiltInReaderConfig = Annotated[
-    IdxReaderConfig | CifarReaderConfig | TFRecordReaderConfig | FolderReaderConfig | ArraysReaderConfig,
+    IdxReaderConfig
+    | CifarReaderConfig
+    | TFRecordReaderConfig
+    | FolderReaderConfig
+    | TextsReaderConfig
+    | ArraysReaderConfig
+    | SyntheticReaderConfig
+    | LidarReaderConfig,
     Field(discriminator="name"),
 ]
 ReaderConfig = Annotated[

@@ -55,7 +55,7 @@ class Run(ConfigModel):
     )
     problem: ProblemConfig = Field(
         ClassificationConfig(),
-        description="Learning problem: classification, regression or gan; a section, or only its name.",
+        description="Learning problem: classification, regression, dense_classification or gan; a section, or only its name.",
         json_schema_extra=allow_name_in_schema,
     )
     loss: Loss = Field(
@@ -157,16 +157,26 @@ class Run(ConfigModel):
             )
         if error := self._profile_error():
             raise_config_error(error, "observe", "profile")
-        if self.checkpoint.best not in (None, *self.measured):
-            raise_config_error(
-                f"'{self.checkpoint.best}' is not measured; add it to `metrics`", "checkpoint", "best"
-            )
+        best = self.checkpoint.best_rule
+        if best and (metric := best.metric.removeprefix("val_")) not in self.measured:
+            raise_config_error(f"'{metric}' is not measured; add it to `metrics`", "checkpoint", "best")
         return self
 
     @property
     def measured(self) -> tuple[str, ...]:
         """Column names of the loss and the metrics."""
         return ("loss", *map(metric_column, self.metrics))
+
+    @property
+    def workers(self) -> int:
+        """Number of workers: groups of `parallel.processes_per_worker` ranks, without the servers."""
+        return (self.parallel.ranks - self.algorithm.servers) // self.parallel.processes_per_worker
+
+    @property
+    def worker_train(self) -> TrainConfig:
+        """Section `train`, with the workers' own optimizer if the algorithm gives them one."""
+        own = self.algorithm.worker_optimizer
+        return self.train if own is None else self.train.model_copy(update={"optimizer": own})
 
     @property
     def input_files(self) -> tuple[str, ...]:

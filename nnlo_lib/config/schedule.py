@@ -10,7 +10,8 @@ from nnlo_lib.config.stopping import BetterDirection, Metric, better_direction
 Unit = Annotated[
     Literal["epochs", "steps"],
     Field(
-        description="Unit of counting: epochs, which do not depend on the number of ranks, or steps of a worker."
+        description="Unit of counting: epochs, which do not depend on the number of ranks, or steps of a worker (with "
+        "dynamic dealing, the mean over workers)."
     ),
 ]
 Factor = Annotated[float, Field(gt=0, le=1, description="Factor on the learning rate.")]
@@ -69,6 +70,7 @@ class StepScheduleConfig(BaseScheduleConfig):
     every: int = Field(ge=1, examples=[30], description="Number of epochs or steps between two changes.")
     factor: Factor = 0.1
     unit: Unit = "epochs"
+    min_lr: float = Field(0.0, ge=0, description="Minimum learning rate.")
 
 
 class MultiStepScheduleConfig(BaseScheduleConfig):
@@ -119,6 +121,11 @@ class CosineScheduleConfig(BaseScheduleConfig):
         if self.stretch > 1 and self.restart is None:
             raise_config_error(
                 "requires `restart`, the length of the first period; set it, or remove `stretch`", "stretch"
+            )
+        if self.unit == "steps" and self.restart is None:
+            raise_config_error(
+                "is the unit of `restart`; without it, the period is the whole training; set `restart`, or remove `unit`",
+                "unit",
             )
         return self
 

@@ -5,9 +5,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
+from nnlo_lib.config.metrics import check_accuracy_range
 from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
+
+DEFAULT_TRIALS = 20
 
 
 class ForestSamplerConfig(ImplementedConfig):
@@ -173,6 +176,11 @@ class ObjectiveConfig(ConfigModel):
         description="Maximum number of model parameters; larger models are not trained; null: no limit.",
     )
 
+    @model_validator(mode="after")
+    def _target_within_range(self) -> Self:
+        check_accuracy_range(self.metric, self.target, "target")
+        return self
+
     @property
     def sign(self) -> int:
         """Sign of the objective: +1 if smaller values are better, -1 if larger values are better."""
@@ -241,7 +249,7 @@ class MpiPoolConfig(ConfigModel):
     silence: float = Field(
         60.0,
         gt=0,
-        description="Seconds without a heartbeat after which a rank group on other hosts counts as lost.",
+        description="Seconds without a heartbeat after which a rank group counts as lost, if its leader is on another host or stopped.",
     )
 
 
@@ -257,9 +265,10 @@ class SearchConfig(ConfigModel):
         ForestSamplerConfig(),
         description="Sampler that proposes trials: forest, gp, genetic, random, sobol or grid.",
     )
-    trials: int = Field(
-        20, ge=1, description="Number of trials; it can be raised later, and existing trials are kept."
-    )
+    trials: int | None = Field(
+        None, ge=1, description="Number of trials; it can be raised later, and existing trials are kept. null: 20, and all points of a "
+        "grid.",
+    )  # fmt: skip
     parallel: int = Field(4, ge=1, description="Number of trainings in parallel.")
     order: Literal["as_finished", "fixed"] = Field(
         "as_finished",
@@ -277,3 +286,10 @@ class SearchConfig(ConfigModel):
     blocks: MpiPoolConfig = Field(
         MpiPoolConfig(), description="Division of one MPI allocation into rank groups."
     )
+
+    @property
+    def trial_limit(self) -> int | None:
+        """Number of trials after which no trial starts; None: a grid ends with its last point."""
+        if self.trials is None and isinstance(self.method, GridSamplerConfig):
+            return None
+        return self.trials or DEFAULT_TRIALS

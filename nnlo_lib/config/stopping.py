@@ -1,18 +1,22 @@
 """Settings of the rules that end a training before its last epoch."""
 
 import re
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
-from nnlo_lib.config.metrics import metric_direction
+from nnlo_lib.config.metrics import check_accuracy_range, metric_direction
 
 
 def _of_a_split(metric: str) -> str:
     if not metric.startswith(("train_", "val_")):
         raise_config_error(f"'{metric}' is not a column of the history; use train_{metric} or val_{metric}")
     return metric
+
+
+def _of_validation(metric: str) -> str:
+    return f"val_{metric.removeprefix('val_')}"
 
 
 Metric = Annotated[
@@ -42,6 +46,14 @@ class WatchedMetricConfig(ConfigModel):
     def larger_is_better(self) -> bool:
         """True if larger values are better."""
         return (self.better or better_direction(self.metric)) == "larger"
+
+
+class BestCheckpointConfig(WatchedMetricConfig):
+    """The validation metric by which the best checkpoint is kept, and the direction in which it improves."""
+
+    metric: Annotated[str, AfterValidator(_of_validation)] = Field(
+        "val_loss", description="Validation metric, with or without `val_`.", examples=["val_loss"]
+    )
 
 
 class EarlyStoppingConfig(WatchedMetricConfig):
@@ -89,6 +101,11 @@ class TargetMetricConfig(WatchedMetricConfig):
         if smoothed:
             _raise_unreadable(value, "val_acc,>,0.97")
         return {"metric": metric, "better": SIGN_DIRECTIONS[sign], "value": number}
+
+    @model_validator(mode="after")
+    def _within_range(self) -> Self:
+        check_accuracy_range(self.metric, self.value, "value")
+        return self
 
 
 def _parsed(text: str, number: str, example: str) -> tuple[str, str, str, str]:

@@ -19,7 +19,7 @@ class UndirectedGraphConfig(ConfigModel):
         description="Mixing weight of a neighbor's parameters. metropolis: 1 / (1 + the larger degree of the two "
         "nodes); lazy_metropolis: half of it, so that a node's own weight is at least 1/2; max_degree: 1 / (1 + the "
         "largest degree of the graph); uniform: 1 / (1 + degree), only for graphs whose nodes all have the same "
-        "degree.",
+        "degree. Not used by dinno, prox_pda and adpsgd.",
     )
     drop: float = Field(
         0.0,
@@ -187,6 +187,12 @@ class DiskGraphConfig(IrregularGraphConfig):
         return self
 
 
+class DelaunayGraphConfig(IrregularGraphConfig):
+    """The Delaunay triangulation of random points in the unit square (Delaunay 1934): planar, always connected."""
+
+    name: Literal["delaunay"] = "delaunay"
+
+
 class EdgeListConfig(ConfigModel):
     """Settings of a graph that is given as a list of links."""
 
@@ -216,7 +222,7 @@ class DirectedEdgesGraphConfig(EdgeListConfig):
 
 GraphConfig = Annotated[
     WheelGraphConfig | CycleGraphConfig | StarGraphConfig | PathGraphConfig | CompleteGraphConfig | GridGraphConfig | TorusGraphConfig | HypercubeGraphConfig | ExponentialGraphConfig | OnePeerExponentialGraphConfig
-    | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
+    | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | DelaunayGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
     Field(discriminator="name"),
 ]  # fmt: skip
 

@@ -13,7 +13,9 @@ from nnlo_lib.config.schedule import (
     ScheduleConfig,
     WarmUpConfig,
 )
-from nnlo_lib.config.stopping import EarlyStoppingConfig, Metric, TargetMetricConfig
+from nnlo_lib.config.stopping import EarlyStoppingConfig, Metric, TargetMetricConfig, WatchedMetricConfig
+
+LR_SCALING_EXPONENTS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
 class TrainConfig(ConfigModel):
@@ -23,7 +25,9 @@ class TrainConfig(ConfigModel):
     steps_per_epoch: int | None = Field(
         None, ge=1, description="Number of steps of an epoch; null: until every sample has been used once."
     )
-    batch_size: int = Field(32, ge=1, description="Samples per step and worker.")
+    batch_size: int = Field(
+        32, ge=1, description="Samples per step and worker; the ranks of a worker divide them."
+    )
     dealing: Literal["static", "dynamic"] = Field(
         "static",
         description="Assignment of batches to workers. static: in advance, the same number for each worker; dynamic: "
@@ -70,7 +74,7 @@ class TrainConfig(ConfigModel):
     scale_lr: Literal["none", "linear", "sqrt"] = Field(
         "none",
         description="Scaling of the optimizer's `lr`. linear: by the number of workers (Goyal et al. 2017); sqrt: by "
-        "its square root. The `final` rate of a schedule is not scaled.",
+        "its square root. The `final` rate of a schedule is not scaled. Not for individual.",
     )
     early_stopping: EarlyStoppingConfig | None = Field(
         None,
@@ -82,11 +86,11 @@ class TrainConfig(ConfigModel):
         description='End the training when a metric passes a value; "val_acc,>,0.97" is also accepted; null: never.',
         examples=[{"metric": "val_accuracy", "value": 0.97}],
     )
-    restore_best: Metric | None = Field(
+    restore_best: Metric | WatchedMetricConfig | None = Field(
         None,
-        examples=["val_loss"],
-        description="Metric by which the best weights are chosen for publication; null: publish the weights of the "
-        "last step.",
+        examples=["val_loss", {"metric": "val_f1", "better": "larger"}],
+        description="Metric by which the best weights are chosen for publication, or a section with the metric and its "
+        "better direction; null: publish the weights of the last step.",
     )
     validate_every: int | None = Field(
         None,
@@ -96,15 +100,24 @@ class TrainConfig(ConfigModel):
     )
     evaluate_before: bool = Field(False, description="Also validate before the first step.")
 
+    def scaled_lr(self, workers: int) -> float:
+        """Return the optimizer's learning rate scaled for the number of workers."""
+        return float(self.optimizer.lr * workers ** LR_SCALING_EXPONENTS[self.scale_lr])
+
     @property
     def watched(self) -> dict[str, str]:
         """Metrics that control learning rate, stopping and published weights, by key."""
-        rules = {"early_stopping": self.early_stopping, "target": self.target}
+        rules = {"early_stopping": self.early_stopping, "target": self.target, "restore_best": self.best_rule}
         metrics = {key: rule.metric for key, rule in rules.items() if rule}
-        metrics |= (
-            {"schedule": self.schedule.metric} if isinstance(self.schedule, PlateauScheduleConfig) else {}
-        )
-        return metrics | ({"restore_best": self.restore_best} if self.restore_best else {})
+        if isinstance(self.schedule, PlateauScheduleConfig):
+            metrics["schedule"] = self.schedule.metric
+        return metrics
+
+    @property
+    def best_rule(self) -> WatchedMetricConfig | None:
+        """Metric and better direction of `restore_best`; None: the weights of the last step are published."""
+        best = self.restore_best
+        return WatchedMetricConfig(metric=best) if isinstance(best, str) else best
 
     @model_validator(mode="after")
     def _one_warm_up(self) -> Self:

@@ -23,7 +23,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield part
         _publish(part, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error}") from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         if part is not None:
             with suppress(OSError):

@@ -7,7 +7,10 @@ import signal
 import sys
 from collections.abc import Callable
 
+from nnlo_lib.core.stop_request import EXIT_STOPPED, StopRequestedError
+
 EXIT_USER_ERROR = 2
+EXIT_PARTIAL_IMPORT = 3  # `nnlo import` printed an experiment that lacks options of its input
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
@@ -22,6 +25,7 @@ USER_CODE_ERRORS = (Exception, SystemExit)
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
     """Wrap a command: a `UserError` is logged to stderr, and the exit status is 2.
 
+    A stop signal ends it with a sentence and EXIT_STOPPED.
     If the reader of stdout has closed the pipe, as `| head` does, the command exits with 128 + SIGPIPE and no
     message.
     """
@@ -39,6 +43,11 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
 
             get_logger(__name__).error(error)
             return EXIT_USER_ERROR
+        except StopRequestedError as stop:
+            from nnlo_lib.core.logging_setup import get_logger
+
+            get_logger(__name__).info(stop)
+            return EXIT_STOPPED
         except BrokenPipeError:
             # The broken pipe can be another one, for example to a child process.
             if not _is_unread(sys.stdout.fileno()):

@@ -1,24 +1,74 @@
 """Log messages through the standard `logging`: on the terminal `nnlo: [warning: |error: ]message`.
 
-Lines on the terminal have no time stamp; lines of state/log.txt have one.
+Lines on the terminal have no time stamp; lines of state/log.txt and of NNLO_LOG_FILE have one. Level and file are
+environment variables, so that the ranks and the jobs of a command have those of the command.
 """
 
 import logging
+import os
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
+
+from nnlo_lib.core.errors import UserError
 
 TERMINAL_PREFIX = "nnlo: "
+LEVEL_VARIABLE, FILE_VARIABLE = "NNLO_LOG_LEVEL", "NNLO_LOG_FILE"
+LEVELS = {
+    "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
+}  # fmt: skip
+PACKAGE = "nnlo_lib"
 
 
 def get_logger(name: str) -> logging.Logger:
     """Return the logger of a module of nnlo; the first call installs the stderr handler of all modules."""
-    package = logging.getLogger("nnlo_lib")
-    if not package.handlers:
-        package.addHandler(terminal_handler(TERMINAL_PREFIX))
-        package.setLevel(logging.INFO)
-        # With propagation, messages would be written twice if the root logger also has a handler.
-        package.propagate = False
+    if not logging.getLogger(PACKAGE).handlers:
+        _install_handlers()
     return logging.getLogger(name)
+
+
+def _install_handlers() -> None:
+    package = logging.getLogger(PACKAGE)
+    package.handlers = [terminal_handler(TERMINAL_PREFIX), *log_file_handlers()]
+    package.setLevel(log_level())
+    # With propagation, messages would be written twice if the root logger also has a handler.
+    package.propagate = False
+
+
+def configure_logging(level: str | None, file: str | None) -> None:
+    """Set the level and the file of all log messages, also those of the ranks that this process starts.
+
+    None keeps what the environment has. Raises UserError if the level is unknown or the file cannot be written.
+    """
+    chosen = os.environ.get(LEVEL_VARIABLE, "info") if level is None else level
+    if chosen not in LEVELS:
+        raise UserError(f"{LEVEL_VARIABLE}: unknown level '{chosen}'; one of: {', '.join(LEVELS)}")
+    # Ranks may have another working folder.
+    path = os.path.abspath(file) if file else os.environ.get(FILE_VARIABLE, "")
+    if path:
+        _refuse_unwritable(path, "--log-file" if file else FILE_VARIABLE)
+    os.environ.update({LEVEL_VARIABLE: chosen} | ({FILE_VARIABLE: path} if path else {}))
+    _install_handlers()
+
+
+def log_level() -> int:
+    """Return the level of NNLO_LOG_LEVEL; INFO if it is not set or unknown."""
+    return LEVELS.get(os.environ.get(LEVEL_VARIABLE, ""), logging.INFO)
+
+
+def log_file_handlers() -> list[logging.Handler]:
+    """Return a handler for NNLO_LOG_FILE, or none if it is not set."""
+    path = os.environ.get(FILE_VARIABLE)
+    return [LogFileHandler(Path(path))] if path else []
+
+
+def _refuse_unwritable(path: str, where: str) -> None:
+    try:
+        with open(path, "a"):
+            pass
+    except OSError as error:
+        raise UserError(f"{where}: cannot write to {path}: {error.strerror}; choose another file") from None
 
 
 def terminal_handler(prefix: str = "") -> logging.Handler:
@@ -29,7 +79,7 @@ def terminal_handler(prefix: str = "") -> logging.Handler:
 
 
 class LevelFormatter(logging.Formatter):
-    """Puts the level before a message, except for levels up to INFO."""
+    """Puts the level before a message, except for INFO."""
 
     def __init__(self, prefix: str = "") -> None:
         super().__init__()
@@ -37,7 +87,7 @@ class LevelFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one message, which may have several lines."""
-        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         return f"{self._prefix}{level}{record.getMessage()}"
 
 
@@ -48,6 +98,21 @@ class TerminalHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one message."""
         write_stderr(f"{self.format(record)}\n")
+
+
+class LogFileHandler(logging.Handler):
+    """Appends messages with time stamps; opens the file for each message, because the file may be removed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.setFormatter(LevelFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message and ignore write errors."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        with suppress(OSError), self._path.open("a") as file:
+            file.writelines(f"{now} {line}\n" for line in self.format(record).splitlines())
 
 
 def write_stderr(text: str) -> None:

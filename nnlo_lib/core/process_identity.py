@@ -6,7 +6,8 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+
+from nnlo_lib.core.process_state import ProcessState
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,8 @@ def _pid_namespace() -> str:
 
 def _start_ticks(pid: int) -> int:
     """Return the start of a process in clock ticks since boot; 0 if it does not exist, is a zombie or is hidden."""
-    try:
-        # The program name, field 2 of proc(5) in parentheses, can contain spaces and parentheses, so the
-        # fields are counted from its end: fields[0] is field 3, the state, and fields[19] is field 22, the
-        # start time.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    # The second error occurs if the process ends between the opening and the reading of the file.
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    state = ProcessState.of(pid)
+    return 0 if state.has_ended else state.started
 
 
 def _is_hidden(pid: int) -> bool:

@@ -10,12 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from nnlo_lib.core.error_headline import HEADLINE_CHARS, without_middle
 from nnlo_lib.core.imported_files import imported_files
+from nnlo_lib.core.keras_environment import select_torch_for_keras
 
 GET_MODEL = "get_model"  # the function that NNLO calls in a module
 _FOLDERS: set[str] = set()  # folders of user's files that were added to sys.path
 _MODIFIED_NS: dict[str, int] = {}  # modification time of each user's file when it was last loaded
-MAX_ERROR_CHARS = 1000  # errors of Keras contain the whole model configuration
 SHOWN_FRAMES = 4  # frames of the user's files in an error message
 # Frames of these folders are not the user's code: installed packages, the standard library and NNLO.
 LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
@@ -43,8 +44,9 @@ def load_user_module(path: str) -> ModuleType:
 
     The file can import modules from its folder and from the working directory, in this order. Modules that were
     edited since they were imported are imported again, so that a long session, such as a notebook, runs the
-    code in the files.
+    code in the files. Keras computes with PyTorch, whichever file imports it first.
     """
+    select_torch_for_keras()
     folders = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
     _search_first_in(folders)
     _forget_other_modules({os.path.abspath(file) for file in imported_files(path)}, folders)
@@ -103,7 +105,7 @@ def error_with_source_line(error: BaseException) -> str:
     frames = list(_frames(error))
     own = [f"{_shown(frame.file)}:{frame.line} in {frame.function}" for frame in frames if frame.is_user_code]
     where = ", called from ".join(reversed(own[-SHOWN_FRAMES:]))
-    text = f"{type(error).__name__}: {str(error)[:MAX_ERROR_CHARS]}"
+    text = f"{type(error).__name__}: {without_middle(str(error), HEADLINE_CHARS)}"
     layer = next((found for frame in reversed(frames) if (found := frame.layer)), "")
     return "; ".join([f"{where}: {text}" if where else text, *([layer] if layer else []), *_notes(error)])
 

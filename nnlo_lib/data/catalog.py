@@ -36,6 +36,7 @@ class DatasetSpec:
         mirrors: base URLs, tried in turn.
         embedded: folder inside an installed package that holds the files, used in place of mirrors.
         hint: source of files that no mirror may distribute, shown in an error message.
+        generated: True if the reader draws the samples and reads no file.
     """
 
     name: str
@@ -51,6 +52,12 @@ class DatasetSpec:
     mirrors: tuple[str, ...] = ()
     embedded: str | None = None
     hint: str = ""
+    generated: bool = False
+
+    @property
+    def has_fixed_source(self) -> bool:
+        """True if the samples depend on no folder, archive or URL of the user."""
+        return bool(self.files) or self.generated
 
 
 DIGITS = DatasetSpec(
@@ -167,7 +174,23 @@ IMAGENET = DatasetSpec(
     hint="get the images from image-net.org and make the TFRecords with the script imagenet_to_gcs.py of tensorflow/tpu",
 )
 
-CATALOG = {each.name: each for each in (DIGITS, DIABETES, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET)}
+IMDB = DatasetSpec(
+    name="imdb",
+    classes=2,
+    train_samples=25_000,
+    reader="texts",
+    files=(SourceFile("aclImdb_v1.tar.gz", md5="7c2ac02c03563afcf9b574c7e56c153a"),),
+    homepage="https://ai.stanford.edu/~amaas/data/sentiment/",
+    license="none stated; cite Maas et al. 2011",
+    mirrors=("https://ai.stanford.edu/~amaas/data/sentiment/",),
+)
+
+SYNTHETIC = DatasetSpec(name="synthetic", reader="synthetic", generated=True)
+
+LIDAR = DatasetSpec(name="lidar", reader="lidar", generated=True)
+
+DATASETS = (DIGITS, DIABETES, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET, IMDB, SYNTHETIC, LIDAR)
+CATALOG = {each.name: each for each in DATASETS}
 
 
 def user_dataset(name: str, reader: str) -> DatasetSpec:

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import os
-import signal
 import tempfile
 import time
 from collections import Counter
@@ -18,7 +17,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
 from nnlo_lib.core.regular_file import open_for_append
-from nnlo_lib.launch.signals import LAUNCHER_STOP_SIGNALS, SignalRecorder, SignalSource
+from nnlo_lib.core.visible_gpus import GPU_SUBSET, visible_gpus
+from nnlo_lib.launch.signals import SignalRecorder, SignalSource
 
 logger = get_logger(__name__)
 
@@ -30,8 +30,6 @@ def warn_if_gpus_are_few(experiment: Experiment) -> None:
     resources, search = RunResources(experiment), experiment.search
     if not resources.gpus or search is None:
         return
-    from nnlo_lib.train.replica.device import visible_gpus
-
     shown = len(visible_gpus())
     fit = shown // resources.gpus * resources.trainings_per_gpu
     if 0 < fit < search.parallel:
@@ -68,9 +66,6 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
     if not resources.gpus:
         yield True
         return
-    # This import loads torch, which a process that only starts CPU trainings does not need.
-    from nnlo_lib.train.replica.device import GPU_SUBSET, visible_gpus
-
     shown = visible_gpus()
     wanted = min(resources.gpus, len(shown))
     with ExitStack() as stack:
@@ -183,12 +178,11 @@ def _folder() -> Path:
 @contextmanager
 def _recorded_signals() -> Iterator[SignalRecorder]:
     """Record stop signals inside the context; restore the previous handlers at its end."""
-    before = {number: signal.getsignal(number) for number in LAUNCHER_STOP_SIGNALS}
+    signals = SignalRecorder()
     try:
-        yield SignalRecorder()
+        yield signals
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signals.restore()
 
 
 @contextmanager

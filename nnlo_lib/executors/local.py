@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
@@ -33,10 +34,11 @@ class LocalExecutor:
         self._restarts = RestartPolicy(folder)
 
     def start(self, fold_task: FoldTask) -> None:
-        """Start a process; append its output to `trial.log` in the run folder of the fold."""
-        log = self._log(fold_task)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
+        """Start a process; append its output to `trial.log` in the run folder of the fold.
+
+        Raises UserError if the log cannot be written.
+        """
+        with _opened(self._log(fold_task)) as file:
             # Unbuffered output: the log must be complete even if the process is killed.
             self._running[fold_task] = subprocess.Popen(
                 self._command(fold_task), stdout=file, stderr=file, stdin=subprocess.DEVNULL,
@@ -103,3 +105,12 @@ class LocalExecutor:
 
     def _log(self, fold_task: FoldTask) -> Path:
         return RunPaths(fold_task.run_folder(self._folder)).trial_log
+
+
+def _opened(log: Path) -> IO[bytes]:
+    """Open a log for appending; create its folder if missing. Raises UserError."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("ab")
+    except OSError as error:
+        raise UserError(f"cannot write {log}: {error.strerror}") from error

@@ -1,10 +1,11 @@
 """Progress of a search: one log line for each trial that has ended."""
 
 import math
-import textwrap
 import time
 
+from nnlo_lib.core.error_headline import error_headline
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.study.folds import next_fold
 from nnlo_lib.search.study.loop import Executor
 from nnlo_lib.search.study.objective import mean_and_error
@@ -16,7 +17,7 @@ from nnlo_lib.search.study.trial_summary import summarize_trial
 
 logger = get_logger(__name__)
 
-MAX_REASON_LENGTH = 100  # characters
+MAX_REASON_LENGTH = 240  # characters; three lines of a terminal
 
 
 class ProgressLogger:
@@ -73,14 +74,23 @@ def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: floa
     )
     done = len({number for number, _ in finished_rungs(known)})
     outcome = _outcome(known, trial, epochs)
-    return f"trial {trial}{outcome}  ({leader})  {done}/{known.search.trials}, {format_duration(seconds)}"
+    return (
+        f"trial {trial}{outcome}  ({leader})  {done}/{count_trials(known.search)}, {format_duration(seconds)}"
+    )
 
 
 def _outcome(known: StudySnapshot, trial: int, epochs: int) -> str:
     value, objective = known.mean_value(trial, epochs), known.search.objective
     if value is None or math.isinf(value):
         summary = summarize_trial(known, trial)
-        return f" {summary.state}: {textwrap.shorten(summary.reason, MAX_REASON_LENGTH)}"
+        return f" {summary.state}: {error_headline(summary.reason, MAX_REASON_LENGTH)}"
     rung = f" after epoch {epochs}" if epochs < known.epochs else ""
-    mean, error = mean_and_error(known.leading_fold_values(trial, epochs))
-    return f"{rung}  {objective.metric} {with_error(objective.sign * mean, error)}"
+    folds = known.leading_fold_values(trial, epochs)
+    adjusted = (
+        f" (adjusted, from {len(folds)} of {known.search.folds.k} folds)"
+        if len(folds) < known.search.folds.k
+        else ""
+    )
+    return (
+        f"{rung}  {objective.metric} {with_error(objective.sign * value, mean_and_error(folds)[1])}{adjusted}"
+    )

@@ -14,6 +14,7 @@ from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.search.result_text import print_outcome, report_outcome
 from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.space.search_warnings import search_warnings
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, verify_settings
 from nnlo_lib.search.study.loop import Executor, run_study
 from nnlo_lib.search.study.replay import replay
@@ -55,6 +56,8 @@ def run_search(
         )
         print_outcome(folder)
         return 0
+    for warning in search_warnings(experiment):
+        logger.warning(warning)
     signals = SignalRecorder()
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))

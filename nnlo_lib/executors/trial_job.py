@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import store_of
@@ -67,9 +68,23 @@ def train_fold_task(
     ):
         return outcome.exit_status
     # Attempts of earlier starts, which preemptions ended, count as costs of this fold task.
-    lost = attempts.interrupted_seconds(attempts.read_attempts(task.state), started)
-    result = replace(_result(task, fold_task, outcome), started=started, ended=time.time(), interrupted=lost)
+    lost = interrupted_costs(task.state, started)
+    result = replace(_result(task, fold_task, outcome), started=started, ended=time.time(), **lost)
     return _publish(folder, replace(result, point=point))
+
+
+def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
+    """Return the fields `interrupted` and `earlier` of the result of a task whose last training began at `started`.
+
+    Args:
+        state: state folder of the task.
+        started: start of the training that completed the task, in seconds since 1970.
+    """
+    earlier = attempts.interrupted_attempts(attempts.read_attempts(state), started)
+    return {
+        "interrupted": sum(each.seconds for each in earlier),
+        "earlier": attempts.interrupted_spans(earlier),
+    }
 
 
 def _attempt_with_retries(

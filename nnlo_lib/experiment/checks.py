@@ -5,10 +5,11 @@ from typing import Any
 
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.paths import BEST_RUN, SEARCH_FOLDER, ExperimentPaths
-from nnlo_lib.config.rules.combinations import unused_settings
+from nnlo_lib.config.rules.unused_settings import unused_settings
 from nnlo_lib.config.rules.watched_metrics import unvalidated_metrics
 from nnlo_lib.experiment.validation_messages import Mistake, validation_mistakes
 from nnlo_lib.experiment.yaml_source import KeyPath
+from nnlo_lib.models.libraries.library_names import missing_library
 
 Settings = Mapping[str, Any]  # the experiment as written in the file
 Check = Callable[[Experiment, Settings], Iterator[Mistake]]
@@ -72,18 +73,19 @@ def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterato
     for name, run in experiment.variants.items():
         # With folds, the held-out fold is the validation set, whatever `data.validation` is.
         for key, metric in unvalidated_metrics(run) if experiment.folds == 1 else ():
-            at = ("runs", name) if experiment.runs else ()
             yield (
-                (*at, "train", key),
+                (*_run_key(experiment, name), "train", key),
                 f"'{metric}' requires validation samples; set `data.validation` above 0",
             )
 
 
 def _missing_extras(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield runs with `observe` settings that need a package that is not installed."""
+    """Yield runs with settings that need a package that is not installed."""
     for name, run in experiment.variants.items():
+        if missing := missing_library(run.model.name):
+            yield (*_run_key(experiment, name), "model", "name"), missing
         if missing := run.observe.missing_package:
-            yield ("runs", name, "observe", "tensorboard"), missing
+            yield (*_run_key(experiment, name), "observe", "tensorboard"), missing
 
 
 def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
@@ -99,7 +101,21 @@ def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
     for name, run in runs.items():
         fault = next(filter(None, (topology_error(run, seed) for seed in experiment.seeds)), None)
         if fault:
-            yield ("runs", name, "topology"), fault
+            key, text = _split_key(fault)
+            yield (*_run_key(experiment, name), *key), text
+
+
+def _run_key(experiment: Experiment, name: str) -> KeyPath:
+    """Return the key of a run's section; the settings of the only run are those of the experiment."""
+    return ("runs", name) if experiment.runs else ()
+
+
+def _split_key(fault: str) -> tuple[KeyPath, str]:
+    """Return the key that a fault of a graph begins with, or `topology`, and the text after the key."""
+    key, separator, text = fault.partition(": ")
+    if separator and key.startswith("topology."):
+        return tuple(key.split(".")), text
+    return ("topology",), fault
 
 
 def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:

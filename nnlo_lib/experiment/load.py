@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.automatic_gpus import with_visible_gpus
 from nnlo_lib.experiment.checks import find_mistakes, with_model_parameter_ranges
 from nnlo_lib.experiment.overrides import apply_overrides
 from nnlo_lib.experiment.validation_messages import Mistake, describe_validation_error
@@ -46,6 +47,7 @@ def experiment_from_settings(settings: Mapping[str, Any], changes: Sequence[str]
 
 
 def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experiment:
+    settings = with_visible_gpus(settings)
     try:
         experiment = Experiment.model_validate(settings)
     except ValidationError as error:

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from threading import Event
 
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
 from nnlo_lib.launch.crash_recovery import recover_attempt
 from nnlo_lib.launch.earlier_training import finished_note, is_finished, needs_training
@@ -76,7 +76,16 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
         logger.info(finished_note(task))
         return AttemptOutcome("finished")
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
-    signals, job = SignalRecorder(), BatchJob.current()
+    signals = SignalRecorder()
+    try:
+        return _train_and_requeue(task, options, signals)
+    finally:
+        # An evaluation may follow, which a signal must be able to end.
+        signals.restore()
+
+
+def _train_and_requeue(task: Task, options: LaunchOptions, signals: SignalRecorder) -> AttemptOutcome:
+    job = BatchJob.current()
     outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))
     resumable = outcome.reason in RESUMABLE_REASONS
     if outcome.error:
@@ -115,8 +124,8 @@ def run_attempt(
     try:
         # Read only now: the lease's previous owner may have appended an attempt until it released the lease.
         log = AttemptLog(task.state)
-        if dead:
-            record_attempt(log, recover_attempt(task.state, dead, task.run.parallel.ranks, log.next_number))
+        if dead and (recovered := recover_attempt(task.state, dead, task.run.parallel.ranks, log.attempts)):
+            record_attempt(log, recovered)
         correct_last_attempt(log)
         # The previous owner of the lease may also have finished the task.
         if is_finished(task):
@@ -187,8 +196,9 @@ def _launch_and_record(
         logger.info(
             f"attempt {log.next_number}; attempt {last.attempt} ended at step {last.reached} ({last.reason})"
         )
+    log.reserve_space()
     _ = task.input_checksums  # read now: a later edit is not the code that trains
-    started, clock = _now(), time.monotonic()
+    started, clock = timestamp(), time.monotonic()
     outcome = launch(task, options.launcher, context.time_limit, context.signals, lease.lost)
     # Without the lease, this launcher must not append to the attempts of the new owner.
     if lease.lost.is_set():
@@ -197,12 +207,9 @@ def _launch_and_record(
             "took it over); killed all ranks"
         )
         return AttemptOutcome("killed", text)
+    log.release_space()
     outcome = judge_stop(outcome, context.job, options.attempt_number is not None)
     log_error(task.state, outcome)
     seconds = round(time.monotonic() - clock, 3)
     record_attempt(log, ended_attempt(task, log.next_number, outcome, context.job, started, seconds))
     return outcome
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,11 +1,11 @@
 """The record of an ended attempt in state/attempts.jsonl."""
 
 import socket
-from datetime import UTC, datetime
 
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.launch.crash_recovery import read_progress
 from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.outcome import AttemptOutcome
@@ -30,7 +30,7 @@ def ended_attempt(
         seconds: duration.
     """
     start, reached, saved = read_progress(task.state)
-    ended, job_id = datetime.now(UTC).isoformat(timespec="seconds"), job.job_id if job else None
+    ended, job_id = timestamp(), job.job_id if job else None
     return Attempt(
         number, started, ended, seconds, socket.gethostname(), job_id, outcome.reason, outcome.error_summary,
         start, reached, saved, task.run.parallel.ranks, _training_key(task),

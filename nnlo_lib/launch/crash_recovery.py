@@ -1,5 +1,6 @@
 """Reconstruction of the record of an attempt if its launcher died before writing it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.launch.killed_attempt import correct_last, job_exit_reason
 from nnlo_lib.state.attempts import Attempt, read_attempts
 from nnlo_lib.state.lease_owner import OwnerMonitor
@@ -30,29 +32,38 @@ def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
         with suppress(OSError):
             # The timeout is not used: the lease is read once and not polled.
             dead = OwnerMonitor(StatePaths(state).lease, 0.0)
-            return [*attempts, recover_attempt(state, dead, ranks, len(attempts) + 1)]
+            recovered = recover_attempt(state, dead, ranks, attempts)
+            return [*attempts, recovered] if recovered else attempts
         return correct_last(attempts)
     return attempts
 
 
-def recover_attempt(state: Path, dead: OwnerMonitor, ranks: int, number: int) -> Attempt:
+def recover_attempt(
+    state: Path, dead: OwnerMonitor, ranks: int, recorded: Sequence[Attempt]
+) -> Attempt | None:
     """Return the record of a dead launcher's attempt, with the exit reason that the scheduler reports.
+
+    Returns None if the launcher recorded its attempt, and died before the release of its lease.
 
     Args:
         state: `state/` folder of the run.
         dead: owner of the lease that was left behind.
         ranks: number of ranks of the run.
-        number: number of the attempt, from 1.
+        recorded: recorded attempts, in their order.
     """
+    claim = dead.lease_owner
+    # Only the owner of the lease records attempts, and its attempt starts after its claim.
+    if recorded and recorded[-1].host == claim.host and recorded[-1].started >= claim.since:
+        return None
     # A dead launcher has left no end time; its last heartbeat is the best estimate.
-    claim, ended = dead.lease_owner, datetime.fromtimestamp(dead.last_heartbeat, UTC)
+    ended = datetime.fromtimestamp(dead.last_heartbeat, UTC)
     job = BatchJob.from_id(claim.scheduler, claim.job)
     reason = job_exit_reason(job) if job else "killed"
     start, reached, saved = read_progress(state)
     return Attempt(
-        attempt=number,
+        attempt=len(recorded) + 1,
         started=claim.since,
-        ended=ended.isoformat(timespec="seconds"),
+        ended=timestamp(dead.last_heartbeat),
         seconds=round(max(0.0, (ended - datetime.fromisoformat(claim.since)).total_seconds()), 3),
         host=claim.host,
         job=claim.job,

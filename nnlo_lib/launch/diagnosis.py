@@ -1,13 +1,15 @@
 """Diagnosis of a launch from the ranks' files in `state/`, the launcher's output and the OOM count."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.errors import EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import ExitReason
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.earlier_training import is_finished
+from nnlo_lib.launch.exit_facts import ExitFacts
+from nnlo_lib.launch.lost_ranks import lost_ranks_outcome
 from nnlo_lib.state.outcome import EXIT_PREEMPTED, AttemptOutcome
 from nnlo_lib.train.task import Task
 
@@ -16,36 +18,14 @@ WARNING_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGURG")
 TERMINATED_STATUSES = (15, 128 + 15)  # after a SIGTERM that arrived before a rank had installed its handler
 
 
-@dataclass(frozen=True)
-class ExitFacts:
-    """Facts about the end of a launch.
-
-    Attributes:
-        launcher_status: exit status of the launcher process (mpiexec, srun).
-        launcher_facts: facts parsed from the launcher's output, see LauncherOutput.
-        first_exits: ranks that exited first.
-        forwarded_signal: name of the first stop signal that this process received, or an empty string.
-        oom_killed: whether the kernel's OOM killer was active during the launch.
-        time_limit: time limit of the batch job.
-        last_lines: last lines that the launcher and the ranks wrote.
-    """
-
-    launcher_status: int
-    launcher_facts: dict[str, str]
-    first_exits: list[str]
-    forwarded_signal: str
-    oom_killed: bool
-    time_limit: TimeLimit
-    last_lines: str = ""
-
-
 def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
     """Return the outcome of an attempt; its error names the rank that caused a failure, if known."""
     # MPI launchers may kill the ranks that exit later than the first, so notes precede the launcher's status.
     notes = _read_rank_files(task.paths.state.stopped)
     if notes:
         return _stop_outcome(task, end, notes)
-    if not end.launcher_status:
+    # A status of 0 is no evidence: code of the user, or a library, can end a rank with it.
+    if not end.launcher_status and (task.paths.state.done.exists() or is_finished(task)):
         return AttemptOutcome("finished")
     # Before the ranks' failure files: the ranks on other nodes report only that a peer was lost.
     if node := end.launcher_facts.get("failed"):
@@ -53,27 +33,40 @@ def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
             "node failure",
             f"node {node} failed; run the same command again to resume from the last checkpoint",
         )
-    failures = _read_rank_files(task.paths.state.failures)
+    failures = {**end.failures, **_read_rank_files(task.paths.state.failures)}
     if failures:
         # A failure that may be the consequence of another rank's is not `certain` and therefore comes last.
-        return _failure_outcome(
-            min(failures.values(), key=lambda each: (not each["certain"], each["time"])), end
-        )
+        first = min(failures.values(), key=lambda each: (not each["certain"], each["time"]))
+        if first["reason"] == "peer lost" and (dead := _dead_ranks(task, end, failures)):
+            return lost_ranks_outcome(dead, end)
+        return _failure_outcome(first, end)
     if end.launcher_status in (EXIT_PREEMPTED, *TERMINATED_STATUSES) or end.forwarded_signal:
         return _stop_outcome(task, end, notes)
-    return _kill_outcome(task, end)
+    return lost_ranks_outcome(_suspect_ranks(task, end), end)
 
 
-def _failure_outcome(first: dict[str, Any], end: ExitFacts) -> AttemptOutcome:
+def _dead_ranks(task: Task, end: ExitFacts, failures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the ranks that ended without a message while others waited for them, or the launcher that was killed.
+
+    Args:
+        task: the task.
+        end: facts about the end of the launch.
+        failures: failures that ranks reported, by rank.
+    """
+    seen = {str(rank) for failure in failures.values() for rank in failure["dead"]}
+    return _named(task, sorted(seen - set(failures))) or (end.launcher_signal > 0) * [end.launcher]
+
+
+def _failure_outcome(first: Mapping[str, Any], end: ExitFacts) -> AttemptOutcome:
     # A rank that the OOM killer ends leaves no file; the other ranks see a lost peer.
     reason: ExitReason = (
         "out of memory" if first["reason"] == "peer lost" and end.oom_killed else first["reason"]
     )
     if first["status"] == EXIT_USER_ERROR:
         return AttemptOutcome(reason, first["error"], is_user_error=True, details=first["traceback"])
-    return AttemptOutcome(
-        reason, f"rank {first['rank']} failed: {first['error']}", details=first["traceback"]
-    )
+    advice = "; free space and run the same command again" if reason == "disk full" else ""
+    text = f"rank {first['rank']} failed: {first['error']}{advice}"
+    return AttemptOutcome(reason, text, details=first["traceback"])
 
 
 def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
@@ -99,23 +92,6 @@ def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) 
     return AttemptOutcome("time limit" if late else "preempted", text, signal)
 
 
-def _kill_outcome(task: Task, end: ExitFacts) -> AttemptOutcome:
-    reason: ExitReason = "out of memory" if end.oom_killed or "memory" in end.launcher_facts else "killed"
-    suspects = _suspect_ranks(task, end)
-    if not suspects:
-        text = f"the launcher exited with status {end.launcher_status}, and no rank recorded an error"
-        return AttemptOutcome(reason, f"{text}; see its output above", details=end.last_lines)
-    how = f"signal {end.launcher_facts['code']}" if "code" in end.launcher_facts else "a signal"
-    cause = "not enough memory" if reason == "out of memory" else "probably the scheduler or a user"
-    verb = "was" if len(suspects) == 1 else "were"
-    return AttemptOutcome(
-        reason,
-        f"{', '.join(suspects)} {verb} killed by {how}, and the other ranks were stopped (cause: {cause}); run the same "
-        "command again to resume from the last checkpoint",
-        details=end.last_lines,
-    )
-
-
 def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
     ranks, facts = _read_rank_files(task.paths.state.ranks), end.launcher_facts
     named = (
@@ -123,7 +99,12 @@ def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
     )
     # The launcher may name a rank that it killed itself after the first rank had died.
     suspects = [rank for rank in named if rank in end.first_exits] or end.first_exits or named
-    return [f"rank {rank}{_address(ranks.get(rank))}" for rank in suspects]
+    return _named(task, suspects)
+
+
+def _named(task: Task, ranks: Sequence[str]) -> list[str]:
+    known = _read_rank_files(task.paths.state.ranks)
+    return [f"rank {rank}{_address(known.get(rank))}" for rank in ranks]
 
 
 def _address(where: dict[str, Any] | None) -> str:

@@ -10,14 +10,18 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.interpreter import interpreter_folder
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
-from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
+from nnlo_lib.launch.container import check_container, rank_python
+from nnlo_lib.launch.diagnosis import diagnose_exit
+from nnlo_lib.launch.exit_facts import ExitFacts
+from nnlo_lib.launch.launcher_command import LauncherCommand, is_needed
 from nnlo_lib.launch.launcher_output import LauncherOutput
 from nnlo_lib.launch.oom import kernel_oom_kills
 from nnlo_lib.launch.rank_processes import RankProcesses
@@ -58,8 +62,10 @@ def launch_ranks(
         outcome = _launch_once(task, launcher, limit, signals, lost)
         if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
             return outcome
-    text = f"no rank started in {MAX_START_ATTEMPTS} launches; see the output of '{launcher}' above"
-    return replace(outcome, reason="killed", error=text)
+    reason = "killed" if outcome.reason == "preempted" else outcome.reason
+    return replace(
+        outcome, reason=reason, error=f"no rank started in {MAX_START_ATTEMPTS} launches: {outcome.error}"
+    )
 
 
 def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
@@ -67,7 +73,9 @@ def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
 
     `preempted` is included because MPICH then exits with status 15, as after SIGTERM.
     """
-    return outcome.reason in ("killed", "preempted") and not any(task.paths.state.ranks.glob("[0-9]*"))
+    return outcome.reason in ("killed", "crashed", "preempted") and not any(
+        task.paths.state.ranks.glob("[0-9]*")
+    )
 
 
 def _launch_once(
@@ -86,29 +94,38 @@ def _launch_once(
             f"cannot start the ranks with '{launcher}': {error}; check --launcher",
             is_user_error=True,
         )
+    except UserError as error:
+        return AttemptOutcome("bad input", str(error), is_user_error=True)
     ranks, timeout = RankProcesses(task.paths.state.ranks), task.run.parallel.peer_timeout
     watch = Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout)
+    watch.has_failed = lambda: any(task.paths.state.failures.glob("[0-9]*"))
     watch.start()
-    # The output is read to its end before the wait: a full pipe would block the ranks.
     output = relay_output(process)
-    status = process.wait()
+    status = 0 if watch.outlived_ranks else process.returncode
     watch.join()
     # Only now: the watchdog has killed the ranks that outlived the launcher and still mapped segments.
     segments.remove_unused()
     if watch.start_timed_out:
-        text = f"no rank started in time; see the output of '{launcher}' above"
+        seen = "see its output above" if any(output.last_lines) else "it printed nothing"
+        text = f"no rank started in {watch.start_timeout:.0f} s with '{launcher}'; {seen}"
         return AttemptOutcome("killed", text, details="\n".join(output.last_lines))
     out_of_memory = kernel_oom_kills() > oom_kills_before
     lines = "\n".join(filter(None, output.last_lines))
-    return diagnose_exit(
-        task,
-        ExitFacts(status, output.facts, watch.first_exits, signals.first, out_of_memory, limit, lines),
-    )
+    name = f"'{launcher}' (process {process.pid})" if is_needed(launcher, task.run) else ""
+    facts = ExitFacts(
+        status, output.facts, watch.first_exits, signals.first, out_of_memory, limit, lines, name, watch.lost_parent,
+        output.failures,
+    )  # fmt: skip
+    return diagnose_exit(task, facts)
 
 
 def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "subprocess.Popen[bytes]":
+    environment = rank_environment(task.run.parallel)
+    check_container(task.run, environment)
+    command = _command(task, launcher, limit, environment)
+    logger.debug(f"starts the ranks: {shlex.join(word if word != task.text else 'TASK' for word in command)}")
     return subprocess.Popen(
-        _command(task, launcher, limit), env=rank_environment(task.run.parallel), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -122,15 +139,12 @@ def clear_previous_attempt(state: Path) -> None:
     paths.step.unlink(missing_ok=True)
 
 
-def _command(task: Task, launcher: str, limit: TimeLimit) -> list[str]:
-    rank = [sys.executable, "-m", "nnlo_lib.train.rank", task.text]
+def _command(task: Task, launcher: str, limit: TimeLimit, environment: dict[str, str]) -> list[str]:
+    rank = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", task.text]
     # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
-    processes, slurm = RunResources(task.run).processes, "srun" in launcher
-    if slurm:  # srun inside a job does not inherit the number of cores per task that the job requested
-        launcher = f"{launcher} --cpus-per-task={task.run.parallel.threads_per_rank}"
-    # One rank needs srun, too: without `B:`, Slurm's --signal reaches job steps only, not the batch shell.
-    return [*shlex.split(launcher), "-n", str(processes), *rank] if slurm or processes > 1 else rank
+    words = LauncherCommand(launcher, task.run, environment).words if is_needed(launcher, task.run) else []
+    return [*words, *rank]
 
 
 def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
@@ -158,11 +172,28 @@ def die_with_parent(by: int = signal.SIGTERM) -> None:
 
 
 def relay_output(process: "subprocess.Popen[bytes]") -> LauncherOutput:
-    """Write output to stderr as it arrives, except launcher boilerplate; return what was parsed from it."""
+    """Relay the output of a launcher to stderr until it ends; return the facts that were parsed from it.
+
+    On return the launcher has exited. Its output normally ends then, too; a background process of a rank may keep
+    the pipe open, and is left after EXIT_GRACE_S.
+    """
     hints = LauncherOutput()
+    # In a thread, because a read has no time limit. All output is read: a full pipe would block the ranks.
+    reader = Thread(target=_relay_lines, args=(process, hints), daemon=True)
+    reader.start()
+    process.wait()
+    reader.join(EXIT_GRACE_S)
+    if reader.is_alive():
+        logger.warning(
+            f"process {process.pid} has exited, but a process that it started still has its output open"
+        )
+    return hints
+
+
+def _relay_lines(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:
+    """Write output to stderr as it arrives, except boilerplate."""
     assert process.stdout is not None
     # newline="" also splits at \r, which ends a progress bar, and keeps it.
     for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
         if hints.parse_line(line):
             write_stderr(line)
-    return hints

@@ -1,11 +1,11 @@
 """Record of a batch job that ended before its launcher could write anything."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.launch.crash_recovery import read_progress, recover_attempt
 from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
@@ -33,8 +33,8 @@ def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: i
         return False
     try:
         log = AttemptLog(state)
-        if dead:
-            log.append(recover_attempt(state, dead, ranks, log.next_number))
+        if dead and (recovered := recover_attempt(state, dead, ranks, log.attempts)):
+            log.append(recovered)
         if log.attempts and log.attempts[-1].job == job.job_id:
             return False
         text = error or f"{reason}: {job.scheduler} job {job.job_id} ended before its first line"
@@ -47,5 +47,5 @@ def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: i
 def _attempt_without_steps(
     state: Path, job: BatchJob, number: int, ranks: int, reason: ExitReason, error: str
 ) -> Attempt:
-    now, saved = datetime.now(UTC).isoformat(timespec="seconds"), read_progress(state)[2]
+    now, saved = timestamp(), read_progress(state)[2]
     return Attempt(number, now, now, 0.0, "", job.job_id, reason, error, saved, saved, saved, ranks)

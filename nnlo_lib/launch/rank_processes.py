@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.core.process_state import ProcessState
 
 logger = get_logger(__name__)
 
@@ -21,6 +22,7 @@ class RankProcesses:
 
     Attributes:
         registered: names of all ranks found in the folder, on other hosts too.
+        parents: processes that started ranks of this host (hydra_pmi_proxy, slurmstepd).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,6 +30,8 @@ class RankProcesses:
         self._handles: dict[int, str] = {}
         self._poll = select.poll()
         self.registered: set[str] = set()
+        self._observed: set[str] = set()
+        self.parents: set[ProcessIdentity] = set()
 
     def discover(self) -> None:
         """Open a handle on each rank that registered since the last call."""
@@ -66,6 +70,17 @@ class RankProcesses:
         """Whether a discovered rank of this host has not been seen to exit."""
         return bool(self._handles)
 
+    @property
+    def have_all_exited(self) -> bool:
+        """Whether all registered ranks were seen to exit; False if a rank is on another host."""
+        return bool(self.registered) and self._observed == self.registered and not self._handles
+
+    @property
+    def lost_parent(self) -> str:
+        """The process of a parent that ended before its ranks, as text; empty if all parents run."""
+        lost = [parent for parent in self.parents if parent.is_dead] if self._handles else []
+        return f"the process {lost[0].pid} that started the ranks on {lost[0].host}" if lost else ""
+
     def _wait(self, patience: float) -> None:
         end = time.monotonic() + patience
         while self._handles and (left := end - time.monotonic()) > 0:
@@ -82,4 +97,7 @@ class RankProcesses:
         else:
             handle = os.pidfd_open(process.pid)
             self._handles[handle] = name
+            self._observed.add(name)
             self._poll.register(handle, select.POLLIN)
+            if parent := ProcessState.of(process.pid).parent:  # 0 if the rank has exited meanwhile
+                self.parents.add(ProcessIdentity.from_pid(parent))

@@ -25,8 +25,12 @@ class SignalRecorder:
 
     def __init__(self) -> None:
         self.first, self.received = "", 0
-        for number in LAUNCHER_STOP_SIGNALS:
-            signal.signal(number, self._record)
+        self._before = {number: signal.signal(number, self._record) for number in LAUNCHER_STOP_SIGNALS}
+
+    def restore(self) -> None:
+        """Install the handlers again that were installed before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _record(self, number: int, _: FrameType | None) -> None:
         self.first = self.first or signal.Signals(number).name

@@ -3,16 +3,38 @@
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from threading import Event, Thread
 
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.launch.rank_processes import RankProcesses
 from nnlo_lib.launch.signals import SignalSource
 
+logger = get_logger(__name__)
+
 RANK_POLL_INTERVAL_S = 0.1  # seconds between two checks
-EXIT_GRACE_S = 10.0  # seconds for which ranks may outlive their launcher
+EXIT_GRACE_S = 10.0  # seconds for which ranks may outlive their launcher, or the process that started them
+# Seconds for which the launcher may outlive its ranks, and ranks the first failure: srun can wait for slurmctld.
+LINGER_TIMEOUT_S = 30.0
 # Seconds for all ranks to register; then a stop signal is forwarded even if some ranks are missing.
 MIN_START_TIMEOUT_S = 60.0
 MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is aborted, even on a slow file system
+
+
+class Since:
+    """Measures for how long a condition has held."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+
+    def seconds(self, holds: bool) -> float:
+        """Return the seconds since the condition began to hold; 0 if it does not hold now."""
+        if not holds:
+            self._begun = None
+            return 0.0
+        now = time.monotonic()
+        self._begun = now if self._begun is None else self._begun
+        return now - self._begun
 
 
 class Watchdog(Thread):
@@ -27,8 +49,12 @@ class Watchdog(Thread):
         timeout: seconds in which a rank must start, clipped to MIN_START_TIMEOUT_S ... MAX_START_TIMEOUT_S.
 
     Attributes:
+        has_failed: returns True if a rank has reported a failure, after which all ranks have to end.
         first_exits: ranks that exited first; a launcher that then kills the others may report a wrong rank.
+        start_timeout: seconds in which a rank must start.
         start_timed_out: whether no rank started in time.
+        lost_parent: process that started ranks and ended EXIT_GRACE_S before them; else empty.
+        outlived_ranks: whether the launcher process did not exit within LINGER_TIMEOUT_S after its ranks.
     """
 
     def __init__(
@@ -39,12 +65,13 @@ class Watchdog(Thread):
         self._ranks, self._expected, self._child = ranks, expected, child
         self._signals, self._lease_lost = signals, lost
         self._begun, self._launcher_ended_at = time.monotonic(), 0.0
-        self._signal_forwarded, self._timeout = (
-            False,
-            min(max(timeout, MIN_START_TIMEOUT_S), MAX_START_TIMEOUT_S),
-        )
+        self._signal_forwarded = False
+        self.start_timeout = min(max(timeout, MIN_START_TIMEOUT_S), MAX_START_TIMEOUT_S)
         self.first_exits: list[str] = []
-        self.start_timed_out = False
+        self.start_timed_out = self.outlived_ranks = False
+        self.lost_parent = ""
+        self.has_failed: Callable[[], bool] = bool
+        self._failed, self._parent_lost, self._ranks_exited = Since(), Since(), Since()
 
     def run(self) -> None:
         """Watch until the launcher and the ranks have exited, then kill the remaining ranks."""
@@ -52,6 +79,9 @@ class Watchdog(Thread):
             self._forward_signal()
             self._kill_if_lease_lost()
             self._abort_stalled_start()
+            self._end_failed_launch()
+            self._end_orphans()
+            self._end_idle_launcher()
             ended = self._ranks.wait_for_exits(RANK_POLL_INTERVAL_S)
             # Only the first exits point to the cause: the launcher or a lost peer ends the other ranks.
             self.first_exits = self.first_exits or ended
@@ -90,14 +120,49 @@ class Watchdog(Thread):
 
         MPI waits forever for a rank that exited before it was connected.
         """
-        if self._ranks.registered or self._elapsed_s < self._timeout:
+        if self._ranks.registered or self._elapsed_s < self.start_timeout:
             return
-        if not self.start_timed_out:
-            # The first signal lets the launcher clean up; a launcher that hangs, too, is killed later.
-            self._child.terminate()
-        elif self._elapsed_s > self._timeout + EXIT_GRACE_S:
-            self._child.kill()
+        self._end_launcher(self._elapsed_s - self.start_timeout, is_first=not self.start_timed_out)
         self.start_timed_out = True
+
+    def _end_failed_launch(self) -> None:
+        """Kill launcher and ranks that outlive a rank's failure, as a rank in a system call may do."""
+        if self._failed.seconds(self.has_failed()) > LINGER_TIMEOUT_S:
+            self._child.kill()
+            self._ranks.kill()
+
+    def _end_orphans(self) -> None:
+        """Kill launcher and ranks if a process that had started ranks has ended before them.
+
+        The launcher may not notice it, and the ranks would train on without output and without an end.
+        """
+        lost = self._ranks.lost_parent
+        if self._parent_lost.seconds(bool(lost)) > EXIT_GRACE_S:
+            self.lost_parent = lost
+            self._child.kill()
+            self._ranks.kill()
+
+    def _end_idle_launcher(self) -> None:
+        """Terminate a launcher that waits although all its ranks have exited.
+
+        It may wait for output of a process that a rank has started in the background.
+        """
+        overdue = self._ranks_exited.seconds(self._ranks.have_all_exited) - LINGER_TIMEOUT_S
+        if overdue > 0:
+            if not self.outlived_ranks:
+                logger.warning(
+                    f"the launcher (process {self._child.pid}) is ended, because it did not exit within {LINGER_TIMEOUT_S:.0f} s "
+                    "after its ranks; a process that a rank started may still have its output open"
+                )
+            self._end_launcher(overdue, is_first=not self.outlived_ranks)
+            self.outlived_ranks = True
+
+    def _end_launcher(self, overdue: float, is_first: bool) -> None:
+        """Terminate the launcher, which then cleans up; kill it if it does not exit within EXIT_GRACE_S."""
+        if is_first:
+            self._child.terminate()
+        elif overdue > EXIT_GRACE_S:
+            self._child.kill()
 
     @property
     def _elapsed_s(self) -> float:

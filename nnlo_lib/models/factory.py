@@ -1,9 +1,9 @@
 """Build the network that an experiment names."""
 
-import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from nnlo_lib.core.compiler_cache import guard_torch_compiler
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.keras_environment import select_torch_for_keras
 from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function, split_function_reference
+from nnlo_lib.models.libraries.library_names import library_of, missing_library
 from nnlo_lib.models.zoo_registry import MODELS
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
-# Models are built on the CPU; each rank moves its model to its own device.
-KERAS_ENVIRONMENT = {
-    "KERAS_BACKEND": "torch",
-    "KERAS_TORCH_DEVICE": "cpu",
-}
 OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
 
 
@@ -34,11 +32,12 @@ def build_model(
     seed: int,
     undone: str | None = None,
     trust: bool = False,
+    custom_objects: Mapping[str, str] | None = None,
 ) -> nn.Module:
     """Return the model `name` for samples of `shape`, its initial weights drawn from `seed`.
 
     Args:
-        name: a model of the zoo; `path.py:function`, called with (shape, classes, **args); `path.py`, a
+        name: a model of the zoo; `timm:NAME` or `hf:NAME`; `path.py:function`, called with (shape, classes, **args); `path.py`, a
             module in NNLO's form, its get_model called with (**args); or a network file (Keras JSON,
             TorchScript, exported program).
         args: keyword arguments of the zoo's or the user's function.
@@ -48,18 +47,19 @@ def build_model(
         seed: seed of the initial weights.
         undone: final activation to leave out of a Keras model, because the loss applies it.
         trust: allow that a network file of torch runs its code when it is read.
+        custom_objects: classes and functions that a Keras file names, as `path.py:Class`.
 
     Raises:
         UserError: if the model cannot be built, has code that is not trusted, or is not a torch Module.
     """
-    # Keras reads these variables when it is imported, which the user's file may do.
-    os.environ |= KERAS_ENVIRONMENT
+    select_torch_for_keras()
+    guard_torch_compiler()
     _seed_initial_weights(derive_seed(seed, "initial weights"))
     try:
-        if Path(name).suffix in NETWORK_FILE_LOADERS:
+        if Path(name).suffix in NETWORK_SUFFIXES:
             if not trust:
                 _refuse_code(name)
-            return _finished(name, shape, classes, undone)
+            return _finished(partial(_network_from_file, name, custom_objects or {}), shape, classes, undone)
         model = _made(name, args, shape, classes)
         model = _from_keras(model, shape, undone) if _is_keras(model) else model
     except UserError:
@@ -109,6 +109,12 @@ def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:
     return shape if several else (shape,)  # type: ignore[return-value]
 
 
+LIBRARY_BUILDERS = {
+    "timm": "nnlo_lib.models.libraries.timm_network:build_timm_network",
+    "hf": "nnlo_lib.models.libraries.transformers_network:build_transformers_network",
+}
+
+
 def _seed_initial_weights(seed: int) -> None:
     """Seed the generators of the initial weights: the generator of torch, and Python's generator for Keras."""
     torch.manual_seed(seed)
@@ -123,6 +129,10 @@ def _seed_initial_weights(seed: int) -> None:
 def _made(name: str, args: dict[str, Any], shape: Shape, classes: int) -> Any:
     if name in MODELS:
         return load_implementation(MODELS[name])(shape, classes, **args)
+    if library := library_of(name):
+        if missing := missing_library(name):
+            raise UserError(missing)
+        return load_implementation(LIBRARY_BUILDERS[library])(name.partition(":")[2], args, shape, classes)
     function = _from_file(name)
     return function(**args) if name.endswith(".py") else function(shape, classes, **args)
 
@@ -135,14 +145,26 @@ def _from_file(name: str) -> Callable[..., Any]:
         raise UserError(f"the model file {path} cannot be loaded: {error_with_source_line(error)}") from error
 
 
-def _from_json(path: str) -> Any:
+def _network_from_file(path: str, custom_objects: Mapping[str, str]) -> Any:
+    """Return the network in a file.
+
+    Args:
+        path: path of the file.
+        custom_objects: classes and functions that a Keras file names, as `path.py:Class`.
+    """
+    if Path(path).suffix in TORCH_SUFFIXES:
+        return _from_torch(path)
+    return _from_json(path, custom_objects)
+
+
+def _from_json(path: str, custom_objects: Mapping[str, str]) -> Any:
     try:
         import keras  # noqa: F401
     except ImportError as error:
         raise UserError(f"{path}: Keras is required but not installed; pip install 'nnlo[keras]'") from error
     from nnlo_lib.models.keras.keras_json import load_keras_json
 
-    return load_keras_json(path)
+    return load_keras_json(path, {name: _from_file(each) for name, each in custom_objects.items()})
 
 
 def _refuse_code(name: str) -> None:
@@ -163,23 +185,20 @@ def _from_torch(path: str) -> nn.Module:
 
 
 TORCH_SUFFIXES = (".pt", ".pt2", ".pth", ".torch")
-NETWORK_FILE_LOADERS: dict[str, Callable[[str], Any]] = {
-    ".json": _from_json,
-    **dict.fromkeys(TORCH_SUFFIXES, _from_torch),
-}
+NETWORK_SUFFIXES = (".json", *TORCH_SUFFIXES)
 
 
-def _finished(name: str, shape: Shape, classes: int, undone: str | None) -> nn.Module:
+def _finished(load: Callable[[], Any], shape: Shape, classes: int, undone: str | None) -> nn.Module:
     """Load the network in a file and check it with batches of zeros.
 
     Args:
-        name: path of the file.
+        load: function that returns the network.
         shape: shape of a sample, or one shape per input.
         classes: number of outputs.
         undone: final activation to leave out of a Keras model, because the loss applies it.
     """
     with torch.device("cpu"):  # even if the caller has set another default device
-        model = NETWORK_FILE_LOADERS[Path(name).suffix](name)
+        model = load()
         module: nn.Module = _from_keras(model, shape, undone) if _is_keras(model) else model
         _try(module, input_shapes(shape), classes)
     return module

@@ -9,18 +9,23 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.pydtnn_weights import read_pydtnn_weights
 
 KERAS_SUFFIXES = (".h5", ".hdf5")
+PYDTNN_SUFFIX = ".npz"
 SHOWN = 5  # maximum number of names in an error message
 
 
-def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> None:
+def load_weights(
+    module: nn.Module, path: str, without: Sequence[str] = (), channels: int | None = None
+) -> None:
     """Overwrite parameters and buffers with the tensors of a file.
 
     Args:
         module: model to initialize.
-        path: safetensors file, state_dict saved by torch.save, or Keras weight file.
+        path: safetensors file, state_dict saved by torch.save, PyDTNN's NPZ file, or Keras weight file.
         without: prefixes of names; tensors with these names keep their initial values.
+        channels: channels of an input image, for PyDTNN's file; 1 for other inputs, None if unknown.
     Raises:
         UserError: with the names of the tensors that are missing in the file, unknown to the model, or of
             another shape.
@@ -34,7 +39,11 @@ def load_weights(module: nn.Module, path: str, without: Sequence[str] = ()) -> N
             raise UserError(
                 f"model.weights_except: no weight of the model begins with '{prefix}'; the weights are {_some(wanted)}"
             )
-    found = {name: tensor for name, tensor in read_weights(path).items() if not _begins(name, without)}
+    if Path(path).suffix == PYDTNN_SUFFIX:
+        tensors = read_pydtnn_weights(path, module, channels)
+    else:
+        tensors = read_weights(path)
+    found = {name: tensor for name, tensor in tensors.items() if not _begins(name, without)}
     faults = [
         *_fault("missing tensors", wanted.keys() - found.keys()),
         *_fault("unexpected tensors", found.keys() - wanted.keys()),

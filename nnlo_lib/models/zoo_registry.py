@@ -5,6 +5,7 @@ FILES = {
     "simple": "simplemlp simplecnn",
     "alexnet": "alexnet alexnet_2012",
     "vgg": "vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn",
+    "pydtnn_vgg": "vgg1 vgg2 vgg3 vgg3do vgg3do2 vgg3dobn",
     "googlenet": "googlenet",
     "inception": "inception_v3",
     "resnet": "resnet18 resnet34 resnet50 resnet101 resnet152 wide_resnet50_2 wide_resnet101_2",
@@ -16,6 +17,8 @@ FILES = {
     "jedi": "jedi_net",
     "coordinate_networks": "fourier siren perceptron",
     "lstm": "lstm",
+    "gpt": "gpt",
+    "unet": "unet",
     "theano_mpi": "theanompi_cifar10",
 }
 

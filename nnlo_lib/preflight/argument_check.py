@@ -10,6 +10,7 @@ from nnlo_lib.config.reader import ArraysReaderConfig
 from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.core.user_code import error_with_source_line, load_user_module, split_function_reference
 from nnlo_lib.experiment.yaml_source import KeyPath
+from nnlo_lib.models.libraries.library_names import library_of
 from nnlo_lib.models.zoo_registry import MODELS
 from nnlo_lib.preflight.mistake import Mistakes, distinct_runs
 
@@ -36,7 +37,8 @@ def _identity(run: Run) -> str:
 def _check_model(run: Run, mistakes: Mistakes) -> None:
     """Check the function of the model and `model.args`."""
     model = run.model
-    if model.is_network_file:
+    # The package of a library's network checks its arguments when it builds the network.
+    if model.is_network_file or library_of(model.name):
         return
     in_zoo = model.name in MODELS
     function = (
@@ -70,7 +72,7 @@ def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
 
 
 def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
-    """Return key, `path.py:function` and positional arguments of losses, metrics and adaptor."""
+    """Return key, `path.py:function` and positional arguments of losses, metrics and adaptors."""
     pair = ("real", "fake") if run.problem.name == "gan" else ("outputs", "targets")
     losses = run.loss.items() if isinstance(run.loss, dict) else [("", run.loss)]
     found: list[tuple[KeyPath, str | None, tuple[str, ...]]] = [
@@ -78,7 +80,9 @@ def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
         *((("metrics", str(index)), name.partition("@")[0], pair) for index, name in enumerate(run.metrics)),
     ]
     if isinstance(run.data.reader, ArraysReaderConfig):
-        found.append((("data", "reader", "adaptor"), run.data.reader.adaptor, ("features",)))
+        reader = run.data.reader
+        found.append((("data", "reader", "adaptor"), reader.adaptor, ("features",)))
+        found.append((("data", "reader", "label_adaptor"), reader.label_adaptor, ("labels",)))
     return [(key, name, arguments) for key, name, arguments in found if name and ".py:" in name]
 
 

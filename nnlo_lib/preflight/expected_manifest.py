@@ -8,7 +8,7 @@ import numpy as np
 from nnlo_lib.config import Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import store_of
-from nnlo_lib.config.reader import ArraysReaderConfig
+from nnlo_lib.config.reader import ArraysReaderConfig, LidarReaderConfig, SyntheticReaderConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.identity.source_identity import read_contents
@@ -32,6 +32,8 @@ def expected_manifest(run: Run) -> DataManifest | None:
 def manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
     """Return a future store's manifest from the catalog, or None if the catalog does not give a shape."""
     known = CATALOG.get(data.dataset)
+    if known and known.generated:
+        return _manifest_of_generated(data, path)
     side = getattr(data.reader, "size", data.crop)
     shape = (known.shape if known else None) or ((3, side, side) if side else None)
     if known is None or shape is None:
@@ -42,6 +44,23 @@ def manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
     return DataManifest(
         path.parent, data.dataset, data.format, (_column("inputs", np.empty((0, *shape), "float32" if numbers else "uint8")),),
         labels, known.classes, 0, (), known.scale, {}, splits,
+    )  # fmt: skip
+
+
+def _manifest_of_generated(data: DataConfig, path: Path) -> DataManifest:
+    contents = read_contents(data.store_settings, path.parent)
+    if data.dataset == "lidar":
+        lidar = data.reader if isinstance(data.reader, LidarReaderConfig) else LidarReaderConfig()
+        return DataManifest(
+            path.parent, data.dataset, data.format, (_column("points", np.empty((0, 2), np.float32)),),
+            ArraySpec("occupied", (), "float32"), None, 0, (), 1.0, {},
+            {"train": SplitInfo(lidar.robots * lidar.scans * lidar.beams * lidar.points, ())},
+        )  # fmt: skip
+    reader = data.reader if isinstance(data.reader, SyntheticReaderConfig) else SyntheticReaderConfig()
+    return DataManifest(
+        path.parent, data.dataset, data.format, (_column("features", np.empty((0, *reader.shape), np.uint8)),),
+        ArraySpec("labels", (), "int64"), contents.classes, 0, contents.class_names, 1 / 255, {},
+        {"train": SplitInfo(reader.samples, ())},
     )  # fmt: skip
 
 

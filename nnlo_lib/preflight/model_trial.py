@@ -1,5 +1,6 @@
 """One batch for a run's model: forward, loss, metrics and backward, on the CPU or without values on `meta`."""
 
+import math
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.config.metrics import LOSSES
+from nnlo_lib.config.problem import ClassificationConfig, DenseClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.preflight.meta_model import MetaModel
 from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.regularization import refuse_regularization
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.replica.model_init import build_random_model, load_initial_weights
 from nnlo_lib.train.replica.precision import parameter_dtype
@@ -62,7 +65,7 @@ class ModelTrial:
                 module = self._build()
                 if sum(each.numel() for each in module.parameters()) <= SMALL_MODEL:
                     return False
-                load_initial_weights(self.run, module)
+                load_initial_weights(self.run, module, self.tensors.shape)
             self._train(MetaModel(module))
         except USER_CODE_ERRORS:
             return False
@@ -70,7 +73,7 @@ class ModelTrial:
 
     def run_on_cpu(self) -> None:
         """Build the model with its weights and train it on the batch; raise the error of any part of it."""
-        self._train(load_initial_weights(self.run, self._build()))
+        self._train(load_initial_weights(self.run, self._build(), self.tensors.shape))
 
     def _build(self) -> nn.Module:
         # The seed is of no importance: only shapes are checked.
@@ -89,8 +92,14 @@ class ModelTrial:
         )
         try:
             # In this step, the generator of a GAN trains.
-            step = getattr(self.run.problem, "critic_steps", 1) - 1
+            step = getattr(self.run.problem, "first_generator_step", 0)
             batch = problem.compute_loss(module.train(), inputs, targets, step)
+            if not problem.adds_regularization:
+                refuse_regularization(
+                    module,
+                    f"which problem {self.run.problem.name} does not add; a Problem class of your own can add "
+                    "module.regularization_loss() and set adds_regularization = True",
+                )
             self.stage = "backward"
             batch.loss.backward()  # type: ignore[no-untyped-call]
             self.stage = "loss"
@@ -112,6 +121,9 @@ class ModelTrial:
         if classes is not None:
             # The last class first, because it exceeds the outputs of a model with too few.
             return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
+        if isinstance(self.run.problem, DenseClassificationConfig):
+            places = np.arange(SAMPLES * math.prod(labels.shape)) % self.run.problem.classes
+            return places.reshape(SAMPLES, *labels.shape)
         return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
 
     def _enter_model(self, module: nn.Module, inputs: Any) -> None:
@@ -133,7 +145,18 @@ class ModelTrial:
                 f"{self.run.model.name}: forward() of {type(module).__name__} returned {found}; it must return a tensor, "
                 "or a tuple or a mapping of tensors (is `return` missing?)"
             )
+        self._refuse_one_output(kept[0])
         self.outputs, self.stage = list(kept), "loss"
+
+    def _refuse_one_output(self, first: Tensor) -> None:
+        """Raise UserError if a single output would be compared with the numbers of more than two classes."""
+        classes, loss = self.manifest.classes, self.run.loss
+        known = isinstance(self.run.problem, ClassificationConfig) and loss in LOSSES["classification"]
+        if known and classes is not None and classes > 2 and first.dim() == 2 and first.shape[1] == 1:
+            raise UserError(
+                f"{self.run.model.name}: the model returns 1 number per sample, but {self.manifest.dataset} has {classes} "
+                "classes; return one number for each class"
+            )
 
 
 class _Called(nn.Module):

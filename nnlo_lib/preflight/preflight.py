@@ -14,6 +14,7 @@ from nnlo_lib.preflight.machine_check import machine_warnings
 from nnlo_lib.preflight.mistake import Mistakes, distinct_runs
 from nnlo_lib.preflight.sample_count_check import check_sample_counts
 from nnlo_lib.preflight.source_check import check_sources
+from nnlo_lib.preflight.target_check import check_targets
 from nnlo_lib.search.space.space import nested
 from nnlo_lib.search.space.validate import extremes
 
@@ -40,6 +41,8 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
     found = [*_mistakes(experiment, runs), *_search_mistakes(experiment)]
     if found:
         raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
+    for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
+        logger.warning(doubt)
 
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
@@ -88,6 +91,7 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
                 )
             else:
                 check_sample_counts(experiment, run, manifest, mistakes)
+                check_targets(run, manifest, mistakes)
                 # torch is imported only for an experiment without other mistakes.
                 from nnlo_lib.preflight.model_check import check_model
 

@@ -6,7 +6,7 @@ from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.base import default
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.sampler import SharedOrderSampler
-from nnlo_lib.data.partition.validation_split import split_train_validation
+from nnlo_lib.data.partition.validation_split import split_train_validation, split_whole_shards
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.preflight.mistake import Mistakes
@@ -35,7 +35,7 @@ def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest
     for key, count in folds.items():
         with mistakes.collected(*key.split(".")):
             samples = min(samples, _training_samples(run, manifest, count))
-            if count > 1 and run.data.stratify:
+            if count > 1 and run.data.stratify and run.data.split_by == "sample":
                 _check_classes(manifest, count)
     with mistakes.collected("train", "batch_size"):
         _check_batches(run, samples)
@@ -72,6 +72,10 @@ def _training_samples(run: Run, manifest: DataManifest, folds: int) -> int:
     """
     fraction = run.data.validation if isinstance(run.data.validation, float) else 0.0
     fold = None if folds == 1 else 0
+    shards = manifest.splits["train"].shards
+    if run.data.split_by == "shard" and shards:
+        train, _ = split_whole_shards([shard.samples for shard in shards], fraction, folds, fold, 0)
+        return len(train)
     train, _ = split_train_validation(manifest.splits["train"].samples, None, fraction, folds, fold, 0)
     return len(train)
 
@@ -95,7 +99,8 @@ def _check_batches(run: Run, samples: int) -> None:
     if run.data.partition.name == "iid" and train.dealing == "static":
         # The sampler refuses more workers than samples, and too many steps per epoch.
         order, steps = np.arange(samples), train.steps_per_epoch
-        SharedOrderSampler(order, train.batch_size, workers, 0, 0, steps_per_epoch=steps)
+        processes = run.parallel.processes_per_worker
+        SharedOrderSampler(order, train.batch_size, workers, 0, 0, steps_per_epoch=steps, processes=processes)
     # The default is no mistake of the user: such a batch simply has all samples.
     if train.batch_size > samples and train.batch_size != default(type(train), "batch_size"):
         raise UserError(

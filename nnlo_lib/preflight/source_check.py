@@ -41,7 +41,7 @@ def _check(data: DataConfig) -> None:
     """Raise UserError if the source is missing or lacks files; URLs and the contents of archives are not checked."""
     known = CATALOG.get(data.dataset)
     if data.source is None:
-        if known and not known.files:
+        if known and not known.has_fixed_source:
             raise UserError(
                 f"required, because {known.name} has no download address; set the folder of the files ({known.hint})"
             )

@@ -24,11 +24,13 @@ class BatchLoss(NamedTuple):
 class Problem(ABC):
     """A loss to minimize and metrics to measure.
 
-    Sums are float64 vectors, (1 + len(names),): number of samples, summed loss, each summed metric. They add
-    up over mini-batches.
+    Sums are float64 vectors, (sums_size,): number of samples, summed loss, each summed metric. They add up over
+    mini-batches. A metric that is no mean over samples has other sums, from which `means` computes it.
     """
 
     names: tuple[str, ...]  # "loss", then the metrics
+    # True if the loss includes `regularization_loss(module)`; other problems refuse models that have one.
+    adds_regularization = False
 
     @classmethod
     def from_config(cls, config: Any, run: Run) -> "Problem":
@@ -38,6 +40,11 @@ class Problem(ABC):
         cannot be loaded.
         """
         return cls(**config.arguments)
+
+    @property
+    def sums_size(self) -> int:
+        """Length of the vectors of sums."""
+        return 1 + len(self.names)
 
     @abstractmethod
     def compute_loss(

@@ -17,20 +17,30 @@ from nnlo_lib.problems.regression_losses import elementwise
 PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels (samples, ...) -> (samples,)
 
 
+# Losses that pull the outputs to the labels 0 and 1 themselves, instead of below and above 0.
+LOSSES_OF_DISTANCE = ("mse", "mae", "huber")
+
+
+def decision_threshold(problem: ClassificationConfig | RegressionConfig, loss: str) -> float:
+    """Return the number above which an output is positive, or a single output is class 1."""
+    return 0.5 if problem.outputs == "probabilities" or loss in LOSSES_OF_DISTANCE else 0.0
+
+
 def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) -> PerSample:
     """Return a problem's loss. Raises UserError if a user's function cannot be loaded."""
     smoothing = problem.label_smoothing if isinstance(problem, ClassificationConfig) else 0.0
-    return metric_by_name(problem, name, smoothing)
+    return metric_by_name(problem, name, smoothing=smoothing)
 
 
 def metric_by_name(
-    problem: ClassificationConfig | RegressionConfig, name: str, smoothing: float = 0.0
+    problem: ClassificationConfig | RegressionConfig, name: str, loss: str = "", smoothing: float = 0.0
 ) -> PerSample:
     """Return a loss or a metric.
 
     Args:
         problem: settings of the problem.
         name: name of the loss or metric, or `path.py:function`.
+        loss: loss of the output that the metric measures.
         smoothing: label smoothing of `cross_entropy`; metrics have none.
 
     Raises:
@@ -38,24 +48,21 @@ def metric_by_name(
     """
     if ".py:" in name:
         return _from_file(name)
-    probabilities = problem.outputs == "probabilities"
+    probabilities, threshold = problem.outputs == "probabilities", decision_threshold(problem, loss)
     if isinstance(problem, RegressionConfig):
-        return partial(_compared, elementwise(probabilities, problem.huber_delta)[name], labels_like_outputs)
+        return partial(
+            _compared, elementwise(probabilities, threshold, problem.huber_delta)[name], labels_like_outputs
+        )
     if found := TOP_K_ACCURACY_PATTERN.fullmatch(name):
-        return partial(classes.top_k_accuracy, k=int(found[1]))
-    if name in ("cross_entropy", "nll", "accuracy"):
-        return _of_classes(name, probabilities, smoothing)
-    return partial(_compared, elementwise(probabilities)[name], targets_like_outputs)
-
-
-def _of_classes(name: str, probabilities: bool, smoothing: float) -> PerSample:
-    entropy = classes.cross_entropy_of_probabilities if probabilities else classes.cross_entropy
-    known: dict[str, PerSample] = {
-        "cross_entropy": partial(entropy, smoothing=smoothing),
-        "nll": classes.nll,
-        "accuracy": partial(classes.accuracy, probabilities=probabilities),
-    }
-    return known[name]
+        return partial(classes.top_k_accuracy, k=int(found[1]), threshold=threshold)
+    if name == "accuracy":
+        return partial(classes.accuracy, threshold=threshold)
+    if name == "cross_entropy":
+        entropy = classes.cross_entropy_of_probabilities if probabilities else classes.cross_entropy
+        return partial(entropy, smoothing=smoothing)
+    if name == "nll":
+        return classes.nll
+    return partial(_compared, elementwise(probabilities, threshold)[name], targets_like_outputs)
 
 
 def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:

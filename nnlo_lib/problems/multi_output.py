@@ -13,6 +13,7 @@ from nnlo_lib.problems.losses import PerSample
 
 Outputs = Any  # of a model: a tensor, a tuple of tensors or a mapping to tensors
 MetricLookup = Callable[[str], PerSample]
+MetricOfLossLookup = Callable[[str, str], PerSample]  # name of the metric, loss of the measured output
 
 
 def outputs_by_name(outputs: Outputs) -> dict[str, Tensor]:
@@ -29,11 +30,37 @@ def primary_output(outputs: Outputs) -> Tensor:
     return outputs if isinstance(outputs, Tensor) else next(iter(outputs_by_name(outputs).values()))
 
 
-def metric_of_output(name: str, find: MetricLookup) -> Callable[[Outputs, Tensor], Tensor]:
-    """Return the metric with this name: `metric` of the first output, or `metric@output` of another one."""
+def loss_of_output(loss: Loss, outputs: Outputs, output: str = "") -> str:
+    """Return the loss of an output, by default of the model's first; an empty string if the output has none.
+
+    Args:
+        loss: loss of all outputs, or losses by output.
+        outputs: outputs of the model.
+        output: name of the output.
+    """
+    if isinstance(loss, str):
+        return loss
+    return loss.get(output or next(iter(_named_outputs(outputs, loss))), "")
+
+
+def metric_of_output(name: str, loss: Loss, find: MetricOfLossLookup) -> Callable[[Outputs, Tensor], Tensor]:
+    """Return the metric with this name: `metric` of the first output, or `metric@output` of another one.
+
+    Args:
+        name: metric as written in the experiment.
+        loss: loss of all outputs, or losses by output.
+        find: returns a metric of an output with a loss.
+    """
     metric, _, wanted = name.partition("@")
-    measure = find(metric)
-    return lambda outputs, labels: measure(_output(outputs, wanted, name), labels)
+    by_loss = {
+        each: find(metric, each) for each in ("", *([loss] if isinstance(loss, str) else loss.values()))
+    }
+
+    def measure(outputs: Outputs, labels: Tensor) -> Tensor:
+        chosen = _output(outputs, wanted, name)
+        return by_loss[loss_of_output(loss, outputs, wanted)](chosen, labels)
+
+    return measure
 
 
 def _output(outputs: Outputs, wanted: str, metric: str) -> Tensor:
@@ -43,6 +70,16 @@ def _output(outputs: Outputs, wanted: str, metric: str) -> Tensor:
     if wanted not in known:
         raise UserError(f"{metric}: the model has no output '{wanted}'; {suggest_name(wanted, known)}")
     return known[wanted]
+
+
+def _named_outputs(outputs: Outputs, losses: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the outputs by name; in evaluation, a model may return the main output alone, without its name.
+
+    Its name is then `0`, or else the first name in `losses`.
+    """
+    if isinstance(outputs, Tensor) and losses and "0" not in losses:
+        return {next(iter(losses)): outputs}
+    return outputs_by_name(outputs)
 
 
 class MultiOutputLoss:
@@ -66,10 +103,7 @@ class MultiOutputLoss:
             self._refuse_unknown(outputs)
         if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
             return self._whole(outputs, labels)
-        parts = outputs_by_name(outputs)
-        # In evaluation, a model with auxiliary outputs may return the main output alone, without its name.
-        if isinstance(outputs, Tensor) and self._each and "0" not in self._each:
-            parts = {next(iter(self._each)): outputs}
+        parts = _named_outputs(outputs, self._each)
         terms = [
             self._weights.get(name, 1.0) * loss(parts[name], labels)
             for name, loss in (self._each or dict.fromkeys(parts, self._whole)).items()

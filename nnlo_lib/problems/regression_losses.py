@@ -48,15 +48,16 @@ def binary_cross_entropy(outputs: Tensor, targets: Tensor, probabilities: bool =
     return -torch.lerp(torch.log1p(-p), p.log(), targets).mean(1)
 
 
-def binary_accuracy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
-    """Return the fraction of outputs on the right side of 0, or of 0.5 for probabilities.
+def binary_accuracy(outputs: Tensor, targets: Tensor, threshold: float = 0.0) -> Tensor:
+    """Return the fraction of outputs on the right side of the threshold; NaN is on no side.
 
     Args:
-        outputs: logits or probabilities, (samples, k).
+        outputs: outputs of the model, (samples, k).
         targets: targets, (samples, k); a target above 0.5 is positive.
-        probabilities: True if the outputs are probabilities.
+        threshold: number above which an output is positive.
     """
-    return ((outputs > (0.5 if probabilities else 0.0)) == (targets > 0.5)).to(torch.float32).mean(1)
+    is_right = ((outputs > threshold) == (targets > 0.5)) & ~(outputs.isnan() | targets.isnan())
+    return is_right.to(outputs.dtype).mean(1)
 
 
 def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -70,13 +71,19 @@ def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
     return (1 - right + ((1 - targets) * outputs).amax(1)).clamp(min=0)
 
 
-def elementwise(probabilities: bool, delta: float = 1.0) -> dict[str, partial[Tensor]]:
-    """Return the functions of this module by name."""
+def elementwise(probabilities: bool, threshold: float, delta: float = 1.0) -> dict[str, partial[Tensor]]:
+    """Return the functions of this module by name.
+
+    Args:
+        probabilities: True if the outputs are probabilities.
+        threshold: number above which an output is positive.
+        delta: see `huber`.
+    """
     return {
         "mse": partial(mse),
         "mae": partial(mae),
         "huber": partial(huber, delta=delta),
         "hinge": partial(hinge),
         "binary_cross_entropy": partial(binary_cross_entropy, probabilities=probabilities),
-        "binary_accuracy": partial(binary_accuracy, probabilities=probabilities),
+        "binary_accuracy": partial(binary_accuracy, threshold=threshold),
     }

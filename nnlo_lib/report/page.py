@@ -22,8 +22,16 @@ from nnlo_lib.report.sections import (
     time_and_traffic,
 )
 from nnlo_lib.report.sections.origin import model_layers, provenance, published_weights
-from nnlo_lib.report.sections.quality import comparison, confusion, consensus, gan_samples, headline
+from nnlo_lib.report.sections.quality import (
+    comparison,
+    confusion,
+    consensus,
+    consensus_matrix,
+    gan_samples,
+    headline,
+)
 from nnlo_lib.report.sections.quality.difference_matrix import difference_matrix
+from nnlo_lib.report.statistics import guessing
 from nnlo_lib.report.statistics.compared_metric import ranking_metric
 from nnlo_lib.report.statistics.comparisons_csv import compare_all
 from nnlo_lib.report.tables import read_summary
@@ -112,6 +120,7 @@ def render(
         banded=any(curve.band for panel in panels for curve in panel.curves),
         confusions=confusion.confusion_matrices(jobs),
         confused_on=confusion.evaluated_on(jobs),
+        guessing=guessing.guessing_sentence(jobs),
         published=published_weights.published_weights_sentence(jobs),
         pictures=gan_samples.sample_images(jobs),
         clock=time_base,
@@ -168,6 +177,7 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
         "has_folds": bool(table["fold"].notna().any()),
         "headings": headings,
         "rows": rows,
+        "distances": consensus_matrix.consensus_matrices(jobs),
         "own_models": consensus.runs_with_node_models(jobs),
         "agreement": consensus.consensus_table(
             jobs, consensus.node_metric_ranges(table, ranking.name if ranking else "loss")

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,8 @@ from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.core.json_text import load_json
+
+RESERVED_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,24 @@ class AttemptLog:
     """The attempts at a run, read once from its `state/`; only the holder of the run's lease appends."""
 
     def __init__(self, state: Path) -> None:
-        self._state = state
+        self._state, self._reserve = state, StatePaths(state).reserve
         self.attempts = read_attempts(state)
 
     @property
     def next_number(self) -> int:
         """Number of the next attempt; the first is 1."""
         return len(self.attempts) + 1
+
+    def reserve_space(self) -> None:
+        """Occupy space, so that an attempt that fills the disk can be recorded; ignore errors."""
+        # Random bytes, because file systems store zeros or repeated bytes without occupying space.
+        with suppress(OSError):
+            self._reserve.write_bytes(os.urandom(RESERVED_BYTES))
+
+    def release_space(self) -> None:
+        """Free the reserved space."""
+        with suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
 
     def append(self, attempt: Attempt) -> None:
         """Append an attempt. Raises OSError, and leaves `attempts` unchanged, if it cannot be written."""
@@ -134,11 +148,20 @@ def count_out_of_memory(attempts: Sequence[Attempt]) -> int:
     return reasons[finished:].count("out of memory")
 
 
-def interrupted_seconds(attempts: Sequence[Attempt], before: float) -> float:
-    """Return the seconds of attempts that ended by `before` (Unix time), since the run last finished."""
-    earlier = [each for each in attempts if datetime.fromisoformat(each.ended).timestamp() <= before]
+def interrupted_attempts(attempts: Sequence[Attempt], before: float) -> list[Attempt]:
+    """Return the attempts that ended by `before` (Unix time), since the run last finished."""
+    earlier = [each for each in attempts if _unix_time(each.ended) <= before]
     finished = max((i + 1 for i, each in enumerate(earlier) if each.reason == "finished"), default=0)
-    return sum(each.seconds for each in earlier[finished:])
+    return earlier[finished:]
+
+
+def interrupted_spans(attempts: Sequence[Attempt]) -> tuple[tuple[float, float], ...]:
+    """Return start and end (Unix time) of each attempt."""
+    return tuple((_unix_time(each.ended) - each.seconds, _unix_time(each.ended)) for each in attempts)
+
+
+def _unix_time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 # `from` is a keyword of Python and cannot be the name of a field.

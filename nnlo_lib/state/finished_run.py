@@ -70,6 +70,11 @@ class FinishedRun:
         return read_arrays(self.paths.sample_metrics)
 
     @cached_property
+    def consensus(self) -> "dict[str, NDArray[np.float64]]":
+        """Distances of all pairs of nodes, `<kind>_<step>`, each (nodes, nodes); empty if none were written."""
+        return read_arrays(self.paths.consensus) if self.paths.consensus.exists() else {}
+
+    @cached_property
     def config(self) -> Run:
         """Configuration of the task, as recorded in the summary; UserError if it is not valid."""
         try:

@@ -85,9 +85,20 @@ class JsonlTable:
                 raise
         self._written = len(self.rows)
 
+    def sync(self) -> None:
+        """Write the table, and flush it to the disk. Raises UserError if the disk is full."""
+        try:
+            self.flush()
+            with self.path.open("rb") as table:
+                os.fsync(table.fileno())
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+
     def publish(self, path: Path) -> None:
-        """Write the table, which must have at least one row, as CSV to `path`."""
+        """Write the table, which must have at least one row, as CSV to `path`; missing values are empty."""
         with atomic_write(path) as part, part.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(self.rows[0]))
+            # A restart may add a column, for example with observe.loss_average.
+            columns = dict.fromkeys(name for row in self.rows for name in row)
+            writer = csv.DictWriter(file, list(columns))
             writer.writeheader()
             writer.writerows(self.rows)

@@ -61,7 +61,7 @@ class Lease:
             evicted = self._acquire_loop(patient, give_up)
         except OSError as error:
             raise UserError(
-                f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {error}"
+                f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {error.strerror or error}"
             ) from error
         # The evicted owner may still run on a node that the scheduler lost. It notices the loss at its next
         # heartbeat and exits.

@@ -5,13 +5,13 @@ import os
 import time
 import uuid
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.json_text import load_json
 from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.core.timestamp import timestamp
 
 # A valid time, from which crash_recovery can compute the duration of an attempt.
 UNKNOWN = "1970-01-01T00:00:00+00:00"
@@ -38,7 +38,7 @@ class LeaseOwner(ProcessIdentity):
     @classmethod
     def for_this_process(cls) -> "LeaseOwner":
         """Return a new claim by this process."""
-        job, since = BatchJob.current(), datetime.now(UTC).isoformat(timespec="seconds")
+        job, since = BatchJob.current(), timestamp()
         number, scheduler = (job.job_id, job.scheduler) if job else (None, None)
         return cls(
             **asdict(ProcessIdentity.current()),

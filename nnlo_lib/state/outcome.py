@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from nnlo_lib.core.error_headline import error_headline
 from nnlo_lib.core.errors import EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS, ExitReason
+from nnlo_lib.core.stop_request import EXIT_STOPPED
 
-EXIT_PREEMPTED = 75  # EX_TEMPFAIL: the state is saved; the same command resumes it
+EXIT_PREEMPTED = EXIT_STOPPED  # the state is saved, too
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,5 @@ class AttemptOutcome:
 
     @property
     def error_summary(self) -> str | None:
-        """Last line of the error (in a traceback, the exception); None if empty or the run is resumable."""
-        lines = self.error.strip().splitlines()
-        return lines[-1] if lines and self.reason not in RESUMABLE_REASONS else None
+        """Error as one line (of a traceback, the exception); None if empty or the run is resumable."""
+        return (error_headline(self.error) or None) if self.reason not in RESUMABLE_REASONS else None

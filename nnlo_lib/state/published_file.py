@@ -10,7 +10,6 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.json_text import load_json
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -37,7 +36,7 @@ def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     return content
 
 
-def read_arrays(path: Path) -> "dict[str, NDArray[np.float32]]":
+def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
     """Read the arrays of an NPZ file. Raises UserError if the file cannot be read or is damaged."""
     import numpy as np
 

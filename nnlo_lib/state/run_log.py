@@ -2,14 +2,12 @@
 
 import logging
 import shutil
-import time
-from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
-from nnlo_lib.core.logging_setup import LevelFormatter, terminal_handler
+from nnlo_lib.core.logging_setup import LogFileHandler, log_file_handlers, log_level, terminal_handler
 from nnlo_lib.state.outcome import AttemptOutcome
 
 
@@ -22,8 +20,11 @@ class RunLog:
         self._logger.disabled = not enabled
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
-            self._logger.addHandler(terminal_handler())
-            self._logger.addHandler(_FileHandler(self._path))
+            # state/log.txt is the record of the run and has all messages, whatever the level of the terminal is.
+            for handler in (terminal_handler(), *log_file_handlers()):
+                handler.setLevel(log_level())
+                self._logger.addHandler(handler)
+            self._logger.addHandler(LogFileHandler(self._path))
 
     def write(self, text: str) -> None:
         """Write `text` to stderr and to the file; errors of the file are ignored."""
@@ -47,19 +48,4 @@ def log_error(folder: Path, outcome: AttemptOutcome) -> None:
     level = logging.INFO if outcome.reason in RESUMABLE_REASONS else logging.ERROR
     details = "" if outcome.details.strip() in outcome.error else f"\n{outcome.details.strip()}"
     record = logging.LogRecord("nnlo_lib.run", level, "", 0, f"{outcome.error}{details}", None, None)
-    _FileHandler(StatePaths(folder).log).emit(record)
-
-
-class _FileHandler(logging.Handler):
-    """Appends messages with time stamps; opens the file for each message, because the file may be removed."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-        self.setFormatter(LevelFormatter())
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one message."""
-        now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        with suppress(OSError), self._path.open("a") as file:
-            file.writelines(f"{now} {line}\n" for line in self.format(record).splitlines())
+    LogFileHandler(StatePaths(folder).log).emit(record)

@@ -11,6 +11,7 @@ from nnlo_lib.config.topology import (
     CompleteBipartiteGraphConfig,
     CompleteGraphConfig,
     CycleGraphConfig,
+    DelaunayGraphConfig,
     DirectedEdgesGraphConfig,
     DiskGraphConfig,
     Edge,
@@ -83,6 +84,7 @@ def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.
             | WattsStrogatzGraphConfig()
             | RandomRegularGraphConfig()
             | DiskGraphConfig()
+            | DelaunayGraphConfig()
         ):
             return random_graph(settings, nodes, seed, round)
         case _:

@@ -28,6 +28,10 @@ class MixingMatrix:
         others = _others(row, rank)
         return dict(zip(others.tolist(), row[others].tolist(), strict=True))
 
+    def degree(self, rank: int) -> int:
+        """Return the number of ranks from which `rank` receives."""
+        return len(_others(self.matrix[rank], rank))
+
     def receivers(self, rank: int) -> list[int]:
         """Return the ranks to which `rank` sends, in ascending order, without itself."""
         receivers: list[int] = _others(self.matrix[:, rank], rank).tolist()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnlo_lib.config.topology import (
+    DelaunayGraphConfig,
     DiskGraphConfig,
     ErdosRenyiGraphConfig,
     RandomGraphConfig,
@@ -23,6 +24,7 @@ RandomGraph = (
     | WattsStrogatzGraphConfig
     | RandomRegularGraphConfig
     | DiskGraphConfig
+    | DelaunayGraphConfig
 )
 CONNECTIVITY_TOLERANCE = 0.01  # absolute, of the algebraic connectivity
 
@@ -81,6 +83,8 @@ def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> n
             return nx.random_regular_graph(settings.degree, nodes, seed=generator)
         case DiskGraphConfig():
             return disk(settings, generator.random((nodes, 2)))
+        case DelaunayGraphConfig():
+            return delaunay(generator.random((nodes, 2)))
         case _:
             assert_never(settings)
 
@@ -109,6 +113,22 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
         radius = radius_for_connectivity(settings.connectivity, distance)
     # Above the diagonal, because the distance of each point to itself is 0: these are no links.
     return nx.from_numpy_array(np.triu(distance <= radius, 1))
+
+
+def delaunay(points: NDArray[np.float64]) -> nx.Graph:
+    """Return the graph of the triangles whose circumcircles contain no point; `points` has shape (nodes, 2)."""
+    if len(points) < 4:
+        # Up to three points are all linked; Qhull needs three at least.
+        return nx.complete_graph(len(points))
+    # Imported here, because scipy.spatial takes longer to import than all graphs together.
+    from scipy.spatial import Delaunay
+
+    starts, neighbors = Delaunay(points).vertex_neighbor_vertices
+    graph = nx.empty_graph(len(points))
+    graph.add_edges_from(
+        zip(np.repeat(graph.nodes, np.diff(starts)).tolist(), neighbors.tolist(), strict=True)
+    )
+    return graph
 
 
 def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) -> float:
@@ -182,6 +202,8 @@ def draw_target(settings: RandomGraph) -> tuple[str, str]:
             )
         case DiskGraphConfig():
             return "radius", f"is connected at radius {settings.radius:g}"
+        case DelaunayGraphConfig():
+            return "name", "is connected"
         case RandomRegularGraphConfig():
             return "degree", f"is connected at degree {settings.degree}"
         case _:

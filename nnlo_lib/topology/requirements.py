@@ -24,7 +24,7 @@ ADVICE: dict[GraphProperty, str] = {
     "symmetric": "a symmetric mixing matrix; use an undirected graph",
     "doubly stochastic": "a doubly stochastic mixing matrix, so that all nodes have equal weight; set "
     "topology.weights: metropolis",
-    "static": "a static graph, because nodes keep state for each link between rounds; use a single graph without "
+    "static": "a static graph, because nodes keep roles or state of their links from round to round; use a single graph without "
     "drop and redraw_every",
     "bipartite": "a bipartite graph, because active nodes send requests to passive nodes only; use "
     "complete_bipartite, path, star, grid, hypercube, or cycle with an even number of nodes",
@@ -42,7 +42,7 @@ def _rounds(run: Run) -> int | None:
 
 def topology_error(run: Run, seed: int) -> str | None:
     """Return why the run's topology does not suit its algorithm, or None."""
-    row, workers = run.algorithm.capabilities, run.parallel.ranks
+    row, workers = run.algorithm.capabilities, run.workers
     if not row.graph_properties:
         return None
     try:

@@ -10,12 +10,14 @@ from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.data.loading.sampling_plan import SamplingPlan
 from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
 from nnlo_lib.data.partition.partition_file import check_cover, save_partition
-from nnlo_lib.data.partition.validation_split import split_train_validation
+from nnlo_lib.data.partition.training_moments import with_training_moments
+from nnlo_lib.data.partition.validation_split import split_train_validation, split_whole_shards
 from nnlo_lib.data.partition.workers import assign_to_workers
 from nnlo_lib.data.readers import Array, Indices
-from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.data.store.split import Split
-from nnlo_lib.data.store.staging import StagingJob, stage_dataset
+from nnlo_lib.data.staging.staged_dataset import StagingJob, stage_dataset
+from nnlo_lib.data.store.manifest import DataManifest, manifest_fingerprint
+from nnlo_lib.data.store.split import Split, stored_labels
+from nnlo_lib.problems.target_range import check_target_range, measured_splits
 from nnlo_lib.train.output_size import model_output_size
 from nnlo_lib.train.task import Task
 
@@ -43,11 +45,13 @@ class TrainingData:
         self.manifest.refuse_other_settings(data.store_settings)
         self._check_splits()
         if data.stage_to:
-            self.manifest = stage_dataset(self.manifest, data.stage_to, job=job)
+            self.manifest = stage_dataset(self.manifest, data.stage_to, job=job, command=data.stage_command)
         self.split = Split(self.manifest, "train")
-        train, self._held_out = self._split_off_held_out()
+        self._train, self._held_out = self._split_off_held_out()
         self.validation_set = self._own_validation() or (self.split, self._held_out)
-        self.worker_samples = [train] if data.partition.name == "iid" else self._assign_to_workers(train)
+        self.worker_samples = (
+            [self._train] if data.partition.name == "iid" else self._assign_to_workers(self._train)
+        )
         check_cover(len(self.split), self._held_out, self.worker_samples)
 
     @property
@@ -56,9 +60,21 @@ class TrainingData:
         return sum(map(len, self.worker_samples))
 
     @cached_property
+    def normalized_manifest(self) -> DataManifest:
+        """The manifest with the moments by which inputs are normalized: of the training samples alone."""
+        if not self._task.normalizes_training_samples:
+            return self.manifest
+        store = manifest_fingerprint(self._task.manifest)
+        kept = self._task.paths.state.normalization
+        return with_training_moments(self.manifest, self.split, self._train, store, kept)
+
+    @cached_property
     def outputs(self) -> int:
         """Number of model outputs (classes or targets); raises UserError if the labels do not fit."""
-        return model_output_size(self._task.run, self.manifest)
+        outputs = model_output_size(self._task.run, self.manifest)
+        if self.manifest.classes is None:
+            self._check_targets()
+        return outputs
 
     def loader(self, worker: int) -> BatchLoader:
         """Return the batch loader of one worker."""
@@ -86,7 +102,13 @@ class TrainingData:
         train, seed = self._task.run.train, self._task.seed
         dynamic = train.dealing == "dynamic"
         return SamplingPlan(
-            self.worker_samples, self._workers, train.batch_size, seed, train.steps_per_epoch, dynamic
+            self.worker_samples,
+            self._workers,
+            train.batch_size,
+            seed,
+            train.steps_per_epoch,
+            dynamic,
+            self._task.run.parallel.processes_per_worker,
         )
 
     def _augment(self) -> Augment | None:
@@ -110,9 +132,18 @@ class TrainingData:
         """Divide the training split into (training samples, held-out samples)."""
         task, data = self._task, self._task.run.data
         fraction = data.validation if isinstance(data.validation, float) else 0.0
+        if data.split_by == "shard":
+            sizes = [shard.samples for shard in self.manifest.splits["train"].shards]
+            return split_whole_shards(sizes, fraction, task.folds, task.fold, task.seed)
         stratify = data.stratify and self.manifest.classes is not None
         labels = self.split.labels if stratify else None
         return split_train_validation(len(self.split), labels, fraction, task.folds, task.fold, task.seed)
+
+    def _check_targets(self) -> None:
+        """Raise UserError if targets of a split on which the model is measured do not fit its loss or metrics."""
+        for name in measured_splits(self._task.run, self.manifest.splits):
+            labels = [self.split.labels] if name == "train" else stored_labels(self.manifest, name)
+            check_target_range(self._task.run, labels, name)
 
     def _check_splits(self) -> None:
         """Raise UserError before training if the samples for validation or test are missing."""

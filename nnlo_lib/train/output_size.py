@@ -3,7 +3,12 @@
 from math import prod
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.problem import ClassificationConfig, GanConfig, RegressionConfig
+from nnlo_lib.config.problem import (
+    ClassificationConfig,
+    DenseClassificationConfig,
+    GanConfig,
+    RegressionConfig,
+)
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 
@@ -11,7 +16,7 @@ from nnlo_lib.data.store.manifest import DataManifest
 def model_output_size(run: Run, manifest: DataManifest) -> int:
     """Return the number of model outputs: classes, or regression targets.
 
-    Two classes need one output with binary_cross_entropy. A GAN without class labels has 0.
+    In dense classification, they are the classes of a place. Two classes need one output with binary_cross_entropy. A GAN without class labels has 0.
 
     Raises:
         UserError: if the problem needs classes but the labels are not classes.
@@ -19,6 +24,9 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
     numbers = prod(manifest.labels.shape)
     if isinstance(run.problem, RegressionConfig):
         return numbers
+    if isinstance(run.problem, DenseClassificationConfig):
+        _refuse_one_label(manifest)
+        return run.problem.classes
     if manifest.classes is None:
         if isinstance(run.problem, GanConfig):
             return 0
@@ -29,6 +37,14 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
             )
         return numbers
     return 1 if _is_binary(run) and manifest.classes == 2 else manifest.classes
+
+
+def _refuse_one_label(manifest: DataManifest) -> None:
+    if not manifest.labels.shape:
+        raise UserError(
+            f"problem: dense_classification needs a label for each token or pixel, but a sample of {manifest.dataset} has a "
+            "single label; set problem: classification"
+        )
 
 
 def _is_binary(run: Run) -> bool:

@@ -16,17 +16,20 @@ from torch import nn
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.content_checksum import with_checksum
 from nnlo_lib.core.version import code_version
 from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.data.partition.training_moments import moments_of
 from nnlo_lib.data.store.manifest import manifest_fingerprint
-from nnlo_lib.problems.gan import GanProblem
-from nnlo_lib.state.content_checksum import with_checksum
+from nnlo_lib.problems.adversarial.gan import GanProblem
 from nnlo_lib.state.input_record import publish_code
 from nnlo_lib.topology.topology import build_topology
 from nnlo_lib.train.evaluation import gan_samples as samples
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.observe.collect import PROFILE_GLOB, publish_observations
 from nnlo_lib.train.observe.host_hardware import hardware_by_host, rank_hardware
+from nnlo_lib.train.observe.measured.nnlo_history import write_nnlo_history
+from nnlo_lib.train.observe.measured.validation_arrays import publish_validation_arrays
 from nnlo_lib.train.observe.model_summary import summarize_model
 from nnlo_lib.train.observe.training_flops import training_flops
 from nnlo_lib.train.rank_context import RankContext
@@ -68,18 +71,25 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     _publish_tables(trainer.recorder, paths)
     if isinstance(context.problem, GanProblem):
         samples.draw_gan_samples(context.replica.module, paths.samples)
+    if context.task.run.observe.nnlo_history:
+        settings = context.task.run.model_dump(mode="json")
+        write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, settings)
     publish_code(paths)
     observations = publish_observations(context.task)
+    steps = [row["step"] for row in trainer.recorder.validation_rows]
+    publish_validation_arrays(context.task, steps, context.data.validation_set[1])
     trainer.journal.publish(paths.log)
     # The summary comes last, because it records the checksums of the other outputs.
     summary = _summary(trainer, reports, started, finished)
     _write(
         paths.summary,
-        summary | observations | {"outputs": _checksums(paths), "data": _data(context.task)},
+        summary | observations | {"outputs": _checksums(paths), "data": _data(context)},
     )
 
 
 def _publish_tables(recorder: Recorder, paths: RunPaths) -> None:
+    # A published run is not trained again, so a power failure must not damage its tables from now on.
+    recorder.sync_tables()
     recorder.history.publish(paths.history)
     for path in paths.optional_outputs:  # An earlier experiment may have written some of them.
         path.unlink(missing_ok=True)
@@ -105,8 +115,9 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         **_origin(trainer, reports),
         **_progress(trainer),
         **_costs(reports),
-        "spectral_gap": _spectral_gap(trainer.context.task, trainer.context.comm.size),
+        "spectral_gap": _spectral_gap(trainer.context.task),
         "restarts": trainer.position.restarts,
+        "paused_within_epoch": trainer.position.paused_within,
         "ended_early": trainer.position.over or None,
         "published_step": trainer.best_weights.step,
         "final": _final(trainer),
@@ -177,20 +188,28 @@ def _model_summary(context: RankContext) -> dict[str, Any]:
     module, split = context.replica.module, context.data.split
     summary = summarize_model(module, context.preprocessor.dummy_batch()).as_dict
     batch = context.preprocessor(*split.take(np.arange(min(2, len(split)))))
-    # The generator of a GAN trains in every `critic_steps`-th step only.
-    cycle = getattr(context.task.run.problem, "critic_steps", 1)
+    # Networks of a GAN may train in some steps only.
+    cycle = getattr(context.task.run.problem, "cycle", 1)
     summary["flops"]["training"] = training_flops(module, context.problem, *batch, cycle)
     return summary
 
 
 def _final(trainer: Trainer) -> dict[str, float]:
-    """Return the last training metrics and the validation metrics of the published weights."""
+    """Return the last training metrics and the validation metrics of the published weights.
+
+    If the replicas differ, the published weights are their mean, and the metrics of the replicas follow: mean
+    over replicas, smallest and largest value.
+    """
     last = trainer.recorder.history.rows[-1]
     published = [
         row for row in trainer.recorder.validation_rows if row["step"] == trainer.best_weights.step
     ] or [last]
     trained = {name: value for name, value in last.items() if name.startswith("train_")}
-    return trained | {name: value for name, value in published[-1].items() if name.startswith("val_")}
+    validated = {name: value for name, value in published[-1].items() if name.startswith("val_")}
+    own = trainer.published_metrics
+    return (
+        trained | {f"{name}_mean" if name in own else name: value for name, value in validated.items()} | own
+    )
 
 
 def _checksums(paths: RunPaths) -> dict[str, str]:
@@ -198,9 +217,14 @@ def _checksums(paths: RunPaths) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in outputs if path.exists()}
 
 
-def _data(task: Task) -> dict[str, str]:
+def _data(context: RankContext) -> dict[str, Any]:
+    task = context.task
     checksum, fingerprint = file_sha256(task.manifest), manifest_fingerprint(task.manifest)
-    return {"manifest": str(task.manifest), "sha256": checksum, "fingerprint": fingerprint}
+    found: dict[str, Any] = {"manifest": str(task.manifest), "sha256": checksum, "fingerprint": fingerprint}
+    if task.normalizes_training_samples:
+        # The model must get the same inputs later, when the held-out samples are not known.
+        found["normalization"] = moments_of(context.data.normalized_manifest)
+    return found
 
 
 def _total(counts: list[dict[str, int]]) -> dict[str, int]:
@@ -217,11 +241,11 @@ def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dic
     return {kind: dict(sorted(total.items())) for kind, total in totals.items()}
 
 
-def _spectral_gap(task: Task, nodes: int) -> float | None:
+def _spectral_gap(task: Task) -> float | None:
     """Return the spectral gap of the run's graph; None if its algorithm does not use a graph."""
     if not task.run.algorithm.capabilities.graph_properties:
         return None
-    return build_topology(task.run.topology, nodes, task.seed).spectral_gap
+    return build_topology(task.run.topology, task.run.workers, task.seed).spectral_gap
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -1,16 +1,18 @@
 """One process of a training: `python -m nnlo_lib.train.rank TASK`, started by the launcher."""
 
 import argparse
+import faulthandler
 import os
 from contextlib import closing
-from datetime import UTC, datetime
 
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
+from nnlo_lib.config.changed_settings import changed_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process_identity import process_age
+from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.train.fault_injection import arm_fault_injection
 from nnlo_lib.train.observe.attach import attach_observers
 from nnlo_lib.train.observe.model_summary import summarize_model
@@ -18,7 +20,7 @@ from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.process_tuning import exit_process, tune_malloc_and_timers
 from nnlo_lib.train.publish import publish_training
 from nnlo_lib.train.rank_context import RankContext
-from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped
+from nnlo_lib.train.rank_status import register_rank, report_end, report_failure
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
@@ -45,7 +47,7 @@ def train_rank(
     """
     # First, so that failpoints of the start count, too.
     arm_fault_injection(comm.rank, task.state)
-    started_at = _now()
+    started_at = timestamp()
     trainer = Trainer(RankContext(task, comm, stack, started=started), stop)
     if comm.rank == 0:
         trainer.journal.write(_headline(trainer.context))
@@ -61,7 +63,7 @@ def train_rank(
             raise
     if done and trainer.is_finished:
         # After `closing`: traces and monitor files are published, so they must be complete.
-        publish_training(trainer, started_at, _now())
+        publish_training(trainer, started_at, timestamp())
     return done
 
 
@@ -98,7 +100,7 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
         done = train_rank(task, comm, stop, started=comm.now() - process_age())
         # Freeing is collective, so it belongs to the path on which all ranks arrive.
         comm.free_counter()
-        return 0 if done else report_stopped(task.state, world.Get_rank(), stop.signal)
+        return report_end(task.state, world.Get_rank(), done, stop.signal)
     except BaseException as error:
         status = report_failure(task.state, world.Get_rank(), error)
         # Other ranks may wait for this one in a call; without Abort, they would wait until they detect its
@@ -117,15 +119,12 @@ def _headline(context: RankContext) -> str:
     table = summarize_model(context.replica.module, context.preprocessor.dummy_batch()).text
     numbers = "" if run.train.precision == "float32" else f", {run.train.precision}"
     sums = f", GPU vectors summed {context.gpu_transport}" if context.gpu_transport else ""
-    return (
+    summary = (
         f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {context.comm.size} ranks "
         f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "
-        f"{context.loader.samples:,} samples, {context.loader.steps_per_epoch} steps per epoch{numbers}{sums}\n{table}"
+        f"{context.loader.samples:,} samples, {context.loader.steps_per_epoch} steps per epoch{numbers}{sums}"
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return "\n".join([summary, *changed_settings(run), table])
 
 
 def main() -> int:
@@ -142,6 +141,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     task: Task = options.task
+    # The traceback of a crash in compiled code reaches the log through stderr.
+    faulthandler.enable(all_threads=False)
     # As early as possible: a stop signal that arrives before the handlers ends the process without saving.
     stop = StopFlag(60 * options.minutes).install_handlers()
     tune_malloc_and_timers()
@@ -153,7 +154,7 @@ def main() -> int:
 def _simulate_safely(task: Task, stop: StopFlag) -> int:
     register_rank(task.state, 0)
     try:
-        return 0 if train_simulated(task, stop) else report_stopped(task.state, 0, stop.signal)
+        return report_end(task.state, 0, train_simulated(task, stop), stop.signal)
     except BaseException as error:
         return report_failure(task.state, 0, error)
 

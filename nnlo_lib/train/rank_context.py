@@ -8,16 +8,16 @@ from torch import nn
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.data.store.staging import StagingJob
+from nnlo_lib.data.staging.staged_dataset import StagingJob
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.batch_assignment import BatchSource, DynamicBatches, StaticBatches
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.observe.trace_file import open_trace
-from nnlo_lib.train.optimizers.multi_network import attach_optimizers
+from nnlo_lib.train.optimizers.multi_network import attach_optimizers, clip_weights
 from nnlo_lib.train.phase_timer import PhaseTimer
-from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches
+from nnlo_lib.train.replica.batch_norm_check import ResumedStep, check_batch_norm_batches
 from nnlo_lib.train.replica.compiled import compile_module
 from nnlo_lib.train.replica.device import select_device
 from nnlo_lib.train.replica.gpu_transport import select_gpu_transport
@@ -70,6 +70,11 @@ class RankContext:
         return self.roles[self.comm.rank] == "worker"
 
     @property
+    def workers(self) -> int:
+        """Number of workers; a worker may consist of several processes."""
+        return self.roles.count("worker") // self.task.run.parallel.processes_per_worker
+
+    @property
     def is_first_worker(self) -> bool:
         """True if this rank is the first worker."""
         return self.comm.rank == self.roles.index("worker")
@@ -96,7 +101,7 @@ class RankContext:
         self.gpu_transport = select_gpu_transport(self.comm, run, self.device)
         self.precision, channels_last = Precision(run.train.precision, self.device), run.train.channels_last
         self.preprocessor = Preprocessor(
-            self.data.manifest, run.data, self.device, self.precision.dtype, channels_last
+            self.data.normalized_manifest, run.data, self.device, self.precision.dtype, channels_last
         )
         if module is None:
             module = build_initial_model(run, self.preprocessor.shape, outputs, task.seed)
@@ -126,19 +131,30 @@ class RankContext:
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )
             self.gradients = StackedGradients(self.stack, self.comm)
+        self.check_batch_norm()
+        # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
+        own = None if self.is_worker else run.algorithm.server_optimizer
+        self.is_lr_scheduled = own is None
+        attach_optimizers(self.replica, own or run.worker_train.optimizer, run.problem)
+        if run.algorithm.exchanges_first:
+            # Otherwise every rank bounds its weights in its first step, before others see them.
+            clip_weights(self.replica)
+        self.replica.clip_norm = run.train.clip_norm
+
+    def check_batch_norm(self, resumed: ResumedStep | None = None) -> None:
+        """Raise UserError if the resumed step, or else a step of each epoch, would normalize a single sample."""
+        run = self.task.run
         # Synchronized normalization uses the samples of all ranks, so a rank may have a single one.
         if self.is_worker and not run.parallel.sync_batch_norm:
-            parts = run.train.accumulate
             check_batch_norm_batches(
-                module, self.problem, self.preprocessor, self.loader, parts, self.comm.rank
+                self.replica.module,
+                self.problem,
+                self.preprocessor,
+                self.loader,
+                run.train.accumulate,
+                self.comm.rank,
+                resumed,
             )
-        rule = run.train.optimizer
-        if not self.is_worker:
-            # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
-            rule = run.algorithm.server_optimizer or rule
-        self.is_lr_scheduled = rule is run.train.optimizer
-        attach_optimizers(self.replica, rule, run.problem)
-        self.replica.clip_norm = run.train.clip_norm
 
 
 def _staging_job(comm: Communicator) -> StagingJob:

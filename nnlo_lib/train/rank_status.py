@@ -5,6 +5,7 @@ import json
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from nnlo_lib.core.errors import (
     UserError,
 )
 from nnlo_lib.core.exit_reason import ExitReason
-from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.core.user_code import error_with_source_line, is_in_user_code
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.state.printed_failure import print_failure
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")  # texts of torch's errors on CPU and GPU
@@ -54,15 +55,48 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
     if users:
         text = f"rank {rank} failed: {error_with_source_line(error)}"
     else:
-        # The messages of these errors are complete; a traceback helps only with unexpected errors.
-        text = str(error) if consequence or isinstance(error, UserError) else trace
+        text = _message(error, reason, trace, is_complete=consequence or isinstance(error, UserError))
     note = {"status": status, "error": text, "certain": not consequence, "traceback": trace}
-    note |= {"rank": rank, "time": time.time(), "reason": reason}
+    note |= {"rank": rank, "time": time.time(), "reason": reason, "dead": getattr(error, "dead", [])}
     try:
         _write_status(StatePaths(state).failures / str(rank), note)
-    except UserError:  # The file cannot be written: the log reaches the launcher through stderr.
-        get_logger("nnlo_lib.train.rank").error(f"rank {rank}: {text}")
+    except UserError:  # The file cannot be written: the launcher reads the failure from stderr.
+        print_failure(note)
     return status
+
+
+def _message(error: BaseException, reason: ExitReason, trace: str, is_complete: bool) -> str:
+    """Return the message of an error for the user; a traceback helps only with unexpected errors.
+
+    Args:
+        error: the error.
+        reason: exit reason of the error.
+        trace: the traceback with the error.
+        is_complete: whether the text of the error says all that a user needs.
+    """
+    if is_complete:
+        return str(error)
+    return f"{type(error).__name__}: {error}" if reason == "out of memory" else trace
+
+
+def report_end(state: Path, rank: int, done: bool, signal: str | None) -> int:
+    """Write that a rank has trained to the end, or has stopped and saved; return its exit status.
+
+    Without a note of rank 0, which ends last, the launcher takes the status 0 for the end of a process by user code
+    or a library. If the disk is full, the published results replace the note.
+
+    Args:
+        state: folder `state/` of the run.
+        rank: the rank.
+        done: whether it has trained to the end.
+        signal: name of the signal that requested a stop, if any.
+    """
+    if not done:
+        return report_stopped(state, rank, signal)
+    if rank == 0:
+        with suppress(UserError):
+            _write_status(StatePaths(state).done / str(rank), {})
+    return 0
 
 
 def report_stopped(state: Path, rank: int, signal: str | None) -> int:

@@ -45,7 +45,11 @@ class TrainingSaver:
         self._checkpointer, self._stop = checkpointer, stop
         self.continues_finished = False
         run = context.task.run
-        self._interval = SaveInterval(run.checkpoint, watches=not context.comm.is_virtual)
+        # A pause within an epoch changes the messages of simulated ranks that do not wait for each other.
+        self._pauses_freely = not (context.comm.is_virtual and run.algorithm.is_asynchronous)
+        self._interval = SaveInterval(
+            run.checkpoint, watches=not context.comm.is_virtual, within=self._pauses_freely
+        )
 
     def is_due(self) -> bool:
         """Return True if this rank has reached its next checkpoint within an epoch."""
@@ -54,17 +58,27 @@ class TrainingSaver:
     def is_due_after_pause(self) -> bool:
         """Return True if a checkpoint is due after a pause of the ranks, which may be the end of an epoch."""
         position = self._state.position
-        return self.is_due() or (position.index == 0 and self._interval.is_due_after_epoch(position.epoch))
+        return self.is_due() or (
+            position.index == 0 and self._interval.is_due_after_epoch(position.epoch, position.steps)
+        )
 
     def save(self) -> None:
         """Save a checkpoint; the checkpointer may finish writing it while the ranks continue training."""
+        # A checkpoint of simulated ranks changes neither clocks nor messages.
+        with self._context.comm.outside_of_time():
+            self._save()
+        self.count_from_here()
+        self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
+
+    def _save(self) -> None:
+        if not self._pauses_freely:
+            position = self._state.position
+            position.paused_within |= any(self._context.comm.gather(position.index > 0))
         state = self._state.capture()
         with self._context.phase_timer.phase("checkpoint"):
             recorder = self._recorder
             error = recorder.flush_tables()
             self._checkpointer.save(state, self._checkpoint_position(), recorder.copy_tables(), error)
-        self.count_from_here()
-        self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
 
     def count_from_here(self) -> None:
         """Start counting toward the next checkpoint at the current position."""

@@ -1,7 +1,8 @@
 """Position of a rank in its run, as checkpoints store it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Any, Self, TypedDict
 
 
@@ -29,6 +30,8 @@ class RunPosition:
         shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after
             a change of the number of ranks.
         legs: segments of the training.
+        paused_within: True if simulated ranks that do not wait for each other paused within an epoch, which
+            changed their messages in flight.
     """
 
     epoch: int = 0
@@ -40,6 +43,7 @@ class RunPosition:
     over: str = ""
     shift: int = 0
     legs: list[TrainingSegment] = field(default_factory=list)
+    paused_within: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a checkpoint stores them."""
@@ -62,6 +66,22 @@ class RunPosition:
     def run_step(self, steps_per_epoch: int) -> int:
         """Return the global step of the run, including steps done with other numbers of ranks."""
         return self.schedule_step(steps_per_epoch) + self.shift
+
+    def worker_steps(self, run_step: int, batches_per_step: Callable[[int], int]) -> int:
+        """Return the number of steps of a worker, the mean over workers, before a global step.
+
+        Args:
+            run_step: global step of the run.
+            batches_per_step: number of global steps in which each worker makes one, by the number of ranks.
+        """
+        ends = [*(leg["step"] for leg in self.legs[1:]), run_step]
+        # Fractions, so that a segment that begins between two steps of the workers loses nothing.
+        return int(
+            sum(
+                Fraction(end - leg["step"], batches_per_step(leg["ranks"]))
+                for leg, end in zip(self.legs, ends, strict=True)
+            )
+        )
 
     def begin_segment(self, segment: TrainingSegment) -> None:
         """Append a segment, unless its ranks and code equal the last segment's."""

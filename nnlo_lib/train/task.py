@@ -61,6 +61,13 @@ class Task:
         return min(self.until or self.run.train.epochs, self.run.train.epochs)
 
     @property
+    def normalizes_training_samples(self) -> bool:
+        """Whether `normalize: standard` excludes held-out samples: a fold, or a fraction of the training split."""
+        data = self.run.data
+        holds_out = self.fold is not None or (isinstance(data.validation, float) and data.validation > 0)
+        return data.normalize == "standard" and holds_out
+
+    @property
     def paths(self) -> RunPaths:
         """Paths of the files that this training writes."""
         return RunPaths(self.folder)
@@ -99,8 +106,18 @@ class Task:
         settings = non_defaults(self.run.with_defaults_for(*free))
         # Without the paths, which a move of the project changes; the order of the files tells them apart.
         read = self.input_checksums.values()
+        # Trainings of earlier versions were normalized with their held-out samples.
+        normalized = ["normalized by training samples"] if self.normalizes_training_samples else []
         text = json.dumps(
-            [settings, self.seed, self.fold, self.folds, manifest_fingerprint(self.manifest), *read],
+            [
+                settings,
+                self.seed,
+                self.fold,
+                self.folds,
+                manifest_fingerprint(self.manifest),
+                *normalized,
+                *read,
+            ],
             sort_keys=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()

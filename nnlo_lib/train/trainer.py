@@ -33,6 +33,7 @@ class Trainer:
         context: data, replica and communicator of the rank.
         state: state that checkpoints save and restore.
         callbacks: observers of the training; others may be added before `run`.
+        published_metrics: validation metrics of the mean of different replicas, after `run`; else empty.
     """
 
     def __init__(self, context: RankContext, stop: StopFlag) -> None:
@@ -50,9 +51,10 @@ class Trainer:
         )  # fmt: skip
         self.algorithm = build_algorithm(run, comm, task.seed)
         self.lr_schedule = LearningRateSchedule(
-            run.train, context.roles.count("worker"), self.algorithm.steps_per_round
+            run.worker_train, context.workers, self.algorithm.steps_per_round
         )
-        self.best_weights = BestWeights(run.train.restore_best)
+        self.published_metrics: dict[str, float] = {}
+        self.best_weights = BestWeights(run.train.best_rule)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
         self._call = AlgorithmHooks(context.replica, self.callbacks)
@@ -92,6 +94,7 @@ class Trainer:
     def _run(self) -> bool:
         self._resume()
         self._end_startup()
+        self.state.restore_machine()
         position, comm = self.position, self.context.comm
         # A restart repeats nothing: every checkpoint is written after this validation and counts its row.
         if self.context.task.run.train.evaluate_before and not position.steps and not position.restarts:
@@ -128,7 +131,7 @@ class Trainer:
         self.lr_schedule.log_scaling(self.journal)
         self.lr_schedule.update_plateau(self.context.comm, self.recorder.history.rows)
         if self.context.is_lr_scheduled:
-            self.context.replica.lr = self._learning_rate()
+            self.context.replica.lr = self._learning_rate(self.position.index)
         # The time that the start took does not bring the next checkpoint closer.
         self._saver.count_from_here()
         self._step_marker = StepMarker(
@@ -156,6 +159,10 @@ class Trainer:
         # Restored weights of equal replicas are already common; different ones still have to be averaged.
         if self.algorithm.replicas_differ or self.best_weights.step is None:
             self.algorithm.on_finish(replica)
+        if self.algorithm.replicas_differ:
+            self.published_metrics = self._evaluator.published_metrics()
+            values = [f"{name} {value:.4g}" for name, value in self.published_metrics.items()]
+            self.journal.write("  ".join(["publishing the mean of the replicas", *values]))
         if self.position.over:
             self.journal.write(f"ended early: {self.position.over}")
 
@@ -233,12 +240,12 @@ class Trainer:
         # way; `on_parameters` waits for it.
         following = next(batches, None)
         if measured is not None:
-            self.state.metric_sums += measured()
+            self.state.add_sums(measured())
         # After the exchange: all ranks see the same overflow and skip the same steps.
         moves = context.precision.unscale(replica.grad, self._where_of(batch))
         if not self.algorithm.owns_step:
-            replica.lr = self._learning_rate()
-            if moves:
+            replica.lr = self._learning_rate(batch.index)
+            if moves and not self._is_idle(batch):
                 replica.step()
         self._call(self.algorithm.on_parameters)
         # With dynamic dealing, the batches of a worker do not have consecutive numbers.
@@ -249,17 +256,28 @@ class Trainer:
         failpoint("training.step")
         return following
 
+    def _is_idle(self, batch: Batch) -> bool:
+        """Return True if neither this rank nor, through the algorithm, another one has a gradient for the step.
+
+        Momentum, moments and weight decay of an optimizer would move a rank without samples.
+        """
+        # Ranks that share a gradient take the same steps, even if the gradient is zero.
+        shares = self.context.task.run.algorithm.capabilities.shares_gradient
+        return not (batch.count or shares or self.context.replica.grad.any())
+
     def _gradient(self, batch: Batch) -> DeferredSums | None:
         """Compute the gradient; dropout uses a random stream that depends on seed, rank, epoch and step."""
         context, epoch = self.context, self.position.epoch
         seed = derive_seed(context.task.seed, "dropout", context.comm.rank, epoch, batch.index)
-        step = epoch * context.loader.steps_per_epoch + batch.index
         for callback in self.callbacks:
             callback.on_gradient_begin()
-        return context.gradients(batch, seed, self._where_of(batch), step)
+        return context.gradients(batch, seed, self._where_of(batch), self.position.steps)
 
     def _where_of(self, batch: Batch) -> str:
         return f"in epoch {self.position.epoch + 1}, step {batch.index + 1}, on rank {self.context.comm.rank}"
 
-    def _learning_rate(self) -> float:
-        return self.lr_schedule(self.state.schedule_step, self.context.loader.steps_per_epoch)
+    def _learning_rate(self, index: int) -> float:
+        """Return the learning rate of step `index` of the running epoch."""
+        steps_per_epoch, position = self.context.loader.steps_per_epoch, self.position
+        step = position.epoch * steps_per_epoch + index
+        return self.lr_schedule(step, steps_per_epoch, self.state.worker_steps(step + position.shift))

@@ -1,4 +1,4 @@
-"""Overview of an experiment's converted data before the training: a description and a contact sheet."""
+"""Overview of an experiment's converted data before the training: a description and a picture."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.inspect.contact_sheet import contact_sheet, image_input
 from nnlo_lib.data.inspect.describe import describe
+from nnlo_lib.data.inspect.point_map import has_points, point_map
 from nnlo_lib.data.readers import Indices
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.train.dataset import TrainingData
@@ -18,8 +19,8 @@ from nnlo_lib.workflow.plan import Plan
 def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> None:
     """Print the contents of the runs' stores and the samples of each worker.
 
-    If the samples are images, write a contact sheet to results/<experiment>/data-<data set>.png. With folds,
-    the first one is shown.
+    If the samples are images, write a contact sheet to results/<experiment>/data-<data set>.png; if the samples are points in
+    a plane, a map. With folds, the first one is shown.
 
     Args:
         experiment: the experiment.
@@ -39,7 +40,7 @@ def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> 
         manifest = DataManifest.load(path)
         parts = {name: _worker_partition(experiment, name, run, seed, path) for name, run in runs.items()}
         print(describe(manifest, parts), end="\n\n")
-        print(_write_contact_sheet(manifest, ExperimentPaths(experiment.name).folder))
+        print(_write_picture(manifest, ExperimentPaths(experiment.name).folder))
 
 
 def _runs_by_manifest(plan: Plan, names: list[str]) -> dict[Path, dict[str, Run]]:
@@ -68,9 +69,12 @@ def _worker_partition(
     return TrainingData(task, roles(run, run.parallel.ranks).count("worker")).worker_samples
 
 
-def _write_contact_sheet(manifest: DataManifest, folder: Path) -> str:
+def _write_picture(manifest: DataManifest, folder: Path) -> str:
+    path = folder / f"data-{manifest.dataset}.png"
+    if has_points(manifest):
+        point_map(manifest, "train", path)
+        return f"map of the samples: {path}"
     if image_input(manifest) is None:
         return f"no contact sheet: the samples of {manifest.dataset} are not images"
-    path = folder / f"data-{manifest.dataset}.png"
     contact_sheet(manifest, "train", path)
     return f"contact sheet: {path}"

@@ -2,6 +2,7 @@
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.workflow.plan import Plan
 
 
@@ -23,4 +24,4 @@ def _describe_search(search: SearchConfig) -> str:
     folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
-    return f"a search ({search.method.name}{rungs}) of {search.trials} trials{folds} over {keys}"
+    return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"

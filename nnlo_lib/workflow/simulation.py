@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from nnlo_lib.config import Experiment, JobSpec, merge_settings
-from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.errors import UserError
@@ -35,7 +35,7 @@ def simulated(experiment: Experiment) -> Experiment:
 def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
     """Train the runs `names`; print the virtual time and bytes until a validation metric reaches `target`.
 
-    The metric is the first of `metrics`, or the loss. With folds, only the first fold is trained.
+    The metric is the first of `metrics` whose better direction is known, or the loss. With folds, only the first fold is trained.
 
     Args:
         experiment: the experiment.
@@ -49,7 +49,7 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
     Raises:
         UserError: if a run does not measure the metric.
     """
-    metric = f"val_{metric_column(next(iter(experiment.metrics), 'loss'))}"
+    metric = comparing_metric(experiment.metrics)
     _refuse_unmeasured(experiment, names, metric)
     outcomes, fold = [], 0 if experiment.folds > 1 else None
     for name in names:
@@ -65,6 +65,12 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
     print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
     print("\n".join(_table([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)])))
     return 0
+
+
+def comparing_metric(metrics: Sequence[str]) -> str:
+    """Return the column of the first metric whose better direction is known, or of the loss."""
+    columns = [f"val_{metric_column(metric)}" for metric in metrics]
+    return next(filter(metric_direction, columns), "val_loss")
 
 
 def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:

@@ -96,11 +96,14 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 
 
 def _evaluate(task: Task) -> None:
+    from nnlo_lib.report.statistics.guessing import guessing_note
     from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
     evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
     _print_evaluation(task)
     print(f"results in {task.folder}/", file=sys.stderr)
+    if note := guessing_note(load_json(task.paths.evaluation.read_text())):
+        print(note, file=sys.stderr)
 
 
 def _print_evaluation(task: Task) -> None:

@@ -184,7 +184,7 @@ def test_synchronous_easgd(transport, ranks, kind):
 @pytest.mark.parametrize("kind", [kind for kind in SETTINGS if kind != "powersgd"])
 def test_gem_equals_a_replay_of_its_events(kind):
     """PowerSGD is excluded: if GEM scales an update to zero, rounding determines the direction that is sent."""
-    workers, settings = 3, {"kappa": 3.0, "compression": SETTINGS[kind]}
+    workers, settings = 3, {"kappa": 3.0, "momentum": 0.9, "compression": SETTINGS[kind]}
     server, *results = on_ranks(recorded, "simulated", workers + 1, "gem", settings, STEPS, 1)
     replicas, c = [EnergyMatching(i, kappa=3.0) for i in range(workers)], START
     senders, under_way = [Sender(kind, 1 + i) for i in range(workers)], {}

@@ -31,6 +31,7 @@ def test_the_benchmarks_are_found():
     assert len(BENCHMARKS) >= 10
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -116,7 +116,7 @@ def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     disk, write = threading.Event(), parts.write_rank_file
 
     def slowly(*arguments):
-        assert disk.wait(30)
+        assert disk.wait(100)
         return write(*arguments)
 
     monkeypatch.setattr(parts, "write_rank_file", slowly)

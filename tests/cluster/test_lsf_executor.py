@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from subprocess import CompletedProcess
-from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +11,8 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
-from nnlo_lib.cluster.submission.backoff import SubmissionGate
 from nnlo_lib.cluster.submission.job_files import SubmissionRecord
+from nnlo_lib.cluster.submission.waiting_jobs import WaitingJobs
 from snakemake_executor_plugin_nnlo_lsf import Executor, common_settings
 
 JOB_NAME = "Snakemake_rule_train:run=a___b,seed=1___(uuid)"
@@ -40,11 +39,10 @@ class Submissions:
         self._answers = answers
         executor = Executor.__new__(Executor)
         executor.run_uuid, executor._submissions = "uuid", {}
-        executor._gate, executor._submitting = SubmissionGate(), RLock()
         executor._is_closing = SimpleNamespace(is_set=lambda: False)
         executor._queue, executor._say = LsfQueue(self.run), lambda line: None
         executor._take_over = lambda each: False
-        executor._after = lambda seconds, *_: self.delays.append(seconds)
+        executor._waiting = WaitingJobs(executor._submit, lambda seconds, *_: self.delays.append(seconds))
         executor.report_job_error = lambda info, msg: self.errors.append(msg)
         executor.report_job_submission = lambda info: self.submitted.append(info.external_jobid)
         self.executor = executor
@@ -82,6 +80,40 @@ def test_the_project_is_quoted(project: str, option: str) -> None:
     executor._fallback_project_arg = ""
     asking = SimpleNamespace(resources=SimpleNamespace(get={"lsf_project": project}.get, lsf_project=project))
     assert executor.get_project_arg(asking) == option
+
+
+class JobResources(dict):
+    """Resources of a job of Snakemake, which are keys and attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def request(**resources: Any) -> str:
+    """Return bsub's options for queue, GPUs and span of a job of four ranks with two slots each."""
+    executor = Executor.__new__(Executor)
+    asked = {"lsf_queue": "a b", "mpi": "mpiexec", "ptile": 32, "tasks": 4, "cpus_per_task": 8} | resources
+    each = SimpleNamespace(threads=8, resources=JobResources(asked))
+    return f"{executor.get_queue_arg(each)} {executor.get_span(each)}"
+
+
+@pytest.mark.parametrize(
+    ("resources", "options"),
+    [
+        ({}, " ptile=32"),
+        ({"gpu": 0, "nodes": 1}, " ptile=32"),
+        ({"gpu": 4, "nodes": 1}, " -gpu num=4:j_exclusive=yes ptile=32"),
+        ({"gpu": 4, "nodes": 2}, " -gpu num=2:j_exclusive=yes ptile=4"),
+        ({"gpu": 4, "nodes": 3}, " -gpu num=2:j_exclusive=yes ptile=4"),
+        ({"gpu": 4, "ptile": 2}, " -gpu num=1:j_exclusive=yes ptile=2"),
+        ({"gpu": 4, "nodes": 2, "span": "hosts=1"}, " -gpu num=4:j_exclusive=yes hosts=1"),
+        ({"gpu": 1, "mpi": "", "nodes": 2}, " -gpu num=1:j_exclusive=yes hosts=1"),
+        ({"gpu": 4, "lsf_gpu": "gmodel=$(V)"}, " -gpu 'num=4:gmodel=$(V)' ptile=32"),
+        ({"gpu": 4, "lsf_extra": "-r -gpu num=1"}, " ptile=32"),
+    ],
+)
+def test_nodes_and_gpus_reach_bsub(resources: dict[str, Any], options: str) -> None:
+    assert request(**resources) == f" -q 'a b'{options}"
 
 
 def test_a_limit_delays_the_job_and_costs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,18 @@
 import shlex
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.nnlo_command import nnlo
 from snakemake_interface_executor_plugins.utils import format_cli_arg
 
 from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS, SLURM_PATHS
+from nnlo_lib.commands.check import _refuse_unquoted_paths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
 
 pytestmark = pytest.mark.processes
 
@@ -83,3 +88,31 @@ def test_the_sentence_names_the_path_and_the_character(paths, which):
 def test_an_environment_in_a_folder_with_a_space_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/my envs/bin/python")
     assert "a Python environment in a folder with ' ' in its path" in str(SLURM_PATHS.problem(workflow()))
+
+
+@pytest.mark.parametrize("name", ["a$(x).yaml", "b`x`.yaml"])
+def test_check_names_a_path_that_slurm_cannot_use(tmp_path, name):
+    (tmp_path / name).write_text("name: t\n")
+    told = refused_check(nnlo("check", name, "--profile", "slurm", folder=tmp_path))
+    assert f"{name}: jobs of the batch system cannot use a file with" in told
+
+
+def test_check_names_a_file_of_the_user_and_a_folder(tmp_path):
+    folder = tmp_path / "a$x"
+    folder.mkdir()
+    (folder / "x.yaml").write_text("name: t\n")
+    told = refused_check(nnlo("check", "x.yaml", "--profile", "slurm", folder=folder))
+    assert f"{folder}: jobs of the batch system cannot use a working folder with '$'" in told
+    (tmp_path / "n$t.py").write_text("from torch import nn\ndef get_model():\n    return nn.Flatten()\n")
+    (tmp_path / "x.yaml").write_text("model: {name: n$t.py}\ndata: {dataset: digits}\n")
+    with chdir(tmp_path):
+        experiment = load_experiment("x.yaml")
+        with pytest.raises(UserError, match=r"n\$t\.py: jobs of the batch system cannot use a file"):
+            _refuse_unquoted_paths(experiment, "x.yaml")
+
+
+def refused_check(done) -> str:
+    """Return the error of `nnlo check`, which prints its summary before it looks at the site."""
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    return done.stderr

@@ -36,7 +36,7 @@ def test_a_vanished_rank_is_named_within_seconds(tmp_path):
     ]  # fmt: skip
     paths = {"PYTHONPATH": ":".join(sys.path), ranks.ERROR_FOLDER: str(tmp_path)}
     done = subprocess.run(
-        command, env=environment() | paths, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment() | paths, capture_output=True, text=True, timeout=200, check=False
     )
     (error, *_) = [path.read_text() for path in tmp_path.glob("error-*")]
     assert "PeerLostError" in error

@@ -118,7 +118,7 @@ def test_nobody_reads_on(tmp_path, unbuffered):
     done = subprocess.run(
         [sys.executable, "-c", "from nnlo_lib.cli import main; main()", "plan", "mine.yaml"],
         cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(REPOSITORY)},
-        stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        stdout=writer, stderr=subprocess.PIPE, text=True, timeout=200, check=False,
     )  # fmt: skip
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
@@ -134,6 +134,19 @@ def test_a_test_split_that_chooses_is_told(tmp_path, command, more, warned):
     done = nnlo(command, "mine.yaml", folder=tmp_path)
     assert done.returncode == 0
     assert ("nnlo: warning: data.validation: the test split selects" in done.stderr) == warned
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_a_grid_with_more_points_than_trials_is_told(tmp_path, command):
+    space = "{train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}, train.batch_size: {integer: [8, 12]}}"
+    search = f"search: {{method: {{name: grid}}, space: {space}"
+    (tmp_path / "whole.yaml").write_text(f"{search}}}\n")
+    (tmp_path / "cut.yaml").write_text(f"{search}, trials: 20}}\n")
+    whole, cut = (nnlo(command, file, folder=tmp_path) for file in ("whole.yaml", "cut.yaml"))
+    assert "25 trials" in whole.stdout
+    assert "warning" not in whole.stderr
+    assert "of the grid, 20 of 25 points are tried (search.trials: 20); remove search.trials" in cut.stderr
 
 
 @pytest.mark.processes

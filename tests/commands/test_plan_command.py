@@ -8,6 +8,7 @@ from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.search.results.cost_estimate import expected
+from nnlo_lib.search.study.trial import FoldTask, Result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.workflow.cost_table import cost_table
 
@@ -89,6 +90,47 @@ def test_earlier_trials_tell_the_pace(tmp_path):
     assert 0.8 * 12 / 9 < pace < 1.2 * 12 / 9
 
 
+def short_trials(tmp_path, *, trials, epochs, startup, epoch, validation=0.0, **base):
+    """Write finished fold tasks of a search with exact durations in seconds.
+
+    Args:
+        trials: number of trials.
+        epochs: epochs of each rung.
+        startup: start of each job.
+        epoch: training steps of an epoch.
+        validation: time outside of the steps, by epoch.
+        **base: further settings.
+    """
+    made = MadeUp(tmp_path, epochs=100, trials=20, parallel=1, **base)
+    for trial in range(trials):
+        made.trial(rungs=epochs)
+        below = 0
+        for rung in epochs:
+            task = FoldTask(trial, 0, rung)
+            rows = tuple({"epoch": e, "val_loss": 1.0, "seconds": epoch * e} for e in range(1, rung + 1))
+            seconds = startup + (epoch + validation) * (rung - below)
+            Result(task, "finished", rows, started=1000.0, ended=1000.0 + seconds).write(made.folder)
+            below = rung
+    return made.experiment
+
+
+def test_start_up_of_short_trials_is_not_taken_for_epochs(tmp_path):
+    """One epoch takes 0.1 s, a start 8 s: 20 trials of 100 epochs take 20 * 8 + 2000 * 0.1 s, and not 16,200 s."""
+    text = cost_table(short_trials(tmp_path, trials=3, epochs=[1], startup=8.0, epoch=0.1))
+    assert told(text, "measured").startswith("0:06:00 of jobs, 0:06:00 with 1 in parallel, from the 3 trials")
+    assert told(text, "measured").endswith("0.1 s per epoch and 8 s per start")
+
+
+@pytest.mark.parametrize("transport", ["mpi", "simulated"])
+def test_validations_and_virtual_clocks_are_separated_from_start_up_by_rungs(tmp_path, transport):
+    """Rungs of different length tell what an epoch takes, also if the history has virtual seconds."""
+    base = {"parallel": {"transport": transport}}
+    made = short_trials(
+        tmp_path, trials=3, epochs=[1, 3, 9], startup=8.0, epoch=0.1, validation=0.4, base=base
+    )
+    assert told(cost_table(made), "measured").endswith("0.5 s per epoch and 8 s per start")
+
+
 def test_a_budget_is_told():
     text = cost_table(experiment({"budget": {"core_hours": 7}, "objective": {"target": 0.01}}))
     assert told(text, "budget") == "no new fold task after 7 core hours or a trial with val_loss 0.01"
@@ -106,9 +148,10 @@ def test_a_finite_space_has_no_more_trials_than_points():
     assert told(text, "jobs").startswith("4; ")
     text = cost_table(experiment({"space": SPACE, "method": {"name": "grid", "levels": 3}, "trials": 20}))
     assert told(text, "jobs").startswith("3; ")
-    assert told(cost_table(experiment({"space": finite, "trials": 4})), "search").startswith(
-        "4 trials by forest"
-    )
+    exact = told(cost_table(experiment({"space": finite, "trials": 4})), "search")
+    assert exact.startswith("4 trials (all points of the space) by forest")
+    cut = experiment({"space": SPACE, "method": {"name": "grid"}, "trials": 4})
+    assert told(cost_table(cut), "search").startswith("4 trials of the 5 points of the grid by grid")
 
 
 def finished(folder, transport, total, startup, seconds):

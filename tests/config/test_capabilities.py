@@ -162,6 +162,50 @@ def test_a_search_of_what_nobody_would_use_is_refused(tmp_path):
     accepted(tmp_path, **either[0], search=either[1])
 
 
+OWN_OPTIMIZER = {"name": "downpour", "optimizer": {"name": "sgd", "lr": 0.1}}
+
+
+def test_a_server_with_its_own_optimizer_leaves_none_to_the_workers(tmp_path):
+    block = {"algorithm": OWN_OPTIMIZER, "topology": {"name": "complete"}}
+    text = refusal(tmp_path, **settings("downpour") | block | {"train": OPTIMIZER})
+    assert "train.optimizer: downpour with `algorithm.optimizer` and `sync_every: 1`" in text
+    text = refusal(tmp_path, **settings("downpour") | block | {"train": {"scale_lr": "linear"}})
+    assert "train.scale_lr: downpour with `algorithm.optimizer`" in text
+    block["algorithm"] = OWN_OPTIMIZER | {"sync_every": 2}
+    accepted(tmp_path, **settings("downpour") | block | {"train": OPTIMIZER | {"scale_lr": "linear"}})
+
+
+@pytest.mark.parametrize("name", ["adpsgd", "dinno", "prox_pda"])
+def test_mixing_weights_that_nobody_would_use_are_refused(tmp_path, name):
+    lazy = {"name": "cycle", "weights": "lazy_metropolis"}
+    text = refusal(tmp_path, **settings(name, topology=lazy))
+    assert f"topology.weights: {name} uses the links of the graph, but no mixing weights" in text
+    turns = {"name": "sequence", "of": [{"name": "path"}, lazy]}
+    if name == "dinno":
+        assert "topology.of: dinno uses the links" in refusal(tmp_path, **settings(name, topology=turns))
+    runs = {"mixed": {}, "links": {"algorithm": {"name": name}}}
+    accepted(tmp_path, **settings("dsgd", topology=lazy), runs=runs)
+
+
+LOSS_SETTINGS = {
+    "label_smoothing": ({"name": "classification", "label_smoothing": 0.1}, "hinge", "cross_entropy"),
+    "huber_delta": ({"name": "regression", "huber_delta": 2.0}, "mae", "huber"),
+    "outputs": ({"name": "regression", "outputs": "probabilities"}, "mse", "binary_cross_entropy"),
+}
+
+
+@pytest.mark.parametrize("key", LOSS_SETTINGS)
+def test_a_setting_of_another_loss_is_refused(tmp_path, key):
+    problem, wrong, right = LOSS_SETTINGS[key]
+    text = refusal(tmp_path, problem=problem, loss=wrong, metrics=[])
+    assert f"problem.{key}: only" in text
+    assert right in text
+    accepted(tmp_path, problem=problem, loss=right, metrics=[])
+    accepted(tmp_path, problem=problem, loss={"0": wrong, "1": right}, metrics=[])
+    if key != "label_smoothing":
+        accepted(tmp_path, problem=problem, loss=wrong, metrics=[right])
+
+
 def test_springs_that_overshoot_are_refused(tmp_path):
     for force, ranks in ((5, 2), (3, 4), (1, 2)):
         block = {"algorithm": {"name": "easgd", "elastic_force": force}, "parallel": {"ranks": ranks}}

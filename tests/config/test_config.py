@@ -137,13 +137,13 @@ WATCHERS = [
     ),
     (
         {"train": {"restore_best": "val_f1"}},
-        r"give the function a name that ends with accuracy",
+        r"set train\.restore_best: \{metric: val_f1, better: larger\}",
     ),
     (
         {"train": {"schedule": {"name": "plateau", "metric": "val_f1"}}},
         r"set train\.schedule\.better",
     ),
-    ({"checkpoint": {"best": "f1"}}, r"give the function a name"),
+    ({"checkpoint": {"best": "f1"}}, r"set checkpoint\.best: \{metric: val_f1, better: larger\}"),
 ]
 
 
@@ -164,5 +164,47 @@ def test_a_watched_metric_of_the_user_needs_a_direction(tmp_path, settings, mess
 def test_a_direction_of_its_own_suffices(tmp_path):
     code = tmp_path / "mine.py"
     code.write_text("def f1(outputs, targets): ...\n")
-    train = {"early_stopping": {"metric": "val_f1", "better": "larger"}}
-    Experiment.model_validate({"name": "x", "metrics": [f"{code}:f1"], "train": train})
+    rule = {"metric": "val_f1", "better": "larger"}
+    for settings in (
+        {"train": {"early_stopping": rule}},
+        {"train": {"restore_best": rule}},
+        {"train": {"schedule": {"name": "plateau", **rule}}},
+        {"checkpoint": {"best": rule}},
+    ):
+        Experiment.model_validate({"name": "x", "metrics": [f"{code}:f1"], **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"train": {"target": {"value": 70.0}}},
+            "val_accuracy is between 0 and 1, got 70; write 0.7 for 70 %",
+        ),
+        ({"train": {"target": "val_acc,>,97"}}, "got 97; write 0.97 for 97 %"),
+        (
+            {"train": {"target": {"metric": "train_top5_accuracy", "value": -0.1}}},
+            "got -0.1; write a fraction",
+        ),
+        (
+            {
+                "search": {
+                    "space": {"train.epochs": [1]},
+                    "objective": {"metric": "val_accuracy", "target": 99},
+                }
+            },
+            "got 99; write 0.99 for 99 %",
+        ),
+    ],
+)
+def test_accuracies_in_per_cent_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        Experiment.model_validate({"name": "x", **settings})
+
+
+@pytest.mark.parametrize("target", [{"value": 1.0}, {"metric": "val_loss", "value": 70.0}, {"value": 0}])
+def test_other_targets_are_accepted(target):
+    assert (
+        Experiment.model_validate({"name": "x", "train": {"target": target}}).train.target.value
+        == target["value"]
+    )

@@ -106,7 +106,7 @@ def test_published_outputs_are_in_the_order_of_the_summary():
     names = [path.name for path in RunPaths(Path()).outputs]
     assert names == [
         "model.safetensors", "partition.npz", "history.csv", "nodes.csv", "validations.csv", "samples.png",
-        "trace.json", "log.txt", "monitor.csv",
+        "nnlo_history.json", "trace.json", "log.txt", "monitor.csv", "consensus.npz", "validation_metrics.npz",
     ]  # fmt: skip
 
 

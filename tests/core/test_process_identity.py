@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
 
-from nnlo_lib.core import process_identity
+from nnlo_lib.core import process_identity, process_state
 from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.executors.submitit.job_record import JobRecord
 from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
@@ -65,7 +65,7 @@ def test_an_own_process_is_signaled(shared_place):
         replace(identity, started=identity.started + 1).send_signal(signal.SIGKILL)
         assert own.poll() is None
         identity.send_signal(signal.SIGTERM)
-        assert own.wait(30) == -signal.SIGTERM
+        assert own.wait(100) == -signal.SIGTERM
     assert identity.is_dead
     identity.send_signal(signal.SIGTERM)
 
@@ -74,7 +74,7 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead(shared_place, process, 
     """With `hidepid`, /proc has no folder of the other user's process, and its lease would be taken over."""
     identity = ProcessIdentity.from_pid(process.pid)
     # A kernel can refuse to mount another /proc in a container.
-    monkeypatch.setattr(process_identity, "Path", lambda path: Path(str(path).replace("/proc/", "/nowhere/")))
+    monkeypatch.setattr(process_state, "Path", lambda path: Path(str(path).replace("/proc/", "/nowhere/")))
     monkeypatch.setattr(process_identity.os, "access", lambda *_: False)
     monkeypatch.setattr(process_identity, "_pid_namespace", lambda: identity.room)
     assert not run_as(VICTIM, lambda: identity.is_dead)

@@ -47,3 +47,11 @@ def test_modules_of_one_name_in_two_folders_are_two_modules(tmp_path, monkeypatc
             "from same_name import VALUE\n\ndef value():\n    return VALUE\n"
         )
     assert [load_user_function(f"{name}/main.py:value")() for name in "aba"] == ["a", "b", "a"]
+
+
+def test_keras_computes_with_torch_for_every_user_file(tmp_path, monkeypatch):
+    """A data module that imports Keras first got the backend of tensorflow, which is not installed."""
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    monkeypatch.delenv("KERAS_TORCH_DEVICE", raising=False)
+    (tmp_path / "mine.py").write_text("import os\ndef backend():\n    return os.environ['KERAS_BACKEND']\n")
+    assert load_user_function(f"{tmp_path / 'mine.py'}:backend")() == "torch"

@@ -12,7 +12,7 @@ def test_every_data_set_has_a_reader_and_a_place_to_come_from():
     for name, dataset in CATALOG.items():
         assert dataset.name == name
         assert callable(load_implementation(f"nnlo_lib.data.readers.{dataset.reader}:read"))
-        assert dataset.mirrors or dataset.embedded or dataset.hint
+        assert dataset.mirrors or dataset.embedded or dataset.hint or dataset.generated
         for file in (*dataset.files, *filter(None, [dataset.instead])):
             assert len(file.content_sha256 or "") in (0, 64)
             assert len(file.md5 or "") in (0, 32)

@@ -1,9 +1,9 @@
 """The scripts that the workflow's rules run to fetch and convert a data set."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,16 @@ def run(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True)
 
 
+def cpu_seconds_of_children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def test_digits_from_nothing_to_a_store(tmp_path):
-    started = time.monotonic()
+    before = cpu_seconds_of_children()
     done = run("fetch.py", "--dataset", "digits", "--target", tmp_path / "raw")
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 2
+    assert cpu_seconds_of_children() - before < 2  # torch alone takes longer
     assert json.loads((tmp_path / "raw" / "fetched.json").read_text())["source"] == "sklearn/datasets/data"
     done = run("convert.py", "--dataset", "digits", "--raw", tmp_path / "raw", "--target", tmp_path / "hdf5")
     assert done.returncode == 0, done.stderr

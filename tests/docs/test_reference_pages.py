@@ -10,7 +10,7 @@ from helpers.source_tree import MODULES, PACKAGE, tree
 
 from nnlo_lib.config import paths
 from nnlo_lib.config.docgen.schema_tree import EXPERIMENT_SCHEMA, fields, member_blocks
-from nnlo_lib.core.errors import EXIT_BROKEN_PIPE, EXIT_USER_ERROR
+from nnlo_lib.core.errors import EXIT_BROKEN_PIPE, EXIT_PARTIAL_IMPORT, EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.state.outcome import EXIT_PREEMPTED, AttemptOutcome
 
@@ -42,7 +42,14 @@ def test_every_reason_has_a_row_with_its_status():
 def test_statuses_of_commands():
     page = _page("exit_statuses.md").partition("## Reasons")[0]
     rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
-    assert [int(row) for row in rows] == [0, 1, EXIT_USER_ERROR, EXIT_PREEMPTED, EXIT_BROKEN_PIPE]
+    assert [int(row) for row in rows] == [
+        0,
+        1,
+        EXIT_USER_ERROR,
+        EXIT_PARTIAL_IMPORT,
+        EXIT_PREEMPTED,
+        EXIT_BROKEN_PIPE,
+    ]
 
 
 def _constants() -> dict[tuple[str, str], object]:

@@ -16,6 +16,7 @@ import torch
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld as Ranks
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.visible_gpus import GPU_SUBSET
 from nnlo_lib.executors import gpu_slots, trial_process
 from nnlo_lib.executors.gpu_slots import reserve_gpus, warn_if_gpus_are_few
 from nnlo_lib.executors.mpi_pool.gpu_assignment import assign_gpus, gpus_of_group
@@ -27,7 +28,7 @@ from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
-from nnlo_lib.train.replica.device import GPU_SUBSET, select_device
+from nnlo_lib.train.replica.device import select_device
 
 NAMES = (
     GPU_SUBSET, "CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "LSB_JOBID"

@@ -22,7 +22,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Search:
     return search
 
 
-@pytest.mark.parametrize("executor", COMMANDS)
+# Killed drivers of the other two are in tests/slurm/test_slurm_submitit.py and tests/workflow/test_search_workflow.py, too.
+DAYTIME = {"local", "mpi"}
+EXECUTORS = [name if name in DAYTIME else pytest.param(name, marks=pytest.mark.nightly) for name in COMMANDS]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_killed_search_ends_as_the_undisturbed_one(executor: str, undisturbed: Search) -> None:
     search = Search(undisturbed.folder, executor, executor).prepare()
     assert search.run(*kills(3, seed=1)) >= 2

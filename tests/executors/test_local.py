@@ -102,7 +102,7 @@ def test_one_that_stops_stops_all(tmp_path: Path, script: str, error: str | None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["local", "submitit"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("submitit", marks=pytest.mark.nightly)])
 def test_ctrl_c_saves_everything_and_the_same_command_goes_on(executor: str, tmp_path: Path) -> None:
     """Ctrl-C saves all trainings; a terminal sends SIGINT to the driver and to all its child processes."""
     search = Search(

@@ -1,5 +1,7 @@
 """Result of a fold task before training: the model cannot be built, is too large, or its data are missing."""
 
+import time
+
 import numpy as np
 import pytest
 from helpers.store_folder import store_folder
@@ -7,9 +9,12 @@ from helpers.synthetic_store import handmade
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import LaunchOptions
+from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, read_result, write_trial
+from nnlo_lib.state.attempts import AttemptLog
 from nnlo_lib.state.outcome import AttemptOutcome
 
 LEAF = FoldTask(0, 0, 10)
@@ -25,7 +30,7 @@ def fold_task(tmp_path, monkeypatch):
     """Return a function that runs a fold task with a stand-in for the training and returns its status and result."""
     monkeypatch.chdir(tmp_path)
 
-    def done(line, store=True):
+    def done(line, store=True, make_attempt=lambda *_: AttemptOutcome("finished", "")):
         source = f"import torch\ndef build(shape, classes):\n    hidden = 4\n    {line}\n    return torch.nn.Linear(hidden, classes)\n"
         (tmp_path / "net.py").write_text(source)
         experiment = Experiment.model_validate(
@@ -38,9 +43,7 @@ def fold_task(tmp_path, monkeypatch):
             images = np.zeros((20, 1, 8, 8), np.uint8), np.arange(20, dtype=np.int64) % 10
             handmade(tmp_path / store_folder(), {"train": images})
         write_trial(tmp_path, Trial(0, {"train.batch_size": 8}, (SchedulingDecision(0, LEAF, ()),)))
-        status = train_fold_task(
-            experiment, tmp_path, LEAF, LaunchOptions(), lambda *_: AttemptOutcome("finished", "")
-        )
+        status = train_fold_task(experiment, tmp_path, LEAF, LaunchOptions(), make_attempt)
         return status, read_result(tmp_path, LEAF)
 
     return done
@@ -56,3 +59,19 @@ def test_a_model_is_counted_where_it_can_be_built(fold_task, line, ends, words):
 def test_a_store_that_is_not_there_is_no_points_fault(fold_task):
     with pytest.raises(UserError, match="data set not found"):
         fold_task("pass", store=False)
+
+
+def test_a_failure_within_one_second_costs_its_time_once(fold_task):
+    """The failed attempt itself is not counted as an earlier, interrupted attempt."""
+
+    def fail_quickly(task, _):
+        outcome, began, started = AttemptOutcome("code error", "ValueError: width"), time.time(), timestamp()
+        while time.time() < began + 0.005:
+            pass
+        task.state.mkdir(parents=True, exist_ok=True)
+        record_attempt(AttemptLog(task.state), ended_attempt(task, 1, outcome, None, started, 0.005))
+        return outcome
+
+    _, result = fold_task("pass", make_attempt=fail_quickly)
+    assert (result.status, result.interrupted, result.earlier) == ("failed", 0.0, ())
+    assert result.seconds == result.ended - result.started

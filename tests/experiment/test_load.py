@@ -71,7 +71,7 @@ ONE_MISTAKE = {
     "metric twice": ("metrics: [accuracy, accuracy]", "1: metrics: two columns of the history would have the name 'accuracy'"),
     "metric of another problem": (
         "problem: regression\nmetrics: [accuracy]",
-        "2: metrics.0: 'accuracy' is only available for classification; for regression: ",
+        "2: metrics.0: 'accuracy' is only available for classification or dense_classification; for regression: ",
     ),
     "unknown choice in a list": (
         "metrics:\n  - accuracy\n  - acuracy",
@@ -228,7 +228,7 @@ def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
     assert [line.partition(" (")[0] for line in told] == [
         "mine.yaml:2: runs.served.parallel.ranks: downpour requires at least 2 ranks",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
-        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: amsgrad, beta1, beta2, epsilon, lr, name, weight_decay",
+        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: amsgrad, beta1, beta2, epsilon, epsilon_inside_root, lr, name, weight_decay",
         "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, loss_weights, metrics, model, observe, "
         "parallel, problem, resources, topology, train",
     ]  # fmt: skip
@@ -312,7 +312,7 @@ def test_a_new_name_starts_its_block_afresh(write):
 def test_change_of_a_shared_block_changes_one_place(write):
     path = write("""\
         train: {optimizer: &o {name: adam}}
-        algorithm: {name: downpour, optimizer: *o}
+        algorithm: {name: downpour, sync_every: 2, optimizer: *o}
         """)
     experiment = load_experiment(path, ["train.optimizer.lr=0.5"])
     assert experiment.train.optimizer.lr == 0.5
@@ -338,7 +338,7 @@ name: valid
 data: {dataset: digits, format: npz}
 model: {name: simplecnn, args: {dropout: 0.5}}
 train: {epochs: 2, optimizer: {name: adam, lr: 0.01}}
-algorithm: {name: downpour, optimizer: {name: rmsprop, rho: 0.8}}
+algorithm: {name: downpour, sync_every: 2, optimizer: {name: rmsprop, rho: 0.8}}
 parallel: {ranks: 3, simulation: {latency: 0.1}}
 runs: {a: {train: {optimizer: {lr: 0.2}}}, b: {resources: {nodes: 2}}}
 """

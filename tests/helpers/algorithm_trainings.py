@@ -82,6 +82,11 @@ ASYNCHRONOUS = {
     "gem": {"algorithm": {"name": "gem", "sync_every": 2}},
     "gosgd": {"algorithm": {"name": "gosgd", "probability": 0.4}},
     "adpsgd": {},
+    "adpsgd, groups": PAIRS,
+}
+# Tests that start processes for each case leave these out.
+SIMULATED_ASYNCHRONOUS = ASYNCHRONOUS | {
+    "easgd, momentum": {"algorithm": {"name": "easgd", "sync_every": 2, "momentum": 0.8, "lr": 0.02}},
 }
 CALLS = 10  # calls of the stop flag, summed over ranks, before the flag requests a stop
 UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # speeds of the ranks, for asynchronous algorithms
@@ -110,7 +115,8 @@ def task(folder, manifest, case, settings, **simulation):
     parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})
     servers = settings.get("algorithm", {}).get("masters", 1) if ALGORITHMS[name].supports_server_tree else 0
     train = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}} | settings.get("train", {})
-    train |= {"epochs": EPOCHS, "batch_size": BATCH[parallel["ranks"] - servers]}
+    workers = (parallel["ranks"] - servers) // parallel.get("processes_per_worker", 1)
+    train |= {"epochs": EPOCHS, "batch_size": BATCH[workers]}
     run = {
         "algorithm": {"name": name}, "topology": CYCLE, **settings, "data": DATA | settings.get("data", {}),
         "model": {"name": f"{folder.parent / 'network.py'}:normalised"}, "train": train, "parallel": parallel,

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 from safetensors import safe_open
 
-from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, task
+from helpers.algorithm_trainings import SIMULATED_ASYNCHRONOUS, SYNCHRONOUS, task
 from helpers.training_process import StopAfter
 from nnlo_lib.checkpoint.checkpoint_manifest import CHECKPOINT_VERSION, CheckpointManifest
 from nnlo_lib.config import Run
@@ -23,7 +23,7 @@ from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
 
 PINNED = Path(__file__).with_suffix(".json")
-CASES = SYNCHRONOUS | ASYNCHRONOUS
+CASES = SYNCHRONOUS | SIMULATED_ASYNCHRONOUS
 GONE = object()
 Layout = dict[str, Any]
 

@@ -8,6 +8,7 @@ from nnlo_lib.algorithms.base import Algorithm, SampleShare
 from nnlo_lib.algorithms.gossip.adpsgd import ADPSGD
 from nnlo_lib.algorithms.gossip.gosgd import GoSGD
 from nnlo_lib.algorithms.gossip.sgp import SGP
+from nnlo_lib.algorithms.worker_groups import GroupedWorkers
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.compression.factory import build_compressor
 from nnlo_lib.config.compression import CompressionConfig
@@ -150,6 +151,36 @@ def recorded(comm: Communicator, name: str, settings: dict, steps: int) -> dict:
         events.append(("gradient", step))
         learn(algorithm, replica, comm.rank, step)
     return report(comm, algorithm, replica, []) | {"events": events}
+
+
+def grouped(comm: Communicator, settings: dict, size: int, steps: int) -> dict:
+    """Train by adpsgd with `size` processes per worker, workers at unequal speeds; return this rank's parameters.
+
+    Args:
+        comm: communicator of all ranks.
+        settings: `topology` section of the graph between the workers.
+        size: number of processes per worker.
+        steps: number of steps of each worker.
+    """
+    replica = make_replica("sgd")
+    algorithm = GroupedWorkers(comm, size, 0, lambda leaders: make(leaders, "adpsgd", settings))
+    algorithm.start(replica)
+    for step in range(steps):
+        comm.advance_clock(10 * (comm.rank // size + 1) + step % 3)
+        replica.grad.copy_(torch.tensor(gradient(replica.theta.numpy().copy(), rows(comm.rank, step))))
+        algorithm.on_gradient(replica, SampleShare(1, 1))
+        if not algorithm.owns_step:
+            replica.step()
+        algorithm.on_parameters(replica)
+        assert not algorithm.should_stop(False)
+    algorithm.quiesce(replica)
+    told = {
+        "theta": replica.theta.tolist(),
+        "telemetry": algorithm.telemetry(replica),
+        "averages": sum(algorithm.histograms().get("staleness", {}).values()),
+    }
+    algorithm.on_finish(replica)
+    return told | {"published": replica.theta.tolist()}
 
 
 def mixed(

@@ -28,7 +28,7 @@ class Lsf:
     def run(self, *command: str) -> str:
         """Run an LSF command, assert success and return its standard output."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=200, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

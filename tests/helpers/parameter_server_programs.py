@@ -21,13 +21,14 @@ from nnlo_lib.config.compression import CompressionConfig
 from nnlo_lib.train.replica.replica import Replica
 
 CLASSES = {
-    "allreduce": AllReduce, "average": Average, "diloco": DiLoCo, "downpour": Downpour, "easgd": EASGD, "gem": GEM,
+    "allreduce": AllReduce, "average": Average, "diloco": DiLoCo, "downpour": Downpour, "easgd": EASGD, "eamsgd": EASGD,
+    "gem": GEM,
 }  # fmt: skip
 
 
 def make_replica(name: str) -> Replica:
     replica = Replica(Linear())
-    replica.set_optimizer(torch.optim.SGD, lr=0.05, momentum=0.0 if name == "gem" else 0.9)
+    replica.set_optimizer(torch.optim.SGD, lr=0.05, momentum=0.0 if name in ("gem", "eamsgd") else 0.9)
     return replica
 
 
@@ -115,10 +116,12 @@ def work(
 def step_once(
     algorithm: Algorithm, replica: Replica, samples: np.ndarray, together: int
 ) -> list[list[float]]:
+    share = SampleShare(len(samples), together)
+    algorithm.on_batch(replica, share)
     replica.grad.zero_()
     if len(samples):
         replica.grad.copy_(torch.tensor(gradient(replica.theta.numpy().copy(), samples)))
-    algorithm.on_gradient(replica, SampleShare(len(samples), together))
+    algorithm.on_gradient(replica, share)
     if not algorithm.owns_step:
         replica.step()
     algorithm.on_parameters(replica)

@@ -5,7 +5,6 @@ survive. Of everything else, all, nothing, a part, or zeros may be on the disk.
 """
 
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -58,6 +57,14 @@ class Disk:
 
     @classmethod
     def read(cls, folder: Path) -> "Disk":
+        """Read a folder at one moment: again, until another thread has changed nothing in the meantime."""
+        disk = cls._walk(folder)
+        while disk != (again := cls._walk(folder)):
+            disk = again
+        return disk
+
+    @classmethod
+    def _walk(cls, folder: Path) -> "Disk":
         disk = cls(folder.stat().st_ino)
         for place, folders, files in os.walk(folder):
             here = disk.names[Path(place).stat().st_ino] = {}
@@ -145,15 +152,18 @@ class PowerCutRecorder:
         self.record("fsync")
         self._fsync(handle)
         with self._lock:
-            found, now = os.fstat(handle), self._read()
-            if stat.S_ISDIR(found.st_mode) and found.st_ino in now.names:
-                self._flushed.names[found.st_ino] = now.names[found.st_ino]
-                # A flushed name of a folder is a folder, even if its own names are not flushed.
-                for number in now.names[found.st_ino].values():
-                    if number in now.names:
-                        self._flushed.names.setdefault(number, {})
-            elif found.st_ino in now.contents:
-                self._flushed.contents[found.st_ino] = now.contents[found.st_ino]
+            self._keep(os.fstat(handle).st_ino, self._read())
+
+    def _keep(self, inode: int, now: Disk) -> None:
+        """Take over a file or the names of a folder from a disk: they are flushed."""
+        if inode in now.names:
+            self._flushed.names[inode] = now.names[inode]
+            # A flushed name of a folder is a folder, even if its own names are not flushed.
+            for number in now.names[inode].values():
+                if number in now.names:
+                    self._flushed.names.setdefault(number, {})
+        elif inode in now.contents:
+            self._flushed.contents[inode] = now.contents[inode]
 
 
 def _damaged(content: bytes, flushed: bytes, kind: str) -> bytes:

@@ -109,10 +109,10 @@ def pending_for_ever(run: Submitted) -> None:
     short = run.slurm.options.short
     run.slurm.run("scontrol", "update", f"PartitionName={short}", "State=DOWN")
     process = run.start(SBATCH_PARTITION=short)
-    run.slurm.wait("the job is submitted", lambda: bool(run.queued), 120)
+    run.slurm.wait("the job is submitted", lambda: bool(run.queued))
     (job,) = run.queued
     run.slurm.run("scontrol", "update", f"PartitionName={short}", "State=UP", "MaxTime=5")
-    run.slurm.wait("the terminal names the reason", lambda: "PartitionTimeLimit" in run.terminal, 120)
+    run.slurm.wait("the terminal names the reason", lambda: "PartitionTimeLimit" in run.terminal)
     (line,) = [line for line in run.terminal.splitlines() if "PartitionTimeLimit" in line]
     assert all(word in line for word in (job, "train allreduce", "resources.runtime")), line
     run.slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")
@@ -155,9 +155,9 @@ def snakemake_is_requeued(run: Submitted) -> None:
     with run.held():
         job = run.job
         run.slurm.run("scontrol", "requeue", driver)
-        run.slurm.wait("Snakemake watches the training", lambda: "earlier Snakemake" in run.terminal, 240)
+        run.slurm.wait("Snakemake watches the training", lambda: "earlier Snakemake" in run.terminal)
         assert run.job == job
-    run.slurm.wait("Snakemake ends", lambda: _state(run, driver) in ("COMPLETED", "FAILED"), 400)
+    run.slurm.wait("Snakemake ends", lambda: _state(run, driver) in ("COMPLETED", "FAILED"))
     assert _state(run, driver) == "COMPLETED", run.terminal[-3000:]
     assert_undisturbed(run)
 

@@ -3,6 +3,7 @@
 This stands in for a cluster, and no code of Slurm is used; tests/slurm has the real one.
 """
 
+import math
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class ScriptedSlurm:
         min_job_age: seconds after which slurmctld forgets an ended job.
         requeues: whether Slurm queues preempted jobs again under their numbers.
         queue_time: seconds that a job is pending.
+        max_submitted: number of active jobs from which on Slurm refuses further jobs.
     """
 
     work: dict[str, float]
@@ -51,6 +53,7 @@ class ScriptedSlurm:
     min_job_age: float = 300
     requeues: bool = False
     queue_time: float = 5
+    max_submitted: float = math.inf
     now: float = 0
     jobs: dict[str, ScriptedJob] = field(default_factory=dict)
     down_until: float = 0
@@ -65,7 +68,8 @@ class ScriptedSlurm:
 
     def submit(self, task: str, status: Path) -> str:
         """Return the number of a new job. Raises ConnectionError with sbatch's words if Slurm refuses."""
-        if self.is_down or self.now < self.refusing_until:
+        active = [job for job in self.jobs.values() if job.state in ACTIVE]
+        if self.is_down or self.now < self.refusing_until or len(active) >= self.max_submitted:
             raise ConnectionError(
                 "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
                 "accounting/QOS policy (job submit limit, user's size and/or time limits)"

@@ -35,6 +35,8 @@ PROGRAMS = (
     "sbatch",
     "sacctmgr",
 )
+# A socket's path has at most 107 bytes; slurmstepd's are <folder>/spool.n1/n1_<job>.<step>, with long numbers of steps.
+MAX_FOLDER_LENGTH = 107 - len("/spool.n1/n1_999.4294967294")
 NODES = ("n1", "n2", "n3")
 ACCOUNT = ClusterOptions().account
 MARK = "NNLO_SLURM_CLUSTER"  # environment variable by which stop() finds the cluster's daemons
@@ -68,7 +70,7 @@ class Slurm:
         """Return True if a command exits with status 0; its output is written to the log with its name."""
         with (self.folder / "log" / command[0]).open("wb") as log:
             done = subprocess.run(
-                command, env=self.environment, stdout=log, stderr=log, timeout=60, check=False
+                command, env=self.environment, stdout=log, stderr=log, timeout=200, check=False
             )
         return done.returncode == 0
 
@@ -78,7 +80,7 @@ class Slurm:
             NODES
         )
 
-    def wait(self, what: str, condition: Callable[[], bool], seconds: float = 180) -> None:
+    def wait(self, what: str, condition: Callable[[], bool], seconds: float = 600) -> None:
         """Poll until the condition holds.
 
         Args:
@@ -148,6 +150,8 @@ def _prepare(slurm: Slurm) -> None:
     folder = slurm.folder
     if folder.is_dir() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: a cluster wants a folder of its own")
+    if len(str(folder)) > MAX_FOLDER_LENGTH:
+        raise ValueError(f"{folder} is too long for the sockets of slurmstepd; use a shorter path")
     for name in ("bin", "log", "state", "mysql.tmp", *(f"spool.{node}" for node in NODES)):
         (folder / name).mkdir(parents=True)
     for name in ("gpu0", "gpu1"):

@@ -129,7 +129,7 @@ class Submitted:
         return [*(["--until", "train"] if all_seeds else [summary]), "--configfile", f"{self.name}.yaml"]
 
     def finish(self, process: "subprocess.Popen[str]", status: int = 0) -> None:
-        finish(self.slurm, self.checkout, process, seconds=400, status=status)
+        finish(self.slurm, self.checkout, process, seconds=900, status=status)
 
     @contextmanager
     def held(self, epochs: int = 2, launcher: bool = False) -> Iterator[list[int]]:
@@ -142,7 +142,7 @@ class Submitted:
         Yields:
             The ids of the suspended processes.
         """
-        self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs, seconds=240)
+        self.slurm.wait(f"{epochs} epochs are done", lambda: self.epochs_done >= epochs)
         ranks = (self.folder / "state/ranks").glob("[0-9]")
         pids = [json.loads(path.read_text())["pid"] for path in ranks]
         pids += [self.launcher] if launcher else []

@@ -27,7 +27,7 @@ def time_limit(run: Submitted) -> None:
     """
     process = run.start()
     with run.held():
-        run.slurm.wait("it is time to save", lambda: run.age > 105, seconds=140)
+        run.slurm.wait("it is time to save", lambda: run.age > 105)
     run.finish(process)
     # On a busy machine, the training may need more than one further job of three minutes.
     *before, last = run.reasons
@@ -43,9 +43,9 @@ def snakemake_is_killed(run: Submitted) -> None:
         first.kill()
         first.wait()
         job = run.job
-        assert start(run.slurm, run.checkout, "--unlock").wait(60) == 0
+        assert start(run.slurm, run.checkout, "--unlock").wait(240) == 0
         second = run.start()
-        run.slurm.wait("the job is found", lambda: f"nnlo: job {job} (train" in run.terminal, seconds=240)
+        run.slurm.wait("the job is found", lambda: f"nnlo: job {job} (train" in run.terminal)
     run.finish(second)
     assert run.reasons == ["finished"]
     assert run.jobs == [job]
@@ -57,7 +57,7 @@ def scancel(run: Submitted) -> None:
     with run.held() as ranks:
         run.slurm.run("scancel", run.job)
         run.wait_for_signal(ranks)
-    run.slurm.wait("Snakemake gives up", lambda: process.poll() is not None, seconds=240)
+    run.slurm.wait("Snakemake gives up", lambda: process.poll() is not None)
     assert process.returncode == 1
     assert "canceled; run the same command again to resume" in run.terminal
     assert (run.reasons, run.retries) == (["canceled"], 0)
@@ -115,14 +115,14 @@ def node_failure(run: Submitted) -> None:
         lost, earlier, before = run.batch_host, run.launcher, run.epochs_done
         kill_slurmd(run.slurm, lost)
         # SlurmdTimeout is the minimum; delays of three to four times SlurmdTimeout were observed.
-        run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
-        run.slurm.wait("the next attempt trains", lambda: run.epochs_done > before, seconds=240)
+        run.slurm.wait("the node is down", lambda: not run.is_running)
+        run.slurm.wait("the next attempt trains", lambda: run.epochs_done > before)
     with run.held(epochs=before + 2):
         start_node(run.slurm, lost)
         dead = run.batch_host
         assert dead != lost
         kill_node(run.slurm, dead)
-        run.slurm.wait("the node is down", lambda: not run.is_running, seconds=90)
+        run.slurm.wait("the node is down", lambda: not run.is_running)
     run.finish(process)
     start_node(run.slurm, dead)
     assert not psutil.pid_exists(earlier), "shut out of the folder, it ends itself"

@@ -42,7 +42,7 @@ class MadeUp:
         return point | ({"algorithm.sync_every": int(rng.choice([1, 2, 5]))} if name == "average" else {})
 
     def trial(self, point=None, *, rungs=None, status="finished", error="", worth=None, done=True):
-        """Add a trial with all its folds.
+        """Add a trial with all its folds, or with as many as `worth` has values.
 
         Args:
             point: point of the trial; None: drawn.
@@ -57,7 +57,7 @@ class MadeUp:
         rungs = rungs or [self.epochs]
         decisions = []
         for epochs in rungs:
-            for fold in range(self.search.folds.k):
+            for fold in range(self.search.folds.k if worth is None else len(worth)):
                 fold_task = FoldTask(self.trials, fold, epochs)
                 decisions.append(SchedulingDecision(self.decisions, fold_task, ()))
                 self.decisions += 1

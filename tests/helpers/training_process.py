@@ -143,7 +143,7 @@ def under_way(run: Training, epochs: int) -> Iterator["subprocess.Popen[str]"]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        process.wait(30)
+        process.wait(100)
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -274,6 +274,12 @@ MODELS = [
         {FORWARD: "h = torch.exp(self.layers(x.flatten(1)))\n        h += 1\n        return h"},
     ),
     Example(
+        "one output for 10 classes",
+        OF_NET + "loss: binary_cross_entropy\n",
+        "net.py:build: the model returns 1 number per sample, but digits has 10 classes",
+        {"nn.Linear(32, classes)": "nn.Linear(32, 1)"},
+    ),
+    Example(
         "too few outputs",
         OF_NET,
         "loss: cross_entropy fails: the model returns (3, 5) for 3 samples with labels of 10 classes: IndexError: Target 9 is out of bounds",

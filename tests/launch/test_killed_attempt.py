@@ -185,3 +185,17 @@ def test_a_lease_of_the_job_is_evidence_enough(tmp_path):
     dead.write(tmp_path / "lease.json")
     assert not record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2)
     assert [(each.job, each.reason) for each in read_attempts(tmp_path)] == [("12", "killed")]
+
+
+@pytest.mark.parametrize(("later", "expected"), [(True, ["12"]), (False, ["12", "12"])])
+def test_an_attempt_that_was_recorded_before_its_launcher_died_is_not_recorded_again(
+    tmp_path, later, expected
+):
+    """A launcher may die between the record of its attempt and the release of its lease."""
+    dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job="12")
+    dead.write(tmp_path / "lease.json")
+    started = dead.since if later else "2026-01-01T00:00:00+00:00"
+    append_attempt(tmp_path, replace(attempt("finished"), host=dead.host, started=started))
+    assert [each.job for each in all_attempts(tmp_path, 2, ended=True)] == expected
+    record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2)
+    assert [each.job for each in read_attempts(tmp_path)] == expected

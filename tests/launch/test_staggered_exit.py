@@ -38,7 +38,7 @@ def test_a_rank_that_is_slow_to_leave_was_not_killed(tmp_path):
     run = training(tmp_path, ranks=3, model={"name": "net.py:build", "args": {}}, train={"epochs": 400})
     with under_way(run, 2) as process:
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=200)
     assert process.returncode == 75, said
     assert "stopped and saved" in said
     assert [attempt.reason for attempt in read_attempts(run.job / "state")] == ["preempted"]

@@ -105,7 +105,10 @@ def test_a_stopped_job_is_no_failure(stories: Stories) -> None:
 
 def test_a_submit_limit_delays_a_job(stories: Stories) -> None:
     assert stories.lsf.submissions("rule_limited") == 2
-    assert "submissions wait 10 s, limited first: User <me>: Pending job threshold" in stories.said
+    assert (
+        "submissions wait 10 s or until a job ends, limited first: User <me>: Pending job threshold"
+        in stories.said
+    )
 
 
 def test_a_purged_job_is_judged_by_its_status_file(stories: Stories) -> None:

@@ -108,12 +108,15 @@ def test_the_files_it_names_are_trained_on(module):
 REFUSED = {
     "no such module": ("model: {name: lost.py}", "model.name: file not found: 'lost.py'"),
     "no such weights": ("model:\n  weights: lost.pt", "model.weights: file not found: 'lost.pt'"),
-    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .h5, .hdf5"),
+    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .npz, .h5, .hdf5"),
     "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: requires model.weights"),
     "stacked": (
         "model: {name: net.pt}\nparallel: {transport: simulated, simulation: {compute: batched}}",
         "model.name: simulation.compute: batched does not support the saved network net.pt",
     ),
+    "custom objects of a zoo model": ("model: {custom_objects: {A: mine.py:A}}", "model.custom_objects: simplemlp is not a Keras JSON file"),
+    "custom objects without a class": ("model: {name: net.json, custom_objects: {A: mine.py}}", "model.custom_objects.A: 'mine.py' is not `path.py:Class`"),
+    "custom objects of no file": ("model: {name: net.json, custom_objects: {A: lost.py:A}}", "model.custom_objects.A: file not found: 'lost.py'"),
     "arguments of a file": ("model: {name: net.pt, args: {a: 1}}", "model.args: net.pt is a saved network"),
 }  # fmt: skip
 
@@ -121,6 +124,7 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "told"), REFUSED.values(), ids=REFUSED)
 def test_refused(module, text, told):
     (module / "net.pt").write_text("")
+    (module / "net.json").write_text("{}")
     (module / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=told):
         load_experiment("mine.yaml")

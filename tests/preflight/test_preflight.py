@@ -204,3 +204,22 @@ def test_a_saved_network_of_two_inputs(folder):
         folder,
         "data: {dataset: two, source: ., reader: {name: arrays, train: two.npz, features: [a, b]}}\nmodel: {name: two.pt, trust: true}",
     )
+
+
+def test_nll_of_two_classes_is_refused_and_cross_entropy_is_not(folder):
+    draws = np.random.default_rng(0)
+    np.savez("two.npz", features=draws.random((40, 1, 8, 8), np.float32), labels=np.arange(40) % 2)
+    text = "data: {dataset: mine, source: ., reader: {name: arrays, train: two.npz}}\nloss: binary_cross_entropy\n"
+    check(folder, f"{text}metrics: [accuracy, top1_accuracy, cross_entropy]\n")
+    (folder / "x.yaml").write_text(f"{text}metrics: [accuracy, nll]\n")
+    said = refused(nnlo("check", "x.yaml", folder=folder))
+    assert "x.yaml:3: metrics.1: nll needs one output for each class, but the model returns 1" in said
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "momentum", "warns"),
+    [("adam", 0.9, True), ("sgd, momentum: 0.5", 0.9, True), ("sgd", 0.9, False), ("adam", 0.0, False)],
+)
+def test_two_momentums_with_gem_are_a_warning(folder, optimizer, momentum, warns):
+    text = f"algorithm: {{name: gem, momentum: {momentum}}}\ntrain: {{optimizer: {{name: {optimizer}}}}}\n"
+    assert ("gem multiplies its momentum with the momentum of" in check(folder, text)) == warns

@@ -6,12 +6,14 @@ from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.problem import GanConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model as model
 from nnlo_lib.models.zoo.gan import Gan
+from nnlo_lib.problems.adversarial.gan import GanProblem, apply_frozen, fixed_noise
+from nnlo_lib.problems.adversarial.gan_losses import GAN_LOSSES, gradient_penalty
+from nnlo_lib.problems.adversarial.shower_gan import CalorimeterGanProblem
 from nnlo_lib.problems.factory import build_problem
-from nnlo_lib.problems.gan import CalorimeterGanProblem, GanProblem, apply_frozen, fixed_noise
-from nnlo_lib.problems.gan_losses import GAN_LOSSES, gradient_penalty
 
 METRICS = ("distance", "critic_loss", "generator_loss")
 
@@ -33,7 +35,9 @@ def samples(count: int = 7) -> torch.Tensor:
 def test_one_backward_pass_gives_each_network_the_gradient_of_its_own_loss(name, penalty):
     module, real = networks(), samples()
     torch.manual_seed(11)
-    loss, sums = GanProblem(GAN_LOSSES[name], METRICS, 1, penalty).compute_loss(module, (real,), None, step=0)
+    loss, sums = GanProblem(GAN_LOSSES[name], METRICS, GanConfig(gradient_penalty=penalty)).compute_loss(
+        module, (real,), None, step=0
+    )
     loss.backward()
 
     torch.manual_seed(11)  # the same noise and the same interpolation points
@@ -107,7 +111,7 @@ def test_the_penalty_of_a_straight_critic_is_known():
 
 def test_the_generator_rests_between_its_turns():
     module, real = networks(), samples()
-    problem = GanProblem(GAN_LOSSES["wasserstein"], METRICS, critic_steps=3)
+    problem = GanProblem(GAN_LOSSES["wasserstein"], METRICS, GanConfig(critic_steps=3))
     for step in range(6):
         module.zero_grad()
         problem.compute_loss(module, (real,), None, step).loss.backward()
@@ -130,7 +134,7 @@ def test_a_frozen_network_keeps_its_statistics_and_gets_no_gradient():
 
 def test_measuring_is_the_same_each_time_and_adds_up():
     module, real = networks(), samples()
-    problem = GanProblem(GAN_LOSSES["least_squares"], METRICS)
+    problem = GanProblem(GAN_LOSSES["least_squares"], METRICS, GanConfig())
     first = problem.measure(module, (real,), None)
     torch.manual_seed(99)
     assert torch.equal(first, problem.measure(module, (real,), None))
@@ -148,9 +152,7 @@ def test_showers_for_given_energies():
     module = model("calorimeter_gan", {"dropout": 0.0}, (1, 25, 25, 25), 0, seed=1)
     showers = torch.rand(3, 1, 25, 25, 25, generator=torch.Generator().manual_seed(2))
     energies = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
-    problem = CalorimeterGanProblem(
-        GAN_LOSSES["non_saturating"], METRICS, critic_steps=1, penalty=0.0, weight=5.0
-    )
+    problem = CalorimeterGanProblem(GAN_LOSSES["non_saturating"], METRICS, GanConfig(energy_weight=5.0))
     torch.manual_seed(7)
     loss, sums = problem.compute_loss(module, (showers,), energies, step=0)
     assert float(loss.detach()) == pytest.approx(float(sums()[1]) / 3, rel=1e-5)

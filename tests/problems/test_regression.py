@@ -52,6 +52,10 @@ def two(shape, outputs):
 
 def fourth(outputs, targets):
     return ((outputs - targets) ** 4).mean(1)
+
+
+def relative(outputs, targets):
+    return ((outputs - targets) / targets).abs().clamp(max=5).mean(1)
 """
 
 
@@ -166,6 +170,24 @@ def test_batched_ranks_learn_as_exact_ones(tmp_path, linear, algorithm):
         assert one["val_mae"] == pytest.approx(other["val_mae"], rel=1e-3, abs=1e-6)
 
 
+def test_batched_ranks_of_unequal_batches_have_a_loss_that_divides_by_the_targets(tmp_path, linear):
+    """The last step of an epoch has 7 or 6 samples for each of 5 ranks, and 7 places for each in a batched pass."""
+    train = {"epochs": 2, "batch_size": 17, "optimizer": {"name": "sgd", "lr": 0.01}}
+    settings = {
+        "ranks": 5,
+        "loss": f"{linear}/models.py:relative",
+        "algorithm": {"name": "dsgd"},
+        "train": train,
+    }
+    exact, batched = (
+        learned(tmp_path, compute=compute, **of_linear(linear, **settings)).rows
+        for compute in ("exact", "batched")
+    )
+    for one, other in zip(exact, batched, strict=True):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
+        assert one["val_loss"] == pytest.approx(other["val_loss"], rel=1e-5)
+
+
 def test_batched_ranks_have_one_output(tmp_path, linear):
     with pytest.raises(UserError, match=r"batched supports models with a single output only"):
         learned(tmp_path, compute="batched", **of_linear(linear, "two"))
@@ -173,11 +195,31 @@ def test_batched_ranks_have_one_output(tmp_path, linear):
 
 def test_numbers_are_no_classes(tmp_path, linear):
     with pytest.raises(
-        UserError, match=r"accuracy needs one class .* but the labels are torch.float64 of shape \(2,\)"
+        UserError, match=r"cross_entropy needs targets from 0 to 1, .* set problem: regression"
     ):
         learned(tmp_path, **of_linear(linear, problem="classification"))
     with pytest.raises(UserError, match=r"data\.partition: by_class divides the samples by class"):
         learned(tmp_path, **of_linear(linear, data={"partition": {"name": "by_class"}}))
+
+
+OUTSIDE = {
+    "densities": ({"problem": "regression", "loss": "binary_cross_entropy"}, [0.2, 1.5], "binary_cross_entropy", "1.5"),
+    "metric": ({"problem": "regression", "metrics": ["binary_cross_entropy"]}, [0.2, -0.5], "binary_cross_entropy", "-0.5"),
+    "switches of -1 and 1": ({"loss": "hinge", "metrics": ["binary_accuracy"]}, [[1, 1], [1, -1]], "hinge", "-1"),
+    "rows": ({"loss": {"0": "cross_entropy"}, "metrics": []}, [[0.2, 0.8], [2.0, 0.0]], "cross_entropy", "2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "labels", "loss", "value"), OUTSIDE.values(), ids=OUTSIDE)
+def test_targets_of_losses_of_probabilities_are_probabilities(tmp_path, settings, labels, loss, value):
+    """A binary cross-entropy of other targets falls without bound."""
+    inputs = np.zeros((20, 3), np.float32)
+    np.savez(tmp_path / "train.npz", features=inputs, labels=np.array([labels[0]] * 19 + [labels[1]], float))
+    with pytest.raises(
+        UserError,
+        match=f"^(loss|metrics): {loss} needs targets from 0 to 1, but sample 19 of the train split has {value};",
+    ):
+        learned(tmp_path, tmp_path, model={"name": "perceptron", "args": {"hidden": [4]}}, **settings)
 
 
 HALVES = {"epochs": 20, "optimizer": {"name": "sgd", "lr": 0.5}}

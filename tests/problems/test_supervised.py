@@ -176,6 +176,14 @@ REFUSED = {
     "accuracy of numbers": ({"problem": "regression", "metrics": ["accuracy"]}, "'accuracy' is only available for classification"),
     "top k of numbers": ({"problem": "regression", "metrics": ["top3_accuracy"]}, "unknown name 'top3_accuracy'"),
     "top nought": ({"metrics": ["top0_accuracy"]}, "unknown name 'top0_accuracy'"),
+    "logarithms of probabilities": (
+        {"problem": {"name": "classification", "outputs": "probabilities"}, "loss": "nll"},
+        "nll needs logarithms, but the outputs are probabilities",
+    ),
+    "a metric of logarithms of probabilities": (
+        {"problem": {"name": "classification", "outputs": "probabilities"}, "metrics": ["accuracy", "nll"]},
+        "nll needs logarithms, but the outputs are probabilities",
+    ),
     "no output": ({"loss": {}}, "the mapping is empty"),
     "best of nothing": ({"checkpoint": {"best": "mse"}}, "'mse' is not measured; add it to `metrics`"),
     "weights of a function": ({"loss": f"{__file__}:problem", "loss_weights": {"0": 2}}, "not supported with a loss function of all outputs"),

@@ -6,7 +6,7 @@ import torch
 from nnlo_lib.config.problem import ClassificationConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.problems.gan_losses import gan_losses_by_name
+from nnlo_lib.problems.adversarial.gan_losses import gan_losses_by_name
 from nnlo_lib.problems.losses import metric_by_name
 
 SCORES = torch.zeros(2, 1)

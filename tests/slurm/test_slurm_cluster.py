@@ -83,7 +83,7 @@ def known(slurm: Slurm, job: str) -> dict[str, str]:
 def error(slurm: Slurm, *command: str, folder: Path) -> str:
     """Return what a command that fails prints as its error."""
     done = subprocess.run(
-        command, cwd=folder, env=slurm.environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=slurm.environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode, done.stdout
     return done.stderr
@@ -134,7 +134,7 @@ def test_preemption_that_cancels_and_jobs_without_requeue(slurm: Slurm, tmp_path
 
 def test_limits_and_the_killer_of_a_site_with_accounting(slurm: Slurm, tmp_path: Path) -> None:
     eat = "import numpy, time; eaten = numpy.ones(40_000_000); time.sleep(600)"
-    with cluster(tmp_path / "accounting", ACCOUNTING) as site:
+    with cluster(tmp_path / "site", ACCOUNTING) as site:
         limited = ["sbatch", "--parsable", "--account=limited", "--output=/dev/null", "--wrap=sleep 600"]
         jobs = [site.run(*limited) for _ in range(ACCOUNTING.max_submit_jobs or 0)]
         assert "job submit limit" in error(site, *limited, folder=tmp_path)

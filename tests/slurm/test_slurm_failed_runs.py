@@ -26,7 +26,7 @@ RUNS = {"good": {}, "bad": {"model": {"name": "net.py:net", "args": {}}}}
 
 
 def test_a_run_that_fails_is_named_and_trained_after_the_repair(slurm: Slurm, checkout: Checkout) -> None:
-    slurm.wait("all nodes are idle", slurm.idle, seconds=120)
+    slurm.wait("all nodes are idle", slurm.idle)
     (checkout.folder / "net.py").write_text(NET)
     settings = {
         "runs": RUNS,
@@ -38,7 +38,7 @@ def test_a_run_that_fails_is_named_and_trained_after_the_repair(slurm: Slurm, ch
     # Each retry of the profile would be a job that ends at once with the same error.
     process = start(slurm, checkout, "--configfile", "failing.yaml", "--preemptible-retries", "1")
     try:
-        slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=600)
+        slurm.wait("Snakemake is done", lambda: process.poll() is not None)
     finally:
         process.kill()
     assert process.returncode == 1, last_words(checkout)

@@ -47,12 +47,12 @@ def test_a_preempted_training_on_two_nodes_is_requeued_and_resumes(slurm: Slurm,
     with snakemake(
         slurm, tmp_path, str(result.relative_to(tmp_path)), "--config", "nodes=2", "steps=80"
     ) as process:
-        slurm.wait("the training runs", journal.exists, seconds=90)
+        slurm.wait("the training runs", journal.exists)
         slurm.run(
             "sbatch", "--partition=high", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=true"
         )
         said = (tmp_path / "snakemake.log").read_text
-        slurm.wait("Snakemake is done", lambda: process.poll() is not None, seconds=150)
+        slurm.wait("Snakemake is done", lambda: process.poll() is not None)
         assert process.returncode == 0, said()
     events = "\n".join(json.loads(result.read_text())["log"])
     assert re.findall(r"rank 0 of 2 on n\d starts at (\d+)", events)[0] == "0"

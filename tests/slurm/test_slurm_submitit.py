@@ -30,7 +30,7 @@ class FirstTrial(Submitted):
 
 
 def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm, tmp_path: Path) -> None:
-    slurm.wait("all nodes are idle", slurm.idle, seconds=120)
+    slurm.wait("all nodes are idle", slurm.idle)
     undisturbed = Search(tmp_path, "undisturbed", "local", TWO_NODES).prepare()
     undisturbed.run()
     search = Search(tmp_path, "queued", "submitit", TWO_NODES, environment() | slurm.environment).prepare()
@@ -49,7 +49,7 @@ def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm
             first.wait_for_signal(ranks)
         with first.held(epochs=first.epochs_done + 2):
             slurm.run("scancel", "--signal=USR2", first.job)  # the signal that warns of the time limit
-        slurm.wait("the search has ended", lambda: driver.poll() is not None, seconds=200)
+        slurm.wait("the search has ended", lambda: driver.poll() is not None)
     finally:
         driver.kill()
         first.abandon()

@@ -16,17 +16,17 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture(autouse=True)
 def _nodes_are_free(slurm: Slurm) -> None:
     """Wait until the jobs of other tests have ended."""
-    slurm.wait("all nodes are idle", slurm.idle, seconds=120)
+    slurm.wait("all nodes are idle", slurm.idle)
 
 
 def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -> None:
-    edit(checkout, "cluster", resources={"nodes": 2, "mem_mb": 1000, "runtime": 10})
+    edit(checkout, "cluster", seeds=[1, 2], resources={"nodes": 2, "mem_mb": 1000, "runtime": 10})
     finish(slurm, checkout, start(slurm, checkout, "--configfile", "cluster.yaml"), seconds=600)
     results = checkout.folder / "results/cluster"
     with (results / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["run"], row["seed"]) for row in rows] == [
-        (run, seed) for run in ("allreduce", "downpour") for seed in "123"
+        (run, seed) for run in ("allreduce", "downpour") for seed in "12"
     ]
     assert min(float(row["accuracy"]) for row in rows) >= 0.96
     assert (results / "report.html").stat().st_size > 10_000
@@ -34,7 +34,7 @@ def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -
         "sacct", "--allusers", "--noheader", "--format=JobID,NNodes,State", "--starttime=now-1hour"
     )
     steps = [line.split() for line in where.splitlines() if ".0" in line.split()[0]]
-    assert sum(nodes == "2" and state == "COMPLETED" for _, nodes, state in steps) >= 6, where
+    assert sum(nodes == "2" and state == "COMPLETED" for _, nodes, state in steps) >= 4, where
 
 
 def test_tfrecords_are_converted_by_independent_jobs(

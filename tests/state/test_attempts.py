@@ -18,7 +18,8 @@ from nnlo_lib.state.attempts import (
     append_attempt,
     attempts_of_result,
     count_out_of_memory,
-    interrupted_seconds,
+    interrupted_attempts,
+    interrupted_spans,
     read_attempts,
 )
 from nnlo_lib.state.lease_owner import LeaseOwner
@@ -83,10 +84,13 @@ def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
         for i, each in enumerate(after("killed", "finished", "preempted", "killed", "finished"))
     ]
     end = datetime(2026, 1, 1, 0, 3, 30, tzinfo=UTC).timestamp()
-    assert interrupted_seconds(minutes, end) == 120
-    assert interrupted_seconds(minutes, end - 60) == 60
-    assert interrupted_seconds(minutes, end + 60) == 0
-    assert interrupted_seconds([], end) == 0
+    assert sum(each.seconds for each in interrupted_attempts(minutes, end)) == 120
+    assert sum(each.seconds for each in interrupted_attempts(minutes, end - 60)) == 60
+    assert sum(each.seconds for each in interrupted_attempts(minutes, end + 60)) == 0
+    assert sum(each.seconds for each in interrupted_attempts([], end)) == 0
+    [first, second] = interrupted_spans(interrupted_attempts(minutes, end))
+    assert (second[0] - first[0], second[1] - second[0]) == (60, 60)
+    assert second[1] <= end
 
 
 @pytest.mark.parametrize(

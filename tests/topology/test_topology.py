@@ -5,14 +5,17 @@ import math
 import subprocess
 import sys
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from scipy.spatial import ConvexHull
 
 from nnlo_lib.config.topology import TopologyConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.topology import Topology, build_topology
 
 BLOCK = TypeAdapter(TopologyConfig)
@@ -26,6 +29,7 @@ RANDOM = [
     {"name": "watts_strogatz", "k": 4, "p": 0.3},
     {"name": "random_regular", "degree": 4},
     {"name": "disk", "radius": 0.7},
+    {"name": "delaunay"},
 ]
 
 
@@ -285,6 +289,45 @@ def test_a_larger_radius_only_adds_links():
     near, far = (links(matrix(30, name="disk", radius=radius)) for radius in (0.5, 0.6))
     assert near < far
     assert len(links(matrix(30, name="disk", radius=1.5))) == 30 * 29
+
+
+def empty_circles(points: np.ndarray) -> set[tuple[int, int]]:
+    """Return the sides of all triangles whose circumcircle contains no other point, by the determinant of the lifted points."""
+    found: set[tuple[int, int]] = set()
+    for three in itertools.combinations(range(len(points)), 3):
+        corners = points[list(three)]
+        one, two = corners[1:] - corners[0]
+        # A positive determinant means `inside` only for corners in counterclockwise order.
+        corners = corners if one[0] * two[1] > one[1] * two[0] else corners[::-1]
+        others = (corners - points[index] for index in range(len(points)) if index not in three)
+        if all(np.linalg.det(np.c_[each, (each**2).sum(axis=1)]) < 0 for each in others):
+            found |= both(*itertools.combinations(three, 2))
+    return found
+
+
+def drawn_points(nodes: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(derive_seed(seed, "topology", 0)).random((nodes, 2))
+
+
+@given(st.integers(3, 14), st.integers(0, 1000))
+@settings(max_examples=25)
+def test_delaunay_links_the_points_with_an_empty_circumcircle(nodes, seed):
+    assert links(matrix(nodes, seed=seed, name="delaunay")) == empty_circles(drawn_points(nodes, seed))
+
+
+@given(st.integers(3, 60), st.integers(0, 1000))
+def test_delaunay_is_planar_and_every_node_has_two_links_at_least(nodes, seed):
+    pairs = links(matrix(nodes, seed=seed, name="delaunay"))
+    hull = len(ConvexHull(drawn_points(nodes, seed)).vertices)
+    # Euler's formula: a triangulation of n points, h of them on the hull, has 3 n - 3 - h edges.
+    assert len(pairs) / 2 == 3 * nodes - 3 - hull
+    assert nx.check_planarity(nx.Graph(pairs))[0]
+    assert min(sum(i == node for i, _ in pairs) for node in range(nodes)) >= 2
+
+
+def test_delaunay_of_two_nodes_is_a_link_and_of_one_node_empty():
+    assert links(matrix(2, name="delaunay")) == both((0, 1))
+    assert links(matrix(1, name="delaunay")) == set()
 
 
 @given(st.sampled_from(["cycle", "wheel", "complete"]), st.integers(0, 1000), st.integers(0, 50))

@@ -8,6 +8,7 @@ from helpers.repository_copy import REPOSITORY
 from helpers.training_process import Training
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_cifar10_example_learns_on_the_small_archive(shared_data, tmp_path):
     settings = yaml.safe_load((REPOSITORY / "config/experiments/cifar10.yaml").read_text())

@@ -32,8 +32,12 @@ EVERYWHERE = {
 
 
 def cases(settings):
-    """Return the names of the cases; mark all except the quick ones as slow."""
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in settings]
+    """Return the names of the cases; mark all except the quick ones as slow, and variants as nightly.
+
+    Variants such as `easgd, masters` are disturbed on real ranks by test_crashed_ranks.py.
+    """
+    marks = {name: pytest.mark.nightly if ", " in name else pytest.mark.slow for name in settings}
+    return [name if name in QUICK else pytest.param(name, marks=marks[name]) for name in settings]
 
 
 @pytest.fixture(scope="module")

@@ -3,31 +3,18 @@
 import json
 import shutil
 import subprocess
-from contextlib import contextmanager
-from threading import Event, Thread
 
 import pytest
-from helpers.requires import absent
+from helpers.small_disk import disk, fill, kept_full
 from helpers.training_process import training, under_way, wait
 
 from nnlo_lib.state.step_marker import read_step_marker
 
+__all__ = ["disk"]
+
 pytestmark = pytest.mark.processes
 
-SPACE = 3  # size of the small disk in MB
 LONG = {"epochs": 400}
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """Return a folder on which a separate disk of SPACE megabytes is mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SPACE}m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        absent("only root may mount the small disk that this test fills")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def on_disk(tmp_path, disk, **changes):
@@ -35,34 +22,6 @@ def on_disk(tmp_path, disk, **changes):
     (disk / "results").mkdir()
     (tmp_path / "results").symlink_to(disk / "results")
     return training(tmp_path, **changes)
-
-
-def fill(disk, mode="wb"):
-    """Write to the disk until it is full."""
-    with (disk / "ballast").open(mode, buffering=0) as ballast:
-        try:
-            while True:
-                ballast.write(bytes(1 << 12))
-        except OSError:
-            pass
-
-
-@contextmanager
-def kept_full(disk):
-    """Keep the disk full, also after a failed checkpoint frees space."""
-    ended = Event()
-
-    def keep():
-        while not ended.wait(0.002):
-            fill(disk, "ab")
-
-    thread = Thread(target=keep)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def steps_saved(run):
@@ -109,7 +68,7 @@ def test_a_folder_that_vanishes_ends_the_run_with_its_name(tmp_path):
     run = training(tmp_path, train=LONG)
     with under_way(run, 2) as process:
         shutil.move(tmp_path / "results", tmp_path / "elsewhere")
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=200)
     assert process.returncode == 1
     assert str(run.job.relative_to(tmp_path)) in said.splitlines()[-1]
     assert "Traceback" not in said

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.algorithm_trainings import manifest
+from helpers.observed_training import store, watched
 from helpers.training_process import StopAfter
 from safetensors.torch import load_file
 
@@ -39,6 +40,7 @@ ELASTIC = {
     "downpour, synchronous": {"synchronous": True, "sync_every": 2},
     "easgd": {"sync_every": 2},
     "easgd, synchronous": {"synchronous": True, "sync_every": 2},
+    "easgd, momentum": {"sync_every": 2, "momentum": 0.5, "lr": 0.05},
 }
 
 
@@ -193,3 +195,28 @@ def test_the_summary_tells_the_legs_and_nobody_calls_them_one_training(tmp_path,
         for line in told
     )
     assert not any("ok" in line for line in told)
+
+
+NORMALIZED = """
+from torch import nn
+def network(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+"""
+
+
+def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(tmp_path):
+    (tmp_path / "network.py").write_text(NORMALIZED)
+    data, store_path = {"validation": 0.2}, store(tmp_path / "store")
+    model = {"name": f"{tmp_path / 'network.py'}:network"}
+
+    def resized(ranks):
+        # 160 samples: whole batches of 4 and of 5 ranks.
+        train = {"batch_size": 2}
+        return watched(tmp_path / "run", store_path, {}, ranks, train=train, model=model, data=data)
+
+    assert not train_simulated(resized(4), StopAfter(30))
+    taken = 8 * read_progress(tmp_path / "run" / "state")[2]
+    assert taken % 10 == 2  # 8 samples are left of a step of 5 ranks: 2, 2, 2, 1, 1
+    with pytest.raises(UserError, match=rf"in epoch 1, step {taken // 10 + 1}, on rank [34]: batch norm"):
+        train_simulated(resized(5), StopFlag())
+    assert train_simulated(resized(4), StopFlag())

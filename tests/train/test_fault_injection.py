@@ -27,12 +27,12 @@ def test_a_killed_rank_ends_all_and_is_named(tmp_path, algorithm, ranks, victim)
         pid = run.pid(victim)
         started = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        said, _ = process.communicate(timeout=30)
-        assert time.monotonic() - started < 30
+        said, _ = process.communicate(timeout=100)
+        assert time.monotonic() - started < 100
     assert process.returncode == 1
     assert f"rank {victim} (process {pid} on " in said.splitlines()[-1]
     assert "Traceback" not in said
-    wait("nothing is left running", lambda: not processes_of(tmp_path), 10)
+    wait("nothing is left running", lambda: not processes_of(tmp_path))
     assert not [name for name in DECLARED if (run.job / name).exists()]
 
 
@@ -43,7 +43,7 @@ def test_after_a_kill_the_same_command_ends_bit_for_bit_as_if_nothing_had_been(t
     )
     with under_way(killed, 5) as process:
         os.kill(killed.pid(1), signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=100)
     assert "resumed at epoch" in killed.finish()
     undisturbed.finish()
     assert killed.weights == undisturbed.weights

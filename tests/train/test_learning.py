@@ -46,6 +46,25 @@ def test_an_example_learns_the_digits(tmp_path, name):
     assert accuracy > accuracy_of_the_largest_class() + 0.6
 
 
+@pytest.mark.parametrize(
+    ("model", "ranks", "graph", "accuracy"),
+    [("simplecnn", 4, "complete", 0.91), ("simplecnn", 4, "cycle", 0.91), ("simplemlp", 8, "complete", 0.87)],
+    ids=["complete-4", "cycle-4", "complete-8"],
+)
+def test_prox_pda_learns_by_its_name_alone(tmp_path, model, ranks, graph, accuracy):
+    """All-reduce has 0.97 with 4 ranks and 0.96 with 8.
+
+    Without momentum, and with beta 1, the accuracy was 0.88 and 0.83 with 4 ranks; with beta 0.3 on
+    every graph, 0.74 with 8.
+    """
+    file = tmp_path / "name.yaml"
+    file.write_text(
+        f"name: name\n{DIGITS % model}algorithm: {{name: prox_pda}}\ntopology: {{name: {graph}}}\ntrain: {{epochs: 10}}\n"
+    )
+    found = evaluated(tmp_path, file, "--set", f"parallel.ranks={ranks}", "--seed", "1")
+    assert found["accuracy"] > accuracy
+
+
 @pytest.mark.parametrize("run", ["squares", "huber"])
 def test_the_regression_example_learns(tmp_path, run):
     result = evaluated(tmp_path, EXAMPLES / "regression.yaml", "--run", run, "--seed", "1")

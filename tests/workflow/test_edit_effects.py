@@ -1,5 +1,7 @@
 """Each key of the experiment file has a declared effect of an edit, and the edit has this effect."""
 
+from pathlib import Path
+
 import pytest
 from helpers.trial_results import write_result
 
@@ -16,8 +18,8 @@ BASE = {
 }
 # One edit of each key, or of one key of a section.
 EDITS = {
-    "data.validation": 0.3, "data.stratify": False, "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.augment": {"flip": 0.5}, "data.stage_to": "/tmp",
-    "model.name": "simplecnn", "model.args": {"hidden": 3}, "model.weights": "w.pt",
+    "data.validation": 0.3, "data.stratify": False, "data.split_by": "shard", "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.augment": {"flip": 0.5}, "data.stage_to": "/tmp", "data.stage_command": "cp {source} {target}",
+    "model.name": "simplecnn", "model.args": {"hidden": 3}, "model.weights": "w.pt", "model.custom_objects": {"Own": f"{__file__}:Own"},
     "model.weights_except": ("fc.",), "model.trust": True, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 48,
     "train.dealing": "dynamic", "train.accumulate": 2, "train.clip_norm": 1.0, "train.precision": "float64",
     "train.compile": True, "train.channels_last": False, "train.optimizer": {"name": "adam"},
@@ -27,7 +29,7 @@ EDITS = {
     "loss_weights": {"a": 2.0}, "metrics": ("top2_accuracy",), "algorithm": {"name": "average"}, "topology": {"name": "cycle"},
     "compression": {"name": "fp16"}, "parallel.ranks": 3, "parallel.processes_per_worker": 2,
     "parallel.threads_per_rank": 2, "parallel.gpus_per_rank": 1, "parallel.ranks_per_gpu": 2, "parallel.master_gpu": False,
-    "parallel.gpu_exchange": "host", "parallel.sync_batch_norm": True, "parallel.transport": "mpi",
+    "parallel.bind": "core", "parallel.gpu_exchange": "host", "parallel.sync_batch_norm": True, "parallel.transport": "mpi",
     "parallel.peer_timeout": 9.0, "parallel.simulation": {"latency": 1.0}, "checkpoint": {"every": "1 epoch"},
     "observe": {"trace": True}, "resources": {"runtime": 7}, "name": "other", "seeds": [0, 1], "folds": 3,
     "runs": {"more": {}}, "search.space": {"train.optimizer.lr": [0.3]}, "search.method": {"name": "random"},
@@ -61,13 +63,17 @@ def edited(model: ConfigModel, key: str, value: object) -> ConfigModel:
         value = edited(getattr(model, section), rest, value)
     elif isinstance(value, dict) and section != "runs":
         value = (
-            type(model).model_validate(merge_settings(required(model), {section: value})).__dict__[section]
+            type(model)
+            .model_validate(merge_settings(required(model, section), {section: value}))
+            .__dict__[section]
         )
     return model.model_copy(update={section: value})
 
 
-def required(model: ConfigModel) -> dict[str, object]:
+def required(model: ConfigModel, section: str) -> dict[str, object]:
     """Return the settings without which another section would be refused."""
+    if section == "custom_objects":
+        return {"name": str(Path(__file__).parents[1] / "models/keras/mnist_keras2.json")}
     return BASE if isinstance(model, Experiment) else {}
 
 

@@ -138,7 +138,7 @@ def kill_when(checkout, target, count):
     while len(results(checkout)) < count and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(100) == -signal.SIGKILL
 
 
 @pytest.mark.slow

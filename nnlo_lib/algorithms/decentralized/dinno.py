@@ -23,7 +23,7 @@ class DiNNO(DecentralizedAlgorithm):
     def __init__(
         self,
         around: NeighborExchange,
-        rho: float = 0.5,
+        rho: float = 0.1,
         rho_scaling: float = 1.0,
         primal_iterations: int = 2,
         persistent_optimizer: bool = False,

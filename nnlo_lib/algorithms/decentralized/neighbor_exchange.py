@@ -30,9 +30,9 @@ class NeighborVectors:
         """Return sum_j w_ij (x_j - x_i): x_i plus this is row i of W x if the rows of W sum to one."""
         return self._sum(self.weights)
 
-    def disagreement(self) -> Tensor:
-        """Return sum_j (x_i - x_j): row i of the Laplacian times x."""
-        return self._sum(dict.fromkeys(self.others, -1.0))
+    def disagreement(self, weights: dict[int, float] | None = None) -> Tensor:
+        """Return sum_j a_ij (x_i - x_j), row i of the Laplacian times x, with `weights` a_ij by rank, or 1."""
+        return self._sum({other: -(weights[other] if weights else 1.0) for other in self.others})
 
     def _sum(self, weights: dict[int, float]) -> Tensor:
         total = torch.zeros_like(self.own)
@@ -59,7 +59,7 @@ class NeighborExchange:
     @property
     def degree(self) -> int:
         """Number of neighbors in the next round."""
-        return len(self.topology.at(self.round).neighbors(self.comm.rank))
+        return self.topology.at(self.round).degree(self.comm.rank)
 
     def set_initial(self, vector: Tensor) -> None:
         """Start the public copies, if any, from `vector`, which must be the same on all nodes."""

@@ -46,7 +46,7 @@ class ADPSGD(Algorithm):
     on a bipartite graph. The larger side is active and the other passive, so that no node ever waits.
     Invariant: averaging keeps the sum of each pair. Bytes per averaging: 4 P each way. `compression` rounds
     the vectors that are sent (2 P); both nodes move by half the difference of the rounded vectors, so that
-    their sum is kept.
+    their sum is kept. With worker groups, a node is a group, and its leader exchanges the parameters.
     """
 
     replicas_differ = True

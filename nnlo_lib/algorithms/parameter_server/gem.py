@@ -35,7 +35,7 @@ class GEM(CenterVariableServer):
         self,
         comm: Communicator,
         sync_every: int = 1,
-        momentum: float = 0.9,
+        momentum: float = 0.0,
         kappa: float = 1.0,
         largest_scale: float = 5.0,
         masters: int = 1,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.cluster.snakemake_job import Job, end_tries, job_checksum, job_name
-from nnlo_lib.cluster.submission.backoff import SubmissionGate
 from nnlo_lib.cluster.submission.job_files import StatusFile, SubmissionRecord, remove_old_files
 from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind
+from nnlo_lib.cluster.submission.waiting_jobs import WaitingJobs
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
@@ -28,19 +28,13 @@ class LastingSubmission(ABC):
         super().__post_init__(*arguments, **options)  # type: ignore[misc]
         self._queue = self._new_queue()
         self._submissions: dict[Job, int] = {}
-        self._gate, self._submitting = SubmissionGate(self._clock), threading.RLock()
+        self._waiting = WaitingJobs(self._submit, self._after)
         self._is_closing = threading.Event()
         remove_old_files()
 
     def run_job(self, job: Job) -> None:
         """Submit a job, or take it over if a job of an earlier Snakemake does the same."""
-        # One at a time: after a refusal, the gate is closed before the next job is tried.
-        with self._submitting:
-            if left := self._gate.seconds_left:
-                self._after(left, self.run_job, job)
-            elif not self._take_over(job):
-                self._submissions[job] = self._submissions.get(job, 0) + 1
-                super().run_job(job)  # type: ignore[misc]
+        self._waiting.submit(job)
 
     def get_job_exec_prefix(self, job: Job) -> str:
         """Return shell commands to run before the job's commands."""
@@ -52,7 +46,7 @@ class LastingSubmission(ABC):
 
     def report_job_submission(self, job_info: SubmittedJob, register_job: bool = True) -> None:
         """Record a submitted job, then report it."""
-        self._gate.succeeded()
+        self._waiting.accepted()
         job, number = job_info.job, job_info.external_jobid
         job_info.aux = dict(job_info.aux or {})
         job_info.aux.setdefault("status_file", str(self._next_status_file(job).path))
@@ -80,6 +74,16 @@ class LastingSubmission(ABC):
             end_tries(job)
         return f"{job_name(job)} was not submitted: {refusal.sentence}. "
 
+    def _submit(self, job: Job) -> None:
+        try:
+            if not self._take_over(job):
+                self._submissions[job] = self._submissions.get(job, 0) + 1
+                super().run_job(job)  # type: ignore[misc]
+        except OSError as error:
+            # The thread of a delayed submission must not end unnoticed by Snakemake.
+            message = f"{job_name(job)} was not submitted: {error}. "
+            self.report_job_error(self._info_class(job), msg=message)  # type: ignore[attr-defined]
+
     def _take_over(self, job: Job) -> bool:
         """Watch a job that an earlier Snakemake left in the queue; return False if there is none that does the same."""
         if job.is_group() or job in self._submissions:
@@ -97,9 +101,8 @@ class LastingSubmission(ABC):
         return False
 
     def _submit_later(self, job: Job, reason: str) -> None:
-        delay = self._gate.close()
-        self._say(f"submissions wait {delay:g} s, {job_name(job)} first: {reason}")
-        self._after(delay, self.run_job, job)
+        delay = self._waiting.add_refused(job)
+        self._say(f"submissions wait {delay:g} s or until a job ends, {job_name(job)} first: {reason}")
 
     def _is_active(self, number: str) -> bool:
         report = self._queue.look([number]).jobs.get(number)

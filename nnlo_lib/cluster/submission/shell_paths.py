@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +24,20 @@ class ShellPaths:
 
     def problem(self, workflow: Any) -> str | None:
         """Return why jobs of a workflow of Snakemake cannot be submitted, or None."""
-        files = ((path, self.file, "a file") for path in _files(workflow))
+        found = self.problem_of(str(workflow.workdir_init), _files(workflow))
+        return f"nnlo: {found}" if found else None
+
+    def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
+        """Return why jobs cannot be submitted from a working folder with files of these names, or None."""
+        files = ((path, self.file, "a file") for path in names)
         folders = [
-            (str(workflow.workdir_init), self.folder, "a working folder"),
+            (folder, self.folder, "a working folder"),
             (sys.executable, UNQUOTED, "a Python environment in a folder"),
         ]
         for path, characters, what in (*folders, *files):
             if refused := re.sub(characters, "", path):
                 return (
-                    f"nnlo: {path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "
+                    f"{path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "
                     "Snakemake does not quote; rename or move it, or run on this machine with --profile local"
                 )
         return None

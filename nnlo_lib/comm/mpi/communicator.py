@@ -20,6 +20,7 @@ from nnlo_lib.comm.gpu.reduce import GpuAllreduce
 from nnlo_lib.comm.mpi.allreduce import HostAllreduce
 from nnlo_lib.comm.mpi.peer_monitor import PeerMonitor
 from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, BUSY_POLL_UNSOLICITED_S, ProgressEngine
+from nnlo_lib.comm.mpi.rank_process import RankProcess
 from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce
 from nnlo_lib.comm.mpi.shared_counter import SharedCounter
 from nnlo_lib.comm.mpi.shared_messages import SHARED_MEMORY_MIN_BYTES, SharedMailboxes, shared_memory_domain
@@ -52,15 +53,14 @@ class MPICommunicator(Communicator):
         self._comm = comm or MPI.COMM_WORLD
         super().__init__(self._comm.Get_rank(), self._comm.Get_size())
         self._reduction, self._timeout, self._abort_reason = reduction, timeout, given_up
-        here = (socket.gethostname(), os.getpid(), shared_memory_domain())
+        own, domain = RankProcess(self.rank, socket.gethostname(), os.getpid()), shared_memory_domain()
         # Until the first gather, the hosts and pids of the peers are unknown: monitor only this process.
-        provisional = PeerMonitor(self.rank, [here[:2]] * self.size, timeout, given_up)
+        provisional = PeerMonitor(self.rank, [own] * self.size, timeout, given_up)
         self._progress = ProgressEngine(self._comm, provisional, self.seconds)
-        processes = self.gather(here)
-        self._progress.peers = PeerMonitor(
-            self.rank, [(host, pid) for host, pid, _ in processes], timeout, given_up
-        )
-        self._shares_domain = [domain == here[2] for _, _, domain in processes]
+        everyones = self.gather([own.host, own.pid, domain])
+        processes = [RankProcess(rank, host, pid) for rank, (host, pid, _) in enumerate(everyones)]
+        self._progress.peers = PeerMonitor(self.rank, processes, timeout, given_up)
+        self._shares_domain = [other == domain for *_, other in everyones]
         # On communicators of their own, receipts and signals never match the callers' messages.
         self._own = [self.duplicate(), self.duplicate()]
         self._mailboxes, self._shared_allreduce = (
@@ -77,10 +77,13 @@ class MPICommunicator(Communicator):
         part = MPICommunicator(
             self._comm.Split(color, self.rank), self._reduction, self._timeout, self._abort_reason
         )
-        # A rank of this part may wait for a rank of another part, which may be suspended.
-        part._progress.peers.suspendable_pids = self._progress.peers.suspendable_pids
         self._parts.append(part)
-        part._counting_into(self, part.gather(self.rank))
+        members, peers = part.gather(self.rank), self._progress.peers
+        part._counting_into(self, members)
+        processes = [peers.processes[member] for member in members]
+        part._progress.peers = PeerMonitor(part.rank, processes, self._timeout, self._abort_reason)
+        # A rank of this part may wait for a rank of another part, which may be stopped.
+        part._progress.peers.neighbors = peers.neighbors
         # `_counting_into` replaced the part's `seconds`; its engine still holds the old ones.
         part._progress.seconds = self.seconds
         return part

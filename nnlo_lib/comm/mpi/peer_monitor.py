@@ -1,17 +1,23 @@
 """Processes of the ranks: where they run, whether they are alive, and how long to wait for them."""
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.comm.mpi.rank_process import RankProcess, describe_ranks
+from nnlo_lib.core.logging_setup import get_logger
+
+logger = get_logger(__name__)
 
 PEER_POLL_INTERVAL_S = 100e-6  # seconds: sleeping frees the core, as ranks may outnumber cores
 PEER_POLL_BACKOFF_AFTER_S = 0.1  # seconds of waiting after which sleeps are ten times as long
 PEER_CHECK_INTERVAL_S = 0.5  # seconds between two checks of the processes
 PEER_MAX_CREDITED_GAP_S = 0.1  # seconds: a longer sleep means that this process was stopped
+# Seconds for which a rank that sees no cause waits beyond the time-out: a rank on the host of the silent
+# process sees the cause, and reports it first.
+PEER_CAUSE_LEAD_S = 2.0
+PEER_WARNING_SHARE = 0.5  # of the time-out, after which a rank reports its wait even if it sees no cause
 
 AwaitedRanks = Sequence[int] | None  # ranks to wait for; None: all other ranks
 
@@ -19,24 +25,27 @@ AwaitedRanks = Sequence[int] | None  # ranks to wait for; None: all other ranks
 class PeerMonitor:
     """Watch the processes of a communicator's ranks and bound the wait for them.
 
-    A scheduler may stop (suspend) a job for hours. Seconds do not count while this process or one of
-    `suspendable_pids` (the ranks' processes on this host) is stopped. A stopped process on another host
-    cannot be detected: where hosts are suspended one by one, it counts as not responding.
+    Only seconds in which this process runs count: a scheduler that suspends a job stops all its processes, for
+    hours if necessary. A peer that is stopped while this process runs is not suspended by a scheduler: it
+    is reported at once and lost after the time-out, like every other peer that does not respond.
 
     Args:
-        rank: this rank.
-        processes: (host, pid) of every rank.
+        rank: this rank in the communicator.
+        processes: processes of the communicator's ranks.
         timeout: seconds to wait for a peer that does not respond.
         given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
+
+    Attributes:
+        neighbors: other ranks of this host; messages name the stopped ones.
     """
 
     def __init__(
-        self, rank: int, processes: Sequence[tuple[str, int]], timeout: float, given_up: Callable[[], str]
+        self, rank: int, processes: Sequence[RankProcess], timeout: float, given_up: Callable[[], str]
     ) -> None:
-        self._rank, self._processes, self._timeout = rank, processes, timeout
-        self.abort_reason = given_up
-        self._here = socket.gethostname()
-        self.suspendable_pids = [pid for host, pid in processes if host == self._here]
+        self.processes, self._timeout, self.abort_reason = processes, timeout, given_up
+        self._own, self._others = processes[rank], [*processes[:rank], *processes[rank + 1 :]]
+        self._reported = ""
+        self.neighbors = [each for each in self._others if each.is_local and each != self._own]
 
     def wait(
         self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
@@ -50,21 +59,20 @@ class PeerMonitor:
             awaited: ranks to wait for; default: all other ranks.
 
         Raises:
-            PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names all
-                awaited ranks), or there is a reason to stop waiting.
+            PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
+                stopped ranks, or all awaited ranks), or there is a reason to stop waiting.
         """
         started = time.perf_counter()
         while not done():
             if time.perf_counter() - started >= patience:
-                return self._wait_with_sleeps(
-                    done, what, patience, self._others() if awaited is None else awaited
-                )
+                peers = self._others if awaited is None else [self.processes[peer] for peer in awaited]
+                return self._wait_with_sleeps(done, what, patience, peers)
             # Ranks may outnumber cores: the awaited rank may need this core.
             os.sched_yield()
         return 0.0
 
     def _wait_with_sleeps(
-        self, done: Callable[[], bool], what: str, waited: float, awaited: Sequence[int]
+        self, done: Callable[[], bool], what: str, waited: float, awaited: Sequence[RankProcess]
     ) -> float:
         slept, unchecked, checked_at = 0.0, 0.0, time.perf_counter()
         while not done():
@@ -77,47 +85,52 @@ class PeerMonitor:
             # A longer gap means that this process was stopped (SIGSTOP); peers are not charged for this time.
             unchecked, checked_at = unchecked + min(now - checked_at, PEER_MAX_CREDITED_GAP_S), now
             if unchecked > PEER_CHECK_INTERVAL_S:
-                waited += 0 if self._suspended() else unchecked
-                unchecked = 0.0
+                waited, unchecked = waited + unchecked, 0.0
                 self._check(done, waited, what, awaited)
+        self._report_end()
         return slept
 
-    def _suspended(self) -> bool:
-        return any(_state(pid) in ("T", "t") for pid in self.suspendable_pids)
-
-    def _check(self, done: Callable[[], bool], waited: float, what: str, awaited: Sequence[int]) -> None:
-        dead = [peer for peer in awaited if self._is_dead(peer)]
-        if (dead or waited > self._timeout) and not done():  # A peer may have completed the call and exited.
-            state = "died" if dead else f"did not respond for {waited:.0f} s"
-            names = ", ".join(self._name(peer) for peer in dead or awaited)
-            raise PeerLostError(f"rank {self._rank} waited for {what}, but {names} {state}")
+    def _check(
+        self, done: Callable[[], bool], waited: float, what: str, awaited: Sequence[RankProcess]
+    ) -> None:
+        dead = [peer for peer in awaited if peer.is_dead]
+        stopped = [peer for peer in self.neighbors if peer.is_stopped]
+        limit = self._timeout + (0 if stopped else PEER_CAUSE_LEAD_S)
+        if (dead or waited > limit) and not done():  # A peer may have completed the call and exited.
+            names, state = describe_ranks(dead or stopped or awaited), f"did not respond for {waited:.0f} s"
+            text = f"rank {self._own.rank} waited for {what}, but {names} {'died' if dead else state}"
+            raise PeerLostError(text, dead=[peer.rank for peer in dead])
         if (why := self.abort_reason()) and not done():
-            raise PeerLostError(f"rank {self._rank} waited for {what}, but {why}")
+            raise PeerLostError(f"rank {self._own.rank} waited for {what}, but {why}")
+        if stopped or waited > PEER_WARNING_SHARE * self._timeout:
+            self._report_wait(what, waited, stopped or awaited)
 
-    def _is_dead(self, peer: int) -> bool:
-        host, pid = self._processes[peer]
-        # Processes on other hosts cannot be inspected; only the timeout detects their end.
-        return host == self._here and _state(pid) in ("", "X", "Z")
+    def _report_wait(self, what: str, waited: float, silent: Sequence[RankProcess]) -> None:
+        """Log once per wait the ranks that this rank waits for, unless a lower rank of this host logs them.
 
-    def _name(self, peer: int) -> str:
-        host, pid = self._processes[peer]
-        return f"rank {peer} (process {pid} on {host})"
+        Args:
+            what: name of the awaited event.
+            waited: seconds.
+            silent: ranks to name.
+        """
+        lower = [peer for peer in self.neighbors if peer.rank < self._own.rank and not peer.is_stopped]
+        if self._reported or lower:
+            return
+        self._reported = what
+        logger.warning(
+            f"rank {self._own.rank} has waited {waited:.0f} s for {what}: no response from {describe_ranks(silent)}; "
+            f"after {self._timeout:.0f} s (parallel.peer_timeout), the ranks end"
+        )
 
-    def _others(self) -> list[int]:
-        return [peer for peer in range(len(self._processes)) if peer != self._rank]
+    def _report_end(self) -> None:
+        if self._reported:
+            logger.info(
+                f"rank {self._own.rank}: the wait for {self._reported} has ended; the training continues"
+            )
+            self._reported = ""
 
 
 def _timed_sleep(seconds: float) -> float:
     started = time.perf_counter()
     time.sleep(seconds)
     return time.perf_counter() - started
-
-
-def _state(pid: int) -> str:
-    """Return the kernel's letter for a process's state (T: stopped, Z: ended); empty if it is gone."""
-    try:
-        # The second field is the program's name in parentheses, which may contain spaces and parentheses.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        # The read fails with ProcessLookupError if the process ends after the file was opened.
-        return ""

@@ -6,7 +6,8 @@ clock run first.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -19,6 +20,7 @@ from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
 from nnlo_lib.comm.exchange_failpoint import exchange_failpoint
 from nnlo_lib.comm.midpass import PassCollectives, ThreadedPassCollectives
 from nnlo_lib.comm.simulated.cost_model import CollectiveCost, CostModel
+from nnlo_lib.comm.simulated.draw_counts import DrawCounts
 from nnlo_lib.comm.simulated.event_loop import EventLoop, SimProcess
 from nnlo_lib.comm.simulated.messages import MessageQueue, SimMessage
 from nnlo_lib.config.parallel import SimulationConfig
@@ -38,6 +40,7 @@ class SimulatedWorld:
         self.cost_model = CostModel(settings or SimulationConfig(), size, seed)
         self.event_loop = EventLoop(size, self.cost_model.restart_stopwatch)
         self.groups = count()
+        self.draws = DrawCounts()
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
         """Run `program` on every rank and return the results by rank; the first exception ends all ranks."""
@@ -53,12 +56,17 @@ class SimulatedWorld:
 
 @dataclass(eq=False)
 class _Collective:
-    """A collective call in progress: the contribution of each rank, and the result when all have called."""
+    """A collective call in progress: the contribution of each rank, and the result when all have called.
+
+    Attributes:
+        timed: False if the call changes no clock.
+    """
 
     number: int
     contributions: dict[int, Any] = field(default_factory=dict)
     start: float = 0.0
     size: int = 0
+    timed: bool = True
     result: Any = None
     end: float | None = None
 
@@ -83,7 +91,8 @@ class SimulatedCommunicator(Communicator):
         self._group, self._mailbox = group, group.queues[rank]
         self._cost_model, self._event_loop = group.world.cost_model, group.world.event_loop
         self._process = group.members[rank]
-        self._calls = 0
+        self._draws = group.world.draws
+        self._calls, self._timed = 0, True
 
     def now(self) -> float:
         return self._process.clock
@@ -95,6 +104,26 @@ class SimulatedCommunicator(Communicator):
     def advance_clock_and_yield(self, samples: int) -> None:
         self.advance_clock(samples)
         self._event_loop.yield_to_earlier(self._process)
+
+    @contextmanager
+    def outside_of_time(self) -> Iterator[None]:
+        """Make the collective calls inside free of charge: they change no clock and no later draw."""
+        self._timed = False
+        yield
+        self._timed = True
+
+    def machine_state(self) -> dict[str, Any]:
+        rank = self._process.number
+        return {"clock": self.now(), "cost": self._cost_model.state(rank), "draws": self._draws.state(rank)}
+
+    def load_machine_state(self, state: dict[str, Any]) -> None:
+        rank = self._process.number
+        self._process.clock = state["clock"]
+        self._cost_model.load_state(rank, state["cost"])
+        self._draws.load_state(rank, state["draws"])
+        # Afterwards, each rank is resumed at its own clock.
+        with self.outside_of_time():
+            self.barrier()
 
     def pass_collectives(self) -> PassCollectives:
         return ThreadedPassCollectives(self.allreduce)
@@ -137,7 +166,9 @@ class SimulatedCommunicator(Communicator):
     def gather(self, item: Any) -> list[Any]:
         # Through JSON as under MPI, so that items have the same types on both transports.
         text = json.dumps(item)
-        texts = self._run_collective(text, list, self._all_to_all_cost(len(text)))
+        # The length of a text depends on names of hosts, versions of the code and the interval of checkpoints;
+        # a clock that depended on it would order messages that arrive together differently.
+        texts = self._run_collective(text, list, self._all_to_all_cost(0))
         return [json.loads(one) for one in texts]
 
     @exchange_failpoint
@@ -182,7 +213,8 @@ class SimulatedCommunicator(Communicator):
             purpose: key of the traffic counters.
         """
         sender, receiver = self._process, self._group.members[to]
-        number = self._count(vector, to, purpose)
+        self._count(vector, to, purpose)
+        number = self._draws.count_message(sender.number, receiver.number)
         arrival = self._cost_model.arrival(
             sender.number, receiver.number, vector.nbytes, sender.clock, number
         )
@@ -256,6 +288,7 @@ class SimulatedCommunicator(Communicator):
         number, self._calls = self._calls, self._calls + 1
         pending = self._group.collectives.setdefault(number, _Collective(number))
         pending.contributions[self.rank] = item
+        pending.timed = self._timed
         # The call begins when the last rank enters it; the largest share of a rank decides its duration.
         pending.start, pending.size = max(pending.start, self.now()), max(pending.size, call.size)
         if len(pending.contributions) == self.size:
@@ -265,7 +298,13 @@ class SimulatedCommunicator(Communicator):
 
     def _finish(self, pending: _Collective, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> None:
         pending.result = finish([pending.contributions[rank] for rank in range(self.size)])
-        pending.end = pending.start + self._cost_model.collective(call, self._group.number, pending.number)
+        if not pending.timed:
+            pending.end = 0.0
+            for process in self._group.members:
+                self._event_loop.wake(process, process.clock)
+            return
+        number = self._draws.count_collective(self._group.number)
+        pending.end = pending.start + self._cost_model.collective(call, self._group.number, number)
         for process in self._group.members:
             self._event_loop.wake(process, pending.end)
 
@@ -273,7 +312,8 @@ class SimulatedCommunicator(Communicator):
         # A message may also wake the rank before the call ends.
         while pending.end is None:
             self._event_loop.block(self._process, what)
-        self._wait_until(pending.end)
+        if pending.timed:
+            self._wait_until(pending.end)
         return pending.result
 
     def _run_collective(self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> Any:

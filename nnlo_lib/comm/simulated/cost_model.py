@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import merge
 from statistics import NormalDist
 from time import perf_counter
+from typing import Any
 
 from nnlo_lib.config.parallel import SimulationConfig
 from nnlo_lib.core.rng import derive_seed
@@ -56,6 +57,20 @@ class CostModel:
     def restart_stopwatch(self) -> None:
         """Start to measure the computing time of the rank that is resumed now."""
         self._resumed = perf_counter()
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """Return what a rank saves: its steps, and the times at which its network card and edges are free."""
+        arrivals = {to: time for (source, to), time in self._last_arrival.items() if source == rank}
+        return {
+            "steps": self._steps[rank],
+            "card_free": self._card_free[rank],
+            "arrivals": [*arrivals.items()],
+        }
+
+    def load_state(self, rank: int, state: dict[str, Any]) -> None:
+        """Restore what `state` returned for the rank; its clock must not be earlier than before."""
+        self._steps[rank], self._card_free[rank] = state["steps"], state["card_free"]
+        self._last_arrival |= {(rank, to): time for to, time in state["arrivals"]}
 
     def compute_seconds(self, rank: int, samples: int, start: float) -> float:
         """Return the time that a rank takes for its next step, outages included, in virtual seconds.

@@ -1,34 +1,15 @@
-"""Parser of a command line: program, arguments, and options of the launcher."""
+"""The command of a shell text that trains: program, arguments, ranks, and the rest of the text."""
 
-import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from nnlo_lib.config import suggest_name
+from nnlo_lib.compat.importers.shell.option_values import parse_count
+from nnlo_lib.compat.importers.shell.rank_layout import RankLayout
+from nnlo_lib.compat.importers.shell.shell_script import ShellScript, StartedCommand, read_script
 from nnlo_lib.core.errors import UserError
 
-PROMPT = re.compile(r"^\s*[$>]\s+")
-ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.S)
-ATTACHED = re.compile(r"-([a-zA-Z])(\d+)")  # srun -n4
-RANKS = {"np", "n", "nrs", "ntasks", "nproc"}
-GPUS = {"g", "gpu_per_rs", "gpus-per-task"}
-# Options of mpirun (Open MPI, MPICH), jsrun and srun with their number of values, without which the parser
-# could not find the program.
-PLACEMENT_OPTIONS = {
-    "H": 1, "host": 1, "hosts": 1, "hostfile": 1, "machinefile": 1, "f": 1, "map-by": 1, "rank-by": 1, "bind-to": 1,
-    "N": 1, "npernode": 1, "ppn": 1, "x": 1, "mca": 2, "genv": 2, "genvall": 0, "wdir": 1, "tag-output": 0,
-    "oversubscribe": 0, "allow-run-as-root": 0, "report-bindings": 0, "a": 1, "b": 1, "bind": 1, "cpu_per_rs": 1,
-    "c": 1, "tasks_per_rs": 1, "rs_per_host": 1, "r": 1, "nodes": 1, "gres": 1, "mpi": 1, "cpus-per-task": 1, "q": 0, "l": 0,
-}  # fmt: skip
-COPIES_LAUNCHERS = {
-    "mpirun",
-    "mpiexec",
-    "orterun",
-}  # -c is the number of ranks; of jsrun and srun, CPUs per rank
-LAUNCHERS = {"mpirun", "mpiexec", "orterun", "jsrun", "srun"}
-SHELL_COMMANDS = {"export", "cd", "source"}
+OUTPUT_NOTE = "nnlo writes logs to the run folder"
 
 
 @dataclass(frozen=True)
@@ -40,108 +21,108 @@ class CommandLine:
         words: arguments of the program.
         text: the command without the lines that only prepare the shell.
         path: program as it was written.
-        ranks: number of processes.
-        gpus: number of GPUs given to the launcher; 0 if the command gives none.
-        threads: value of OMP_NUM_THREADS, 1 if it is not set.
-        placement_options: options of the launcher that affect only the placement of processes.
+        layout: ranks, threads and GPUs.
+        environment: variables that are set for the program.
+        remarks: parts of the text that affect only the machine.
+        untranslated: parts of the text without an equivalent, with the reason.
+        written: options of launchers and jobs, and lines without an equivalent, as they were written.
+        lines: the other lines of the text, with their meaning.
+        container: command of a container, or an empty string.
     """
 
     program: str
     words: tuple[str, ...]
     text: str
     path: str = ""
-    ranks: int = 1
-    gpus: int = 0
-    threads: int = 1
-    placement_options: tuple[str, ...] = ()
+    layout: RankLayout = field(default_factory=RankLayout)
+    environment: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    untranslated: tuple[tuple[str, str], ...] = ()
+    written: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    container: str = ""
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes."""
+        return self.layout.ranks[0]
+
+    @property
+    def threads(self) -> int:
+        """OMP_NUM_THREADS, or the cores of a rank that the launcher gives, or 1."""
+        written = self.environment.get("OMP_NUM_THREADS", "")
+        return parse_count(written, "OMP_NUM_THREADS") if written else max(1, self.layout.threads[0])
 
 
-def parse_command(words: Sequence[str]) -> CommandLine:
+def parse_command(
+    words: Sequence[str], kind_of: Callable[[str], str] = lambda path: "training"
+) -> CommandLine:
     """Parse a command given as one string in shell syntax or as its words.
 
-    Raises UserError unless there is exactly one command that starts a program.
-    """
-    text = words[0] if len(words) == 1 else shlex.join(words)
-    lines = list(_lines(text))
-    main = [line for line in lines if line[0] not in SHELL_COMMANDS]
-    if len(main) != 1:
-        raise UserError(f"expected one command, got {len(main)}; quote the whole command: nnlo import '...'")
-    exported = [word for line in lines if line[0] == "export" for word in line[1:]]
-    # Exported variables become assignments before the command, which have the same effect.
-    return _launched([*exported, *main[0]], "; ".join(shlex.join(line) for line in main))
-
-
-def _lines(text: str) -> Iterator[list[str]]:
-    for line in re.sub(r"\\\n", " ", text).splitlines():
-        try:
-            words = shlex.split(PROMPT.sub("", line), comments=True)
-        except ValueError as error:
-            raise UserError(f"cannot parse the command ({error}): {line}; check its quotes") from error
-        if words:
-            yield words
-
-
-def _launched(words: list[str], text: str) -> CommandLine:
-    """Strip environment, launcher and interpreter from a command."""
-    environment = {}
-    while words and ASSIGNMENT.fullmatch(words[0]):
-        name, _, environment[name] = words.pop(0).partition("=")
-    counts: dict[str, int] = {}
-    places: list[str] = []
-    while words and Path(words[0]).name in LAUNCHERS:
-        ranks = RANKS | {"c"} if Path(words[0]).name in COPIES_LAUNCHERS else RANKS
-        words = _launcher(words[1:], ranks, counts, places)
-    if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
-        words = words[1:]
-        while words and words[0].startswith("-"):
-            words = words[1:]
-    if not words:
-        raise UserError("the command has no program; add the program after the launcher's options")
-    threads = _count(environment.get("OMP_NUM_THREADS", "1"), "OMP_NUM_THREADS")
-    program = Path(words[0]).name.removesuffix(".py")
-    return CommandLine(
-        program,
-        tuple(words[1:]),
-        text,
-        words[0],
-        counts.get("ranks", 1),
-        counts.get("gpus", 0),
-        threads,
-        tuple(places),
-    )
-
-
-def _launcher(words: list[str], ranks: set[str], counts: dict[str, int], places: list[str]) -> list[str]:
-    """Parse a launcher's options and return the words after them.
-
     Args:
-        words: words of the command after the launcher.
-        ranks: names of the options that give the number of ranks.
-        counts: receives the numbers of `ranks` and `gpus`.
-        places: receives the options that affect only the placement.
+        words: one string, such as the text of a job script, or the words of one command.
+        kind_of: returns training, preparation or an empty string for a program.
+
+    Raises:
+        UserError: if the text does not start exactly one program, and no program that trains.
     """
-    while words and words[0].startswith("-"):
-        written, equals, value = words[0].partition("=")
-        values = [value] if equals else []
-        if attached := ATTACHED.fullmatch(written):
-            written, values = f"-{attached[1]}", [attached[2]]
-        name = written.lstrip("-")
-        value_count = 1 if name in ranks | GPUS else PLACEMENT_OPTIONS.get(name)
-        if value_count is None:
-            raise UserError(
-                f"unknown launcher option {written}; {suggest_name(name, RANKS | GPUS | set(PLACEMENT_OPTIONS))}"
-            )
-        # The option itself and its values, except a value written with `=` or attached, as in -n4.
-        taken = 1 + value_count - len(values) if value_count else 1
-        values, words = [*values, *words[1:taken]], words[taken:]
-        if name in ranks | GPUS:
-            counts["ranks" if name in ranks else "gpus"] = _count(values[0] if values else "", written)
+    script = read_script(words[0] if len(words) == 1 else shlex.join(words))
+    return _command_line(script, *_chosen(script, kind_of))
+
+
+def _chosen(
+    script: ShellScript, kind_of: Callable[[str], str]
+) -> tuple[StartedCommand, list[StartedCommand]]:
+    """Return the first command that trains, and the commands that train after it; record all others."""
+    trains = [each for each in script.commands if kind_of(each.program.words[0]) == "training"]
+    if not trains and len(script.commands) != 1:
+        names = ", ".join(dict.fromkeys(each.program.name for each in script.commands))
+        raise UserError(
+            f"expected one command, got {len(script.commands)}{f' ({names})' if names else ''}; pass a command or script "
+            "that trains: nnlo import '...'"
+        )
+    chosen = trains[0] if trains else script.commands[0]
+    for each in script.commands:
+        where = f"line {each.line}: {' '.join(each.text.split())}"
+        if each is chosen or each in trains:
+            continue
+        if kind_of(each.program.words[0]) == "preparation":
+            script.understood.append(f"{where} (prepares data or software)")
         else:
-            places.append(" ".join([written, *values]))
-    return words
+            script.unknown.append((where, f"nnlo does not know the program {each.program.name}"))
+    return chosen, trains[1:]
 
 
-def _count(text: str, option: str) -> int:
-    if not text.isdigit():
-        raise UserError(f"{option}: expected a non-negative integer, got '{text}'")
-    return int(text)
+def _command_line(script: ShellScript, chosen: StartedCommand, others: list[StartedCommand]) -> CommandLine:
+    program = chosen.program
+    layout = RankLayout(program.launcher, script.job, program.step)
+    settings = layout.settings
+    untranslated = [*settings.untranslated, *script.unknown]
+    untranslated += [
+        (
+            f"line {each.line}: {' '.join(each.text.split())}",
+            "an experiment is one training; import it separately",
+        )
+        for each in others
+    ]
+    untranslated += [(name, "the text does not set this variable; write its value") for name in chosen.unset]
+    if layout.has_unknown_ranks:
+        source = settings.source("unknown_hosts") or program.launcher
+        untranslated.append((source, "the number of ranks is not in the command; set parallel.ranks"))
+    redirections = [f"{' '.join(chosen.redirections)}: {OUTPUT_NOTE}"] if chosen.redirections else []
+    return CommandLine(
+        program=program.name,
+        words=tuple(program.words[1:]),
+        text=" ".join(chosen.text.split()),
+        path=program.words[0],
+        layout=layout,
+        environment={**chosen.environment, **settings.environment},
+        remarks=(*settings.remarks, *program.remarks, *redirections),
+        untranslated=tuple(untranslated),
+        written=(
+            *settings.written,
+            *(source for source, _ in untranslated if source not in settings.written),
+        ),
+        lines=tuple(script.understood),
+        container=program.container,
+    )

@@ -10,6 +10,9 @@ from nnlo_lib.compat.importers.options import ParsedOptions
 from nnlo_lib.config import ConfigModel, Experiment
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.automatic_gpus import has_automatic_gpus, with_numbers_of_gpus
+
+MANY_GPUS = 1_000_000  # `gpus_per_rank: auto` then leaves `ranks_per_gpu` as it is written
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,20 @@ class ExperimentDraft:
         settings: keys with their values and sources.
         remarks: differences in behavior.
         untranslatable: options without an equivalent, with the reason.
+        untranslated_sources: options without an equivalent, as they were written.
         ineffective: options without effect.
         given_words: all options as they were written.
+        lines: lines of a script without an effect on the experiment, with their meaning.
     """
 
     title: str
     settings: list[ImportedSetting] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     untranslatable: list[str] = field(default_factory=list)
+    untranslated_sources: list[str] = field(default_factory=list)
     ineffective: list[str] = field(default_factory=list)
     given_words: list[str] = field(default_factory=list)  # see `unmentioned_words`
+    lines: list[str] = field(default_factory=list)
 
     def set(self, key: str, value: Any, source: str, missing: str = "") -> None:
         """Set a key.
@@ -74,6 +81,7 @@ class ExperimentDraft:
     def add_untranslatable(self, source: str, reason: str) -> None:
         """Record an option without an equivalent, and the reason."""
         self.untranslatable.append(f"{source}: not translated because {reason}")
+        self.untranslated_sources.append(source)
 
     def translate_options(self, options: ParsedOptions) -> None:
         """Translate all options for which the table has a key, a note or a missing_reason."""
@@ -124,7 +132,7 @@ class ExperimentDraft:
 
 def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
     """Return the settings that differ from nnlo's defaults, reduced to the differences, and the others."""
-    whole = Experiment.model_validate(nested(settings))
+    whole = _experiment(settings)
     # An experiment has no search by default; its keys must exist to be compared.
     search = SearchConfig() if whole.search else None
     default = Experiment(search=search)
@@ -157,9 +165,16 @@ def nested(settings: list[ImportedSetting]) -> dict[str, Any]:
     return tree
 
 
+def _experiment(settings: list[ImportedSetting]) -> Experiment:
+    """Return the settings as an experiment on a host with many GPUs."""
+    written = nested(settings)
+    numbered = with_numbers_of_gpus(written, MANY_GPUS) if has_automatic_gpus(written) else written
+    return Experiment.model_validate(numbered)
+
+
 def _fault(settings: list[ImportedSetting]) -> str | None:
     try:
-        return None if Experiment.model_validate(nested(settings)).variants else "it contains no run"
+        return None if _experiment(settings).variants else "it contains no run"
     except ValidationError as error:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc'])) or 'experiment'}: {first['msg']}"

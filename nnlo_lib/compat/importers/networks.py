@@ -14,13 +14,15 @@ class ImportedNetwork:
     Attributes:
         name: model name in experiments, or path of a file.
         dataset: data set that the network's module provides, if any.
-        space: search space of the network's arguments in the original NNLO.
+        space: search space in the original NNLO: arguments of the network, or keys with their section.
+        space_note: difference to the space of the original NNLO, if any.
         is_user_file: True if the network is a Python file of the user.
     """
 
     name: str
     dataset: str | None = None
     space: dict[str, Any] = field(default_factory=dict)
+    space_note: str = ""
     is_user_file: bool = False
 
 
@@ -41,7 +43,12 @@ LAYERS = {
     "kernel": {"integer": [1, 6]},
     "dropout": DROPOUT,
 }
-CIFAR10 = ImportedNetwork("nnlo_cifar10", "cifar10")
+CIFAR10 = ImportedNetwork(
+    "nnlo_cifar10", "cifar10",
+    {**{f"filters_{number}": {"integer": [10, 300]} for number in (1, 2, 3)},
+     **{f"dense_{number}": {"integer": [50, 1000]} for number in (1, 2)},
+     **{f"dropout_{number}": DROPOUT for number in (1, 2)}},
+)  # fmt: skip
 TOPCLASS = ImportedNetwork("nnlo_topclass", None, LAYERS)
 TORCH_TOPCLASS = ImportedNetwork("nnlo_topclass_torch", None, LAYERS)
 GRU = ImportedNetwork(
@@ -50,9 +57,18 @@ GRU = ImportedNetwork(
      "activation": ["relu", "selu", "elu"], "dropout": DROPOUT},
 )  # fmt: skip
 JEDI = ImportedNetwork(
-    "jedi_net", None, {name: {"integer": [10, 100]} for name in ("hidden", "effects", "outputs")}
-)
-GAN = ImportedNetwork("calorimeter_gan", None, {"latent": {"integer": [50, 400]}, "dropout": DROPOUT})
+    "jedi_net", None,
+    {**{name: {"integer": [10, 100]} for name in ("hidden", "effects", "outputs")},
+     **{f"{part}_activation": ["relu", "elu", "selu"] for part in ("effect", "post", "score")}},
+)  # fmt: skip
+GAN = ImportedNetwork(
+    "calorimeter_gan", None,
+    {"latent": {"integer": [50, 400]}, "dropout": DROPOUT,
+     "problem.energy_weight": {"log_uniform": [0.5, 50.0]}, "problem.sum_weight": {"log_uniform": [0.5, 50.0]}},
+    "The original NNLO also searches the weights of the GAN's three losses. nnlo searches two, energy and sum relative to "
+    "the score, because a factor of all three only scales the gradient; set the ranges of problem.energy_weight and "
+    "problem.sum_weight as you need them.",
+)  # fmt: skip
 NNLO_NETWORKS = {
     "mnist": MNIST, "cifar10": CIFAR10, "topclass": TOPCLASS, "gan": GAN, "example_mnist": MNIST,
     "example_mnist_torch": TORCH_MNIST, "example_cifar10": CIFAR10, "example_topclass": TOPCLASS,
@@ -91,12 +107,19 @@ def set_gan_problem(draft: ExperimentDraft, source: str) -> None:
     """Set the problem and loss of the 3-D GAN (nnlo/train/GanModel.py), regardless of the requested loss."""
     draft.set(
         "problem",
-        {"name": "gan", "energy_weight": 5.0},
-        f"{source}: loss weights 2, 0.1 and 0.1, errors in percent",
+        {
+            "name": "gan",
+            "energy_weight": 5.0,
+            "generator_batches": 2,
+            "label_flips": 0.05,
+            "energy_range": [0.1, 5.0],
+            "sum_polynomial": [0.0018, -0.023, 0.11, -0.28, 2.21],
+        },
+        f"{source}: loss weights 2, 0.1 and 0.1, errors in percent; 5 % wrong labels, random energies",
     )
     draft.set("loss", "non_saturating", f"{source}: binary cross-entropy of the critic's output")
     draft.remarks.append(
-        "The original 3-D GAN ignores --loss, draws random energies for generated showers, flips 5 % of the labels and "
-        "trains the generator twice per critic step. In nnlo, generated showers have the energies of the real showers, "
-        "labels are not flipped, and each step trains both networks once."
+        "The original 3-D GAN ignores --loss. It updates the critic with real and with generated showers, then the generator "
+        "twice, for each batch. In nnlo, one step trains both networks with the same showers, as with GANONEPASS; "
+        "`problem.half_steps: true` gives each update a step and a batch of its own."
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from nnlo_lib.compat.importers.command_line import CommandLine, parse_command
 from nnlo_lib.compat.importers.dinno.study import translate_study
 from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.launch_keys import set_launch_keys
 from nnlo_lib.compat.importers.nnlo import mpi_learn
 from nnlo_lib.compat.importers.nnlo.search import translate_search
 from nnlo_lib.compat.importers.nnlo.training import translate_training as nnlo_training
@@ -17,7 +18,7 @@ from nnlo_lib.compat.importers.theano_mpi.session import (
     session_from_python,
 )
 from nnlo_lib.compat.importers.theano_mpi.session_to_experiment import translate_session
-from nnlo_lib.compat.importers.yaml_page import render_yaml
+from nnlo_lib.compat.importers.yaml_page import ImportedExperiment, render_import
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
@@ -28,8 +29,11 @@ TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
     "MPIDriver": mpi_learn.translate_training,
     "benchmarks_CNN": pydtnn_training,
     "pydtnn_benchmark": pydtnn_training,
-    "tmlauncher": lambda command: translate_session(session_from_options(command.words)),
+    "tmlauncher": lambda command: _with_launch(
+        translate_session(session_from_options(command.words)), command
+    ),
 }
+SCRIPT_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".lsf", ".bsub", ".job", ".batch")
 DATA_NOTE = "it prepares a data set; set the `data` section instead, and `nnlo data` or the workflow fetches the data set"
 NOT_TRAININGS = {
     "GetData": DATA_NOTE, "get_mnist": DATA_NOTE, "get_cifar10": DATA_NOTE, "get_3d": DATA_NOTE, "get_topclass": DATA_NOTE,
@@ -43,16 +47,38 @@ def translate(words: Sequence[str]) -> str:
     """Return the experiment that corresponds to a command or file of another system, as YAML.
 
     Args:
-        words: a command (one string, or one string per word), or the path of a DiNNO YAML file or a
-            Theano-MPI session.
+        words: a command (one string, or one string per word), or the path of a DiNNO YAML file, a
+            Theano-MPI session or a job script.
+
+    Raises:
+        UserError: if the command or file is unknown, or if it is not valid.
+    """
+    return import_experiment(words).text
+
+
+def import_experiment(words: Sequence[str]) -> ImportedExperiment:
+    """Translate a command or file of another system, and count the options that are not translated.
+
+    Args:
+        words: a command (one string, or one string per word), or the path of a file.
 
     Raises:
         UserError: if the command or file is unknown, or if it is not valid.
     """
     if len(words) == 1 and _is_file(words[0]):
-        return render_yaml(_file(Path(words[0])), words[0])
-    command = parse_command(words)
-    return render_yaml(_command(command), command.text)
+        draft, text = _file(Path(words[0])), words[0]
+    else:
+        command = parse_command(words, _kind_of)
+        draft, text = _command(command), command.text
+    return render_import(draft, text)
+
+
+def _kind_of(path: str) -> str:
+    """Return training, preparation or an empty string for a program."""
+    program = Path(path).name.removesuffix(".py")
+    if program in TRANSLATORS or program.startswith("dist_") or is_python_session(Path(path)):
+        return "training"
+    return "preparation" if program in NOT_TRAININGS else ""
 
 
 def _is_file(text: str) -> bool:
@@ -69,10 +95,28 @@ def _file(path: Path) -> ExperimentDraft:
         return translate_session(session_from_cfg(path))
     if is_python_session(path):
         return translate_session(session_from_python(path))
+    if path.suffix in SCRIPT_SUFFIXES or _starts_with_shell(path):
+        return _script(path)
     raise UserError(
-        f"{path}: unknown kind of file; pass a DiNNO file (.yaml, .yml) or a Theano-MPI session (.cfg, or .py with "
-        "theanompi)"
+        f"{path}: unknown kind of file; pass a job script (.sh), a DiNNO file (.yaml, .yml) or a Theano-MPI session "
+        "(.cfg, or .py with theanompi)"
     )
+
+
+def _starts_with_shell(path: Path) -> bool:
+    return path.read_bytes()[:64].startswith(b"#!") and b"sh" in path.read_bytes()[:64].splitlines()[0]
+
+
+def _script(path: Path) -> ExperimentDraft:
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {path}: {error}; pass a text file") from error
+    try:
+        draft = _command(parse_command([text], _kind_of))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return draft
 
 
 def _command(command: CommandLine) -> ExperimentDraft:
@@ -82,10 +126,15 @@ def _command(command: CommandLine) -> ExperimentDraft:
         raise UserError(f"{command.program} is not a training command: {NOT_TRAININGS[command.program]}")
     # DiNNO's scripts, such as dist_mnist_ex.py, take one YAML file.
     if command.program.startswith("dist_") and len(command.words) == 1:
-        return translate_study(Path(command.words[0]))
+        return _with_launch(translate_study(Path(command.words[0])), command)
     if command.path.endswith(".py") and is_python_session(Path(command.path)):
-        return translate_session(session_from_python(Path(command.path)))
+        return _with_launch(translate_session(session_from_python(Path(command.path))), command)
     # `translate` has already handled the path of an existing file.
-    if Path(command.program).suffix in (".yaml", ".yml", ".cfg"):
+    if Path(command.program).suffix in (".yaml", ".yml", ".cfg", *SCRIPT_SUFFIXES):
         raise UserError(f"file not found: {command.path}; check the path")
     raise UserError(f"unknown program '{command.program}'; {suggest_name(command.program, TRANSLATORS)}")
+
+
+def _with_launch(draft: ExperimentDraft, command: CommandLine) -> ExperimentDraft:
+    set_launch_keys(draft, command, "session")
+    return draft

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft, ImportedSetting, split_defaults
@@ -13,8 +14,44 @@ ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
 Tree = dict[str, Any]  # nested trees; the leaves are (setting, True if experiments accept it)
 
 
+@dataclass(frozen=True)
+class ImportedExperiment:
+    """An experiment as YAML, and the options that it lacks.
+
+    Attributes:
+        text: the experiment.
+        untranslated: options without an equivalent, as they were written.
+        option_count: number of all options.
+    """
+
+    text: str
+    untranslated: tuple[str, ...]
+    option_count: int
+
+    @property
+    def count_line(self) -> str:
+        """Sentence with the number of untranslated options, or an empty string if all are translated."""
+        if not self.untranslated:
+            return ""
+        count = len(self.untranslated)
+        return (
+            f"{count} of {self.option_count} options {'was' if count == 1 else 'were'} not translated: "
+            + "; ".join(self.untranslated)
+        )
+
+
 def render_yaml(draft: ExperimentDraft, text: str) -> str:
     """Return the draft as YAML; `text` is the imported command or file name."""
+    return render_import(draft, text).text
+
+
+def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
+    """Return the draft as YAML with the count of its untranslated options.
+
+    Args:
+        draft: the settings and remarks.
+        text: the imported command or file name.
+    """
     live, absent = draft.validated_settings()
     differing, same = split_defaults(live)
     idle = [
@@ -28,9 +65,16 @@ def render_yaml(draft: ExperimentDraft, text: str) -> str:
         *_paragraph("Differences in behavior:", draft.remarks),
         *_paragraph("Options without an equivalent:", draft.untranslatable),
         *_paragraph("Options without effect, or equal to the defaults:", ["; ".join(idle)] if idle else []),
+        *_paragraph("Other lines of the script:", draft.lines),
     ]
     tree = _tree([(each, True) for each in differing] + [(each, False) for each in absent])
-    return "\n".join([*head, *_block(tree, "")]) + "\n"
+    lost = tuple(dict.fromkeys([*draft.untranslated_sources, *(each.source for each in absent)]))
+    given = set(draft.given_words)
+    # A part of the input that no option states, such as an unknown data set, counts as one more.
+    extra = [each for each in lost if not any(word in each for word in given)]
+    imported = ImportedExperiment("", lost, max(len(given) + len(extra), len(lost)))
+    tail = _wrapped(imported.count_line) if lost else []
+    return replace(imported, text="\n".join([*head, *_block(tree, ""), *tail]) + "\n")
 
 
 def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:

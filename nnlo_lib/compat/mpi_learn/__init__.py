@@ -2,15 +2,17 @@
 
 import os
 
+from nnlo_lib.core.keras_environment import KERAS_ENVIRONMENT
+
 # Keras reads these variables when the user's script imports it.
-os.environ |= {
-    "KERAS_BACKEND": "torch",
-    "KERAS_TORCH_DEVICE": "cpu",
-}
+os.environ |= KERAS_ENVIRONMENT
 
 from nnlo_lib.compat.mpi_learn.algo import Algo
 from nnlo_lib.compat.mpi_learn.data import Data, H5Data
 from nnlo_lib.compat.mpi_learn.manager import MPIManager
 from nnlo_lib.compat.mpi_learn.model import ModelBuilder, ModelFromJson
 
-__all__ = ["Algo", "Data", "H5Data", "MPIManager", "ModelBuilder", "ModelFromJson"]
+# mpi_learn's class for TensorFlow; here, Keras runs on PyTorch.
+ModelFromJsonTF = ModelFromJson
+
+__all__ = ["Algo", "Data", "H5Data", "MPIManager", "ModelBuilder", "ModelFromJson", "ModelFromJsonTF"]

@@ -17,18 +17,22 @@ import torch
 from nnlo_lib.comm.mpi.communicator import MPICommunicator
 from nnlo_lib.compat.mpi_learn.algo import Algo
 from nnlo_lib.compat.mpi_learn.data import Data
+from nnlo_lib.compat.mpi_learn.manager_options import ManagerOptions
 from nnlo_lib.compat.mpi_learn.model import ModelBuilder
 from nnlo_lib.compat.mpi_learn.store import DATASET_NAME, make_store
 from nnlo_lib.compat.mpi_learn.training import (
     KerasCallbacks,
     KerasHistory,
+    checked_run,
     keras_history,
     model_of_script,
     report_error,
     share_weights,
 )
-from nnlo_lib.config import Run, merge_settings
+from nnlo_lib.config import merge_settings
 from nnlo_lib.config.data import DataConfig as DataBlock
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.pipe import wait_until_read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.launch.earlier_training import needs_training
@@ -62,8 +66,17 @@ class MPIManager:
         train_list: files with training samples.
         val_list: files with validation samples; if empty, 10 % of the training samples are used.
         num_masters: number of masters.
+        num_processes: processes of a worker, which share its gradient.
         synchronous: True if the master waits for all workers.
         callbacks: Keras callbacks for rank 0.
+        early_stopping: text such as "val_loss,~<,4": metric, direction (~: smoothed), patience.
+        target_metric: text such as "val_acc,>,0.97", which ends the training.
+        monitor: True to write monitor.csv to `folder`: CPUs, memory and GPUs of all ranks.
+        verbose: accepted without effect; the log has one level.
+        thread_validation: accepted without effect, because the ranks share the validation samples.
+        checkpoint: folder of checkpoints and results, if `folder` does not name it.
+        checkpoint_interval: epochs between two checkpoints, if `checkpoint` is set.
+        custom_objects: Keras classes and functions of the user, by name, for `build_model`.
         seed: seed of the initial weights and the order of the samples.
         folder: folder of results and checkpoints, from which a restarted script resumes. If it is None, results
             and checkpoints are deleted at the end.
@@ -80,16 +93,29 @@ class MPIManager:
         train_list: Sequence[str] = (),
         val_list: Sequence[str] = (),
         num_masters: int = 1,
+        *,
+        num_processes: int = 1,
         synchronous: bool = False,
         callbacks: Sequence[Any] = (),
+        early_stopping: str | None = None,
+        target_metric: str | None = None,
+        monitor: bool = False,
+        verbose: bool = False,
+        thread_validation: bool = False,
+        checkpoint: str | None = None,
+        checkpoint_interval: int = 5,
+        custom_objects: dict[str, Any] | None = None,
         seed: int = 0,
         folder: str | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
         self.comm, self.data, self.algo, self.model_builder = comm, data, algo, model_builder
         self.epochs, self.lists, self.callbacks = num_epochs, (list(train_list), list(val_list)), callbacks
-        self._algo_settings = algo.experiment_settings(comm.Get_size(), num_masters, synchronous)
-        self._seed, self._folder, self._settings = seed, folder, settings or {}
+        self._options = ManagerOptions(
+            num_processes, early_stopping, target_metric, monitor, checkpoint, checkpoint_interval, custom_objects, folder
+        )  # fmt: skip
+        self._num_masters, self._synchronous = num_masters, synchronous
+        self._seed, self._folder, self._settings = seed, self._options.folder, settings or {}
         self._histories: dict[str, KerasHistory] | None = None
         self.model: Any = None
         self.process = self  # mpi_learn's scripts call manager.process.train()
@@ -110,7 +136,7 @@ class MPIManager:
                 # The other ranks may wait for this rank in a collective operation, which only Abort ends.
                 report_error(error)
                 wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
-                self.comm.Abort(1)
+                self.comm.Abort(2 if isinstance(error, UserError) else 1)
         return self._histories or {}
 
     def get_histories(self, comm: Any = None) -> dict[str, KerasHistory]:
@@ -126,8 +152,18 @@ class MPIManager:
     def free_comms(self) -> None:
         """Do nothing, because MPI is finalized automatically."""
 
+    def _arguments_as_settings(self) -> dict[str, Any]:
+        """Return the settings that follow from `algo` and the manager's options; log the options without effect."""
+        ranks, processes = self.comm.Get_size(), self._options.num_processes
+        if self.comm.Get_rank() == 0:
+            for remark in self.algo.remarks(ranks):
+                get_logger(__name__).warning(remark)
+        algorithm = self.algo.experiment_settings(ranks, self._num_masters, self._synchronous, processes)
+        return dict(merge_settings(self._options.experiment_settings(), algorithm))
+
     def _run_training(self) -> dict[str, KerasHistory]:
         first = self.comm.Get_rank() == 0
+        arguments = self._arguments_as_settings()  # before a file is written, because it refuses some
         folder = Path(
             self.comm.bcast(
                 # Not in /tmp: all ranks read the store from this folder, also ranks of other nodes.
@@ -136,12 +172,18 @@ class MPIManager:
         )
         try:
             # The broadcast also makes the other ranks wait until rank 0 has written the store.
-            block = self.comm.bcast(self._store(folder / "data") if first else None)
-            task = self._task(DataBlock.model_validate_json(block[0]), block[1], folder)
+            block = self.comm.bcast(self._checked_store(arguments, folder) if first else None)
+            task = self._task(arguments, DataBlock.model_validate_json(block[0]), block[1], folder)
             return self._train_task(task)
         finally:
             if first and not self._folder:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _checked_store(self, arguments: dict[str, Any], folder: Path) -> tuple[str, int]:
+        """Write the store and check the settings; the other ranks wait, so that rank 0 can remove its files."""
+        block, batch_size = self._store(folder / "data")
+        self._task(arguments, DataBlock.model_validate_json(block), batch_size, folder)
+        return block, batch_size
 
     def _store(self, folder: Path) -> tuple[str, int]:
         """Write the store; return its `data` section as JSON, and the batch size, for all ranks."""
@@ -149,7 +191,7 @@ class MPIManager:
         block = make_store(self.data, *self.lists, one_hot, folder)
         return block.model_dump_json(), self.data.batch_size or 100
 
-    def _task(self, data: DataBlock, batch_size: int, folder: Path) -> Task:
+    def _task(self, arguments: dict[str, Any], data: DataBlock, batch_size: int, folder: Path) -> Task:
         manifest = folder / "data/store/manifest.json"
         problem = "classification" if DataManifest.load(manifest).classes else "regression"
         builder = type(self.model_builder)
@@ -160,12 +202,9 @@ class MPIManager:
             "problem": {"name": problem},
             "loss": self.algo.loss,
             "parallel": {"ranks": self.comm.Get_size(), "transport": "mpi"},
+            "train": {"epochs": self.epochs, "batch_size": batch_size},
         }
-        settings = merge_settings(
-            settings,
-            merge_settings(self._algo_settings, {"train": {"epochs": self.epochs, "batch_size": batch_size}}),
-        )
-        run = Run.model_validate(merge_settings(settings, self._settings))
+        run = checked_run(merge_settings(merge_settings(settings, arguments), self._settings))
         return Task(DATASET_NAME, "script", run, self._seed, None, 1, manifest, folder)
 
     def _train_task(self, task: Task) -> dict[str, KerasHistory]:
@@ -176,9 +215,10 @@ class MPIManager:
         started, began = datetime.now(UTC), time.perf_counter()
         comm = MPICommunicator(self.comm, reduction_mode(task.run), task.run.parallel.peer_timeout)
         shape = Preprocessor(DataManifest.load(task.manifest), task.run.data, "cpu").shape
-        module = module_from_function(
-            self.model_builder.build_model, shape, self._seed, activation_in_loss(task.run)
-        )
+        with self._options.keras_objects():
+            module = module_from_function(
+                self.model_builder.build_model, shape, self._seed, activation_in_loss(task.run)
+            )
         trainer = self._trainer(RankContext(task, comm, module=module), model_of_script(module))
         with closing(trainer):
             done = trainer.run()

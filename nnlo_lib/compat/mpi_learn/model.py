@@ -23,6 +23,7 @@ class ModelFromJson(ModelBuilder):
         filename: str | None = None,
         json_str: str | None = None,
         weights: str | None = None,
+        custom_objects: dict[str, Any] | None = None,
     ) -> None:
         """Set the source of the network.
 
@@ -31,6 +32,7 @@ class ModelFromJson(ModelBuilder):
             filename: path of a JSON file.
             json_str: content of a JSON file, instead of `filename`.
             weights: path of a file written by Keras's `save_weights`; None keeps the initial weights.
+            custom_objects: your classes and functions by their names in the JSON.
 
         Raises:
             ValueError: if not exactly one of `filename` and `json_str` is given.
@@ -39,12 +41,17 @@ class ModelFromJson(ModelBuilder):
         if (filename is None) == (json_str is None):
             raise ValueError("ModelFromJson: pass exactly one of filename and json_str")
         self.filename, self.json_str, self.weights = filename, json_str, weights
+        self.custom_objects = custom_objects
 
     def build_model(self) -> Any:
         """Return the Keras model."""
         from nnlo_lib.models.keras.keras_json import keras_model_from_json, load_keras_json
 
-        model = load_keras_json(self.filename) if self.filename else keras_model_from_json(str(self.json_str))
+        model = (
+            load_keras_json(self.filename, self.custom_objects)
+            if self.filename
+            else keras_model_from_json(str(self.json_str), self.custom_objects)
+        )
         if self.weights:
             model.load_weights(self.weights)
         return model

@@ -50,8 +50,9 @@ def make_store(
     reader = {"name": "arrays", "one_hot": one_hot, **keys, **files}
     validation = "validation" if "validation" in files else 0.1
     block = DataBlock.model_validate(
-        {"dataset": DATASET_NAME, "source": str(folder), "reader": reader, "validation": validation}
-    )
+        {"dataset": DATASET_NAME, "source": str(folder), "reader": reader, "validation": validation,
+         "stage_to": data.cache if isinstance(data, H5Data) else None}
+    )  # fmt: skip
     prepare_dataset(block, folder / "store")
     return block
 

@@ -6,6 +6,10 @@ from typing import Any
 
 from torch import nn
 
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.experiment.validation_messages import validation_mistakes
 from nnlo_lib.train.callback import Callback
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.trainer import Trainer
@@ -66,13 +70,16 @@ def share_weights(trainer: Trainer) -> None:
         comm.broadcast(replica.buffers)
 
 
+def checked_run(settings: dict[str, Any]) -> Run:
+    """Return the run with these settings. Raises UserError with the key of the first mistake."""
+    for key, sentence in validation_mistakes(Run, settings):
+        raise UserError(f"MPIManager: {'.'.join(map(str, key))}: {sentence}")
+    return Run.model_validate(settings)
+
+
 def report_error(error: BaseException) -> None:
     """Log only the message of a UserError; print any other error with its traceback."""
-    from nnlo_lib.core.errors import UserError
-
     if isinstance(error, UserError):
-        from nnlo_lib.core.logging_setup import get_logger
-
         get_logger(__name__).error(error)
     else:
         sys.excepthook(type(error), error, error.__traceback__)

@@ -16,10 +16,13 @@ from nnlo_lib.config.docgen.default_file import default_file
 from nnlo_lib.config.docgen.edits_page import edits_page
 from nnlo_lib.config.docgen.reference_page import reference_page
 from nnlo_lib.config.docgen.schema import experiment_schema
+from nnlo_lib.config.docgen.seed_table import load_seed_table
+from nnlo_lib.config.docgen.seeds_page import seeds_page
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 
-ROOT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).parents[3]  # the seed table is read from here
+ROOT = CHECKOUT  # and the generated files are written here
 SCHEMA_FILE, REFERENCE_PAGE_FILE, DEFAULT_EXPERIMENT_FILE = (
     "workflow/schemas/experiment.schema.json",
     "docs/reference/experiment.md",
@@ -28,6 +31,7 @@ SCHEMA_FILE, REFERENCE_PAGE_FILE, DEFAULT_EXPERIMENT_FILE = (
 ALGORITHMS_PAGE_FILE = "docs/reference/algorithms.md"
 CLI_PAGE_FILE = "docs/reference/cli.md"
 EDITS_PAGE_FILE = "docs/reference/edits.md"
+SEEDS_PAGE_FILE = "docs/reference/seeds.md"
 
 
 def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
@@ -44,7 +48,7 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     texts = {
         SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n", DEFAULT_EXPERIMENT_FILE: default_file(),
         REFERENCE_PAGE_FILE: reference_page(_current_text(REFERENCE_PAGE_FILE)), ALGORITHMS_PAGE_FILE: algorithms_page(_current_text(ALGORITHMS_PAGE_FILE)),
-        EDITS_PAGE_FILE: edits_page(_current_text(EDITS_PAGE_FILE)),
+        EDITS_PAGE_FILE: edits_page(_current_text(EDITS_PAGE_FILE)), SEEDS_PAGE_FILE: seeds_page(_current_text(SEEDS_PAGE_FILE), load_seed_table(CHECKOUT)),
     }  # fmt: skip
     if parser:
         texts[CLI_PAGE_FILE] = cli_page(_current_text(CLI_PAGE_FILE), parser)

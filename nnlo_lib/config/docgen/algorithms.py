@@ -10,7 +10,7 @@ from nnlo_lib.config.docgen.reference_page import MARKER
 
 NNLO_LIB = Path(__file__).parents[2]
 HEADINGS = (
-    "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "ranks",
+    "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "`weight_clip`", "`critic_steps`", "ranks",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def _matrix() -> Iterator[str]:
         cells = (
             f"[`{name}`](#{name})", ", ".join(row.graph_properties) or "-", row.compression, row.batch_norm_buffers, _yes(row.supports_worker_groups),
             _yes(row.supports_server_tree), _yes(row.supports_schedule), _yes(row.asynchronous), _yes(row.one_model), _yes(row.elastic),
-            f"{row.min_ranks}+",
+            row.keeps_weight_clip, row.keeps_critic_steps, f"{row.min_ranks}+",
         )  # fmt: skip
         yield f"| {' | '.join(cells)} |"
 

@@ -24,7 +24,12 @@ def _sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
 
 
 def _section(heading: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    shown = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    # --log-level and --log-file, which all commands have, are in the hand-written introduction.
+    shown = [
+        action
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
+    ]
     usage = " ".join([parser.prog, *map(_usage, shown)])
     yield f"{heading}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}\n```\n"
     rows = [action for action in shown if not isinstance(action, argparse._SubParsersAction)]

@@ -3,28 +3,27 @@
 from collections.abc import Iterator
 from typing import Any
 
+from nnlo_lib.config.base import ConfigFault
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.problem import UserProblemConfig
 
-KeyedReason = tuple[str, tuple[str, ...]]  # message and path of its key
 
-
-def precision_faults(run: Any) -> Iterator[KeyedReason]:
+def precision_faults(run: Any) -> Iterator[ConfigFault]:
     """Yield the faults of a run (config.Run) in settings of precision and speed."""
     name, train, row = run.algorithm.name, run.train, run.algorithm.capabilities
     if train.accumulate > train.batch_size:
-        yield (
+        yield ConfigFault(
             f"a batch of {train.batch_size} samples cannot be divided into {train.accumulate} parts; "
             f"set `train.accumulate` to at most {train.batch_size}",
             ("train", "accumulate"),
         )
     if train.clip_norm is not None and row.step == "algorithm's":
-        yield (
+        yield ConfigFault(
             f"{name} has no optimizer, so gradients cannot be clipped; remove `train.clip_norm`",
             ("train", "clip_norm"),
         )
     if train.compile and run.problem.name == "gan":
-        yield (
+        yield ConfigFault(
             "not supported for a gan, whose networks are called separately; set `train.compile: false`",
             ("train", "compile"),
         )
@@ -37,44 +36,44 @@ def precision_faults(run: Any) -> Iterator[KeyedReason]:
     yield from _gpu_faults(run.parallel)
 
 
-def _half_faults(run: Any, name: str) -> Iterator[KeyedReason]:
+def _half_faults(run: Any, name: str) -> Iterator[ConfigFault]:
     at = ("train", "precision")
     # Loss scaling skips the step of an infinite gradient, but not what an algorithm has stored of it.
     if run.algorithm.capabilities.keeps_gradients:
-        yield (
+        yield ConfigFault(
             f"{name} keeps gradients, including infinite gradients that fp16 skips; set `train.precision: bf16`",
             at,
         )
     elif run.algorithm.capabilities.shares_gradient and not isinstance(run.compression, NoCompressionConfig):
-        yield (
+        yield ConfigFault(
             "an infinite gradient that fp16 skips would remain in the error feedback of the compression; "
             "set `train.precision: bf16`",
             at,
         )
 
 
-def _batch_norm_faults(run: Any, name: str) -> Iterator[KeyedReason]:
+def _batch_norm_faults(run: Any, name: str) -> Iterator[ConfigFault]:
     at = ("parallel", "sync_batch_norm")
     if not run.algorithm.capabilities.shares_gradient:
-        yield (
+        yield ConfigFault(
             f"the ranks of {name} do not compute the gradient of a step together; "
             "set `parallel.sync_batch_norm: false`, or `algorithm.name: allreduce`",
             at,
         )
     if run.model.is_network_file:
-        yield (
+        yield ConfigFault(
             f"the layers of the saved network {run.model.name} cannot be replaced; set `parallel.sync_batch_norm: false`",
             at,
         )
     if run.train.compile:
-        yield (
+        yield ConfigFault(
             "a compiled model cannot wait for other ranks between layers; set `parallel.sync_batch_norm: false`, "
             "or `train.compile: false`",
             at,
         )
 
 
-def _batched_faults(run: Any) -> Iterator[KeyedReason]:
+def _batched_faults(run: Any) -> Iterator[ConfigFault]:
     plain = {
         "precision": run.train.precision in ("float32", "float64"),
         "accumulate": run.train.accumulate == 1,
@@ -82,35 +81,35 @@ def _batched_faults(run: Any) -> Iterator[KeyedReason]:
     }
     for key, is_plain in plain.items():
         if not is_plain:
-            yield (
+            yield ConfigFault(
                 "not supported with simulation.compute: batched; set `parallel.simulation.compute: exact`",
                 ("train", key),
             )
     if isinstance(run.problem, UserProblemConfig):
-        yield (
+        yield ConfigFault(
             "not supported with simulation.compute: batched; set `parallel.simulation.compute: exact`",
             ("problem", "name"),
         )
     if run.model.is_network_file:
-        yield (
+        yield ConfigFault(
             f"simulation.compute: batched does not support the saved network {run.model.name}; "
             "set `parallel.simulation.compute: exact`",
             ("model", "name"),
         )
     if run.parallel.sync_batch_norm:
-        yield (
+        yield ConfigFault(
             "not supported with simulation.compute: batched, which normalizes the samples of each rank; "
             "set `parallel.simulation.compute: exact`",
             ("parallel", "sync_batch_norm"),
         )
 
 
-def _gpu_faults(parallel: Any) -> Iterator[KeyedReason]:
+def _gpu_faults(parallel: Any) -> Iterator[ConfigFault]:
     how, at = parallel.gpu_exchange, ("parallel", "gpu_exchange")
     if how in ("nccl", "cuda_aware") and not parallel.gpus_per_rank:
-        yield f"{how} requires GPUs; set `parallel.gpus_per_rank: 1`", at
+        yield ConfigFault(f"{how} requires GPUs; set `parallel.gpus_per_rank: 1`", at)
     if how == "nccl" and parallel.ranks_per_gpu > 1:
-        yield (
+        yield ConfigFault(
             "nccl requires one GPU per rank; set `parallel.ranks_per_gpu: 1`, or `parallel.gpu_exchange: host`",
             at,
         )

@@ -1,6 +1,11 @@
 """Commands of the batch system of this host. A query that fails counts as one with empty output."""
 
+import shlex
 import subprocess
+
+from nnlo_lib.core.logging_setup import get_logger
+
+logger = get_logger(__name__)
 
 QUERY_TIMEOUT_S = 15  # the scheduler may be overloaded or unreachable
 
@@ -28,6 +33,7 @@ def request_scheduler(*command: str) -> str:
 
 
 def _run(*command: str, timeout: float = QUERY_TIMEOUT_S) -> "subprocess.CompletedProcess[str]":
+    logger.debug(f"asks the scheduler: {shlex.join(command)}")
     return subprocess.run(
         command,
         capture_output=True,

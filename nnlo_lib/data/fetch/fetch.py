@@ -40,7 +40,12 @@ def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> Fetc
         UserError: if a file cannot be fetched or its checksum differs from the official one.
     """
     with exclusive_lock(target / LOCK_FILE, f"fetching into {target}", LOCK_TIMEOUT_SECONDS):
-        fetched = _official(dataset, target, source) if dataset.files else _own(dataset, target, source)
+        if dataset.generated:
+            fetched = FetchRecord(target, dataset.name, "drawn from data.reader.seed", ".", ())
+        elif dataset.files:
+            fetched = _official(dataset, target, source)
+        else:
+            fetched = _own(dataset, target, source)
         fetched.save()
     return fetched
 

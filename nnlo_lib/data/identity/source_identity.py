@@ -31,7 +31,7 @@ def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
     Raises:
         UserError: if the source does not exist or its files cannot be read.
     """
-    if settings.spec.files:
+    if settings.spec.has_fixed_source:
         return _official_identity(settings.spec)
     source = settings.source
     if source and is_remote(source):
@@ -47,7 +47,7 @@ def fetched_identity(dataset: DatasetSpec, record: FetchRecord) -> str:
         dataset: specification of the data set.
         record: record of files of the catalog, or of an archive.
     """
-    if dataset.files:
+    if dataset.has_fixed_source:
         return _official_identity(dataset)
     source = str(record.source)
     return short_hash(source) if is_remote(source) else str(record.files[0].get("sha256", ""))[:12]

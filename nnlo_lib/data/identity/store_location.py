@@ -80,7 +80,7 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
             return kept
     found = _find(settings, home)
     # The location of a catalog data set depends on no file, so that every process finds it again.
-    if found != recorded and not settings.spec.files:
+    if found != recorded and not settings.spec.has_fixed_source:
         # Without the record, for example in a folder that is only readable, each job finds the location again.
         with suppress(UserError), atomic_write(home / LOCATIONS_FILE) as part:
             part.write_text(json.dumps(_read_locations(home) | {settings.hash: found}, indent=1) + "\n")
@@ -101,7 +101,7 @@ def _find(settings: StoreSettings, home: Path) -> dict[str, str]:
 def _is_gone(settings: StoreSettings) -> bool:
     """Return True if the source is a path that does not exist."""
     source = settings.source or ""
-    return not (settings.spec.files or is_remote(source) or Path(source).expanduser().exists())
+    return not (settings.spec.has_fixed_source or is_remote(source) or Path(source).expanduser().exists())
 
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
@@ -116,7 +116,7 @@ def _read_locations(home: Path) -> dict[str, dict[str, str]]:
 
 def _raw_folder(settings: StoreSettings, identity: str) -> str:
     """Return the name of the folder of the fetched files: one for each source of a user's data set."""
-    if settings.spec.files:
+    if settings.spec.has_fixed_source:
         return RAW_FOLDER
     path = Path(settings.source or "").expanduser()
     is_folder = not is_remote(settings.source or "") and path.is_dir()

@@ -111,11 +111,12 @@ class SharedOrderSampler(EpochSampler):
     Args:
         indices: training samples, (samples,).
         batch_size: samples per worker and step.
-        workers: number of workers.
-        worker: number of this worker, from 0.
+        workers: number of processes that compute gradients.
+        worker: number of this process, from 0.
         seed: seed of the shuffle.
         shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
+        processes: number of processes of a worker, which divide the worker's samples of a step.
     Raises:
         UserError: if there are fewer samples than workers, or too few for `steps_per_epoch`.
     """
@@ -129,6 +130,7 @@ class SharedOrderSampler(EpochSampler):
         seed: int,
         shuffle: bool = True,
         steps_per_epoch: int | None = None,
+        processes: int = 1,
     ) -> None:
         _check(batch_size, workers, worker)
         if len(indices) < workers:
@@ -136,10 +138,10 @@ class SharedOrderSampler(EpochSampler):
                 f"parallel.ranks: {workers} ranks for {len(indices)} training samples, but each rank needs at least one; "
                 f"lower parallel.ranks, or use more samples (data.dataset, data.validation)"
             )
-        self._global_batch = batch_size * workers
+        self._global_batch = batch_size * (workers // processes)
         super().__init__(-(-len(indices) // self._global_batch), steps_per_epoch)
         self._indices, self._seed, self._shuffled = indices, seed, shuffle
-        self._workers, self._worker = workers, worker
+        self._workers, self._worker, self._processes = workers, worker, processes
 
     def ids(self, epoch: int, step: int) -> Indices:
         start, end = self._share(epoch, step)
@@ -152,10 +154,13 @@ class SharedOrderSampler(EpochSampler):
         return self.order(epoch)[: self.samples]
 
     def _share(self, epoch: int, step: int) -> tuple[int, int]:
-        """Return (start, end) of this worker's share in the order; shares differ by at most one sample."""
-        share, more = divmod(self.global_count(epoch, step), self._workers)
-        start = self.samples_before(epoch, step) + self._worker * share + min(self._worker, more)
-        return start, start + share + (self._worker < more)
+        """Return (start, end) of this process's share in the order; shares of workers differ by at most one."""
+        worker, process = divmod(self._worker, self._processes)
+        start = self.samples_before(epoch, step)
+        whole = start, start + self.global_count(epoch, step)
+        return _even_part(
+            *_even_part(*whole, self._workers // self._processes, worker), self._processes, process
+        )
 
     def _samples_through(self, step: int) -> int:
         return min(len(self._indices), (step + 1) * self._global_batch)
@@ -178,10 +183,11 @@ class PartitionedSampler(EpochSampler):
     Args:
         parts: training samples of each worker, (samples,).
         batch_size: largest number of samples per worker and step.
-        worker: number of this worker, from 0.
+        worker: number of this process, from 0.
         seed: seed of the shuffle.
         shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
+        processes: number of processes of a worker, whose parts divide the worker's samples evenly.
     Raises:
         UserError: if there are too few samples for `steps_per_epoch`.
     """
@@ -194,12 +200,15 @@ class PartitionedSampler(EpochSampler):
         seed: int,
         shuffle: bool = True,
         steps_per_epoch: int | None = None,
+        processes: int = 1,
     ) -> None:
         _check(batch_size, len(parts), worker)
-        # Division, rounded up: the worker with the most samples determines the number of steps.
-        self._all_steps = -(-max(map(len, parts)) // batch_size)
-        super().__init__(self._all_steps, steps_per_epoch)
         self._sizes = np.array([len(part) for part in parts])
+        self._processes, self._process = processes, np.arange(len(parts)) % processes
+        self._totals = self._sizes.reshape(-1, processes).sum(1).repeat(processes)
+        # Division, rounded up: the worker with the most samples determines the number of steps.
+        self._all_steps = -(-int(self._totals.max()) // batch_size)
+        super().__init__(self._all_steps, steps_per_epoch)
         self._part, self._worker = parts[worker], worker
         self._seed, self._shuffled = seed, shuffle
 
@@ -216,14 +225,31 @@ class PartitionedSampler(EpochSampler):
         return int(self._ends(step).sum())
 
     def _ends(self, step: int) -> Indices:
-        """Return the number of samples that each worker has used after a step, (workers,)."""
-        # Integer arithmetic ends exactly at the size of each part in the last step; step -1 gives 0.
-        return self._sizes * (step + 1) // self._all_steps
+        """Return the number of samples that each process has used after a step, (processes of all workers,)."""
+        # Integer arithmetic ends exactly at the size of each part in the last step; step -1 gives 0. The first
+        # processes of a worker have the larger parts.
+        of_worker = self._totals * (step + 1) // self._all_steps
+        of_process: Indices = (of_worker + self._processes - 1 - self._process) // self._processes
+        return of_process
 
     def _shuffle(self, epoch: int) -> Indices:
         if not self._shuffled:
             return self._part
         return shuffled(self._part, self._seed, ShufflePurpose.EPOCH, epoch, self._worker)
+
+
+def _even_part(start: int, end: int, parts: int, part: int) -> tuple[int, int]:
+    """Return (start, end) of one of several pieces of a range; their lengths differ by at most one.
+
+    Args:
+        start: start of the range.
+        end: end of the range.
+        parts: number of pieces.
+        part: the piece, from 0.
+    """
+    size, more = divmod(end - start, parts)
+    start += part * size + min(part, more)
+    return start, start + size + (part < more)
 
 
 def _check(batch_size: int, workers: int, worker: int) -> None:

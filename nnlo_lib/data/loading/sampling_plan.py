@@ -11,12 +11,15 @@ from nnlo_lib.data.readers import Array, Indices
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """Creates the sampler of each worker.
+    """Creates the sampler of each process that computes gradients.
 
     Attributes:
-        parts: training samples of each worker; all workers share a single part.
+        parts: training samples of each process; all processes share a single part.
+        workers: number of processes that compute gradients.
+        batch_size: samples per step and worker.
         dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
             worker.
+        processes: number of processes of a worker.
     """
 
     parts: Sequence[Indices]
@@ -25,6 +28,7 @@ class SamplingPlan:
     seed: int
     steps_per_epoch: int | None
     dynamic: bool
+    processes: int = 1
 
     def sampler(self, worker: int) -> EpochSampler:
         """Return the sampler of a worker."""
@@ -34,9 +38,22 @@ class SamplingPlan:
             steps = steps and steps * self.workers
             return SharedOrderSampler(self.parts[0], self.batch_size, 1, 0, self.seed, steps_per_epoch=steps)
         if len(self.parts) > 1:
-            return PartitionedSampler(self.parts, self.batch_size, worker, self.seed, steps_per_epoch=steps)
+            return PartitionedSampler(
+                self.parts,
+                self.batch_size,
+                worker,
+                self.seed,
+                steps_per_epoch=steps,
+                processes=self.processes,
+            )
         return SharedOrderSampler(
-            self.parts[0], self.batch_size, self.workers, worker, self.seed, steps_per_epoch=steps
+            self.parts[0],
+            self.batch_size,
+            self.workers,
+            worker,
+            self.seed,
+            steps_per_epoch=steps,
+            processes=self.processes,
         )
 
     def expected_uses(self, samples: int, epoch: int) -> Array:

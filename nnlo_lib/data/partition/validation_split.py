@@ -1,5 +1,7 @@
 """Split of the samples into training and validation."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
@@ -32,6 +34,29 @@ def split_train_validation(
     held = np.zeros(samples, dtype=np.bool_)
     held[order[chosen]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def split_whole_shards(
+    sizes: Sequence[int], validation: float, folds: int, fold: int | None, seed: int
+) -> tuple[Indices, Indices]:
+    """Return ascending (train, validation) indices of samples; all samples of a shard are in the same one.
+
+    Args:
+        sizes: number of samples of each shard.
+        validation: fraction of the shards for validation; ignored if `fold` is given.
+        folds: number of folds; over all folds each shard is in the validation once.
+        fold: number of the fold that validates, from 0; None splits by `validation`.
+        seed: seed of the random order.
+
+    Raises:
+        UserError: as split_train_validation does, for shards instead of samples.
+    """
+    try:
+        _, held = split_train_validation(len(sizes), None, validation, folds, fold, seed)
+    except UserError as error:
+        raise UserError(f"data.split_by: shards are divided, not samples: {error}") from error
+    is_held = np.isin(np.repeat(np.arange(len(sizes)), sizes), held)
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
 
 
 def _fraction(samples: int, validation: float) -> Indices:

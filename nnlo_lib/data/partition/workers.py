@@ -1,10 +1,10 @@
 """Partition of the training samples among workers, for studies of heterogeneous data.
 
-There are three schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes.
+There are four schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes.
 `dirichlet` divides every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019,
 arXiv:1905.12022); Hsu et al. 2019 (arXiv:1909.06335) instead draw a mixture of classes for each worker.
 `sorted` cuts the samples sorted by class into one contiguous piece per worker (McMahan et al. 2017,
-arXiv:1602.05629, give two pieces to each worker).
+arXiv:1602.05629, give two pieces to each worker). `contiguous` cuts the samples in their stored order.
 
 Random numbers come from numpy's RandomState because its streams are frozen (NEP 19): a seed gives the same
 partition everywhere, up to rounding of log and exp.
@@ -21,7 +21,7 @@ PARTITION_STREAM = 0x776F726B  # "work": independent of the streams in nnlo_lib.
 
 
 class PartitionScheme(Protocol):
-    """The experiment's section data.partition: by_class, sorted or dirichlet."""
+    """The experiment's section data.partition: by_class, sorted, dirichlet or contiguous."""
 
     @property
     def name(self) -> str:
@@ -53,12 +53,14 @@ def assign_to_workers(
     Raises:
         UserError: if the labels are not classes or if there are fewer samples than workers.
     """
-    classes = _classes(labels, scheme)[train]
+    classes = None if scheme.name == "contiguous" else _classes(labels, scheme)[train]
     if len(train) < workers:
         raise UserError(
             f"data.partition: {scheme.name} needs a training sample for each worker, but there are {len(train)} samples "
             f"for {workers} workers; lower parallel.ranks, or use more samples (data.dataset, data.validation)"
         )
+    if classes is None:
+        return np.array_split(train, workers)
     stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, PARTITION_STREAM])))
     # The order of the draws, proportions before the permutation, is fixed: another order changes the
     # partitions of finished studies.

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
-from nnlo_lib.core.user_code import error_with_source_line, load_user_function
+from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.readers import Array, Inputs, SampleBlock
 from nnlo_lib.data.readers.array_file import FileArray
 from nnlo_lib.data.readers.array_kind import is_number
 from nnlo_lib.data.readers.array_labels import LabelRule
 from nnlo_lib.data.readers.joined_array import JoinedArray
-from nnlo_lib.data.readers.nnlo_module import resolve_adaptor
+from nnlo_lib.data.readers.nnlo_module import load_feature_adaptor
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
     try:
         # Loaded by name for each block: units are sent to other processes, and a function of a user's file
         # cannot be pickled.
-        changed = resolve_adaptor(load_user_function(adaptor))(inputs[0] if len(inputs) == 1 else inputs)
+        changed = load_feature_adaptor(adaptor)(inputs[0] if len(inputs) == 1 else inputs)
         several = changed if isinstance(changed, tuple | list) else (changed,)
         arrays = tuple(np.ascontiguousarray(array) for array in several)
     except USER_CODE_ERRORS as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.adapted_labels import adapt_labels
 from nnlo_lib.data.readers.array_file import FileArray, find_arrays, is_npy
 from nnlo_lib.data.readers.array_kind import is_number, is_text, stored_type
 
@@ -42,13 +43,16 @@ def _text(array: FileArray, kind: str) -> str:
     return f"{array.name} {array.shape[1:]} {kind}"
 
 
-def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> ArraySource:
+def open_source(
+    paths: tuple[Path, ...], keys: Sequence[str], labels: str, label_adaptor: str | None = None
+) -> ArraySource:
     """Return the source in `paths`. Raises UserError if its arrays cannot be used as samples.
 
     Args:
         paths: one file, or the NPY files of features and labels.
         keys: names of input arrays, or of groups of input arrays.
         labels: name of the label array.
+        label_adaptor: "path.py:function" that changes the labels; None: they stay as they are.
     """
     _refuse_wrong_pair(paths, keys)
     # The last path: in a pair of NPY files, the second has the labels.
@@ -59,6 +63,8 @@ def open_source(paths: tuple[Path, ...], keys: Sequence[str], labels: str) -> Ar
             f"set data.reader.labels to the name of one array"
         )
     source = ArraySource(tuple(array for key in keys for array in find_arrays(paths[0], key)), targets[0])
+    if label_adaptor:
+        source = ArraySource(source.inputs, adapt_labels(source.labels, label_adaptor))
     _refuse_unsuitable_arrays(source)
     return source
 

@@ -31,6 +31,7 @@ def read(
     first_class: int | None = None,
     channels: str = "first",
     adaptor: str | None = None,
+    label_adaptor: str | None = None,
     dtype: str | None = None,
     non_finite: NonFinite = "error",
 ) -> DatasetContents:
@@ -45,7 +46,7 @@ def read(
         folder: folder that relative paths refer to.
         shard_size: maximum number of samples per shard.
         train: a text list of files, a pattern, a file, or several of these; or a module of NNLO, `path.py`,
-            which defines the files, `features`, `labels` and the adaptor in place of the arguments.
+            which defines the files, `features`, `labels` and the adaptors in place of the arguments.
         test: files of the test split, in the form of `train`; None: the split does not exist.
         validation: files of the validation split, in the form of `train`; None: the split does not exist.
         features: name of the input array; a group or a list of names denotes several inputs.
@@ -57,6 +58,8 @@ def read(
         channels: "last" moves the last axis of samples of three axes or more to the front.
         adaptor: "path.py:function", called with some samples of a single file. The function gets the array
             (n, ...) of a single input or the tuple of several arrays, and returns as many arrays with n rows.
+        label_adaptor: "path.py:function", called with the labels of some samples of a single file; returns one
+            array with as many rows, to which `one_hot` and `first_class` refer.
         dtype: type of the stored features; None: see `array_kind.stored_type`.
         non_finite: whether NaN and infinity are an error, or allowed and counted.
     Raises:
@@ -75,11 +78,12 @@ def read(
             non_finite=non_finite,
             **reader_options_of_module(str(train)),
         )
-    _refuse_missing_adaptor(adaptor)
+    _refuse_missing_adaptor("adaptor", adaptor)
+    _refuse_missing_adaptor("label_adaptor", label_adaptor)
     keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}
     splits = {
-        split: [open_source(paths, keys, labels) for paths in resolve_files(folder, each)]
+        split: [open_source(paths, keys, labels, label_adaptor) for paths in resolve_files(folder, each)]
         for split, each in wanted.items()
         if each is not None
     }
@@ -151,10 +155,10 @@ def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end
     return pieces
 
 
-def _refuse_missing_adaptor(adaptor: str | None) -> None:
+def _refuse_missing_adaptor(key: str, adaptor: str | None) -> None:
     if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
         raise UserError(
-            f"data.reader.adaptor: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
+            f"data.reader.{key}: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
         )
 
 

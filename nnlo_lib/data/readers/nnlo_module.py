@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
-from nnlo_lib.core.user_code import error_with_source_line, load_user_module
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function, load_user_module
 
-FEATURES = "get_features"  # returns a key, or (key, function of the array)
+# Each returns a key, or (key, function of the array), and the reader's option for the function.
+ADAPTOR_OPTIONS = {"features": "adaptor", "labels": "label_adaptor"}
 
 
 def is_nnlo_module(train: object) -> bool:
@@ -19,7 +20,9 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
 
     Raises UserError if the module or one of its functions fails, or if it has no get_train().
     """
-    functions = {"train": "get_train", "validation": "get_val", "features": FEATURES, "labels": "get_labels"}
+    functions = {"train": "get_train", "validation": "get_val"} | {
+        key: f"get_{key}" for key in ADAPTOR_OPTIONS
+    }
     try:
         module = load_user_module(path)
         if not hasattr(module, "get_train"):
@@ -31,14 +34,30 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
         raise
     except USER_CODE_ERRORS as error:
         raise UserError(f"data.reader.train: {path} failed: {error_with_source_line(error)}") from error
-    # The function itself cannot be stored as an option or sent to other processes, so its place in the module
-    # is given.
-    if isinstance(options.get("features"), tuple):
-        options |= {"features": options["features"][0], "adaptor": f"{path}:{FEATURES}"}
+    for key, adaptor in ADAPTOR_OPTIONS.items():
+        if isinstance(options.get(key), tuple):
+            # The function itself cannot be sent to other processes, so its place in the module is given.
+            returned = options[key]
+            if len(returned) != 2 or not callable(returned[1]):
+                raise UserError(
+                    f"data.reader.train: get_{key}() of {path} returned {returned!r}; it must return a key, or "
+                    "(key, function)"
+                )
+            options |= {key: returned[0], adaptor: f"{path}:get_{key}"}
     return options
 
 
-def resolve_adaptor(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the adaptor: the function itself, or the function that a module's get_features() returns."""
-    adaptor: Callable[..., Any] = function()[1] if function.__name__ == FEATURES else function
+def load_feature_adaptor(reference: str) -> Callable[..., Any]:
+    """Return the function `path.py:function`, or the function that `path.py:get_features` returns."""
+    return _load_adaptor(reference, "features")
+
+
+def load_label_adaptor(reference: str) -> Callable[..., Any]:
+    """Return the function `path.py:function`, or the function that `path.py:get_labels` returns."""
+    return _load_adaptor(reference, "labels")
+
+
+def _load_adaptor(reference: str, key: str) -> Callable[..., Any]:
+    function = load_user_function(reference)
+    adaptor: Callable[..., Any] = function()[1] if reference.endswith(f":get_{key}") else function
     return adaptor

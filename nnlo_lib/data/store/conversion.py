@@ -110,7 +110,7 @@ class Conversion:
     def _identity(self) -> str:
         """Return the identity of the fetched files: of their folder, or of the archive that they come from."""
         record = FetchRecord.load(self.raw)
-        if not self.dataset.files and not record.files:
+        if not self.dataset.has_fixed_source and not record.files:
             checksums = SourceChecksums(self.target.parent / CHECKSUMS_FILE)
             return folder_digest(self.settings, self.folder, checksums)
         return fetched_identity(self.dataset, record)
@@ -173,7 +173,8 @@ class Conversion:
                 f"{unit.origin.parent}: the {unit.split} samples have the shape {found}, but samples of "
                 f"{self.dataset.name} have {wanted}; check data.dataset and data.source"
             )
-        if block.labels.dtype.kind in "iu":
+        # Labels of the places of a sample, such as pixels, are checked by the problem, which knows their classes.
+        if block.labels.dtype.kind in "iu" and block.labels[0].size == 1:
             self._check_labels(layout, unit, block)
 
     def _check_labels(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:

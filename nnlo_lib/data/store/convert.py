@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
 
 def _classes(dataset: DatasetSpec, contents: DatasetContents, records: Sequence[ShardRecord]) -> int | None:
     highest = [record.highest for record in records if record.highest is not None]
-    if not highest:
+    # A sample whose places have labels has no class of its own.
+    if not highest or prod(records[0].labels.shape) > 1:
         return None
     return dataset.classes or len(contents.class_names) or max(highest) + 1 - contents.first_class
 

@@ -1,6 +1,5 @@
 """One file of the store: named arrays, uncompressed and contiguous, to be memory-mapped."""
 
-import re
 import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +12,12 @@ import numpy as np
 
 from nnlo_lib.data.identity.store_settings import ShardFormat as ShardFormat
 from nnlo_lib.data.readers import Array
+from nnlo_lib.data.store.deferred_error_file import DeferredErrorFile
 
 SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
+ALIGNMENT_BYTES = (
+    64  # of arrays in HDF5 files; numpy copies slowly from arrays that are not aligned to their type
+)
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,12 @@ def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) ->
 
 
 def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
-    try:
-        with h5py.File(path, "w") as file:
-            for name, array in arrays.items():
-                file.create_dataset(name, data=array)
-    except (RuntimeError, OSError) as error:
-        # h5py reports a full disk with RuntimeError when it closes the file, and with the addresses of buffers.
-        reason = re.search(r"error message = '([^']+)'", str(error))
-        raise OSError(reason[1] if reason else str(error)) from error
+    with (
+        DeferredErrorFile(path) as output,
+        h5py.File(output, "w", alignment_threshold=1, alignment_interval=ALIGNMENT_BYTES) as file,
+    ):
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
 
 
 def map_shard(path: Path, names: Sequence[str]) -> list[Array]:

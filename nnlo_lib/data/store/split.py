@@ -2,6 +2,7 @@
 
 import errno
 import resource
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -59,6 +60,12 @@ class Split:
             for sample, shard, row in zip(into, shards, rows, strict=True):
                 sample[...] = arrays[shard][row]
         return inputs, self.labels[indices]
+
+
+def stored_labels(manifest: DataManifest, name: str) -> Iterator[Array]:
+    """Yield the labels of each shard of a split as they are stored. Raises UserError if a shard is unreadable."""
+    for shard in manifest.splits[name].shards:
+        yield _open(manifest, shard)[1]
 
 
 def _allow_files(count: int) -> None:

@@ -20,6 +20,7 @@ from nnlo_lib.executors.mpi_pool.protocol import (
 )
 from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
 from nnlo_lib.executors.mpi_pool.world import LIVENESS_CHECK_INTERVAL_S, MESSAGE_POLL_INTERVAL_S, PoolWorld
+from nnlo_lib.executors.trial_job import interrupted_costs
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.train.preemption import StopFlag
@@ -174,12 +175,17 @@ class Coordinator:
         for group, heartbeat in self._alive.items():
             if ended_ranks := self._world.ended_ranks(self._world.members(group)):
                 lost.append((group, f"{self._world.describe_rank(ended_ranks[0])} has ended"))
-            # On this host, the process table decides: a suspended leader is silent, but not lost.
-            elif heartbeat.poll() > self._config.silence and not self._world.can_observe(
-                self._world.members(group)
-            ):
-                lost.append((group, f"its leader sent no heartbeat for {heartbeat.seconds:.0f} s"))
+            elif heartbeat.poll() > self._config.silence and (why := self._reason_of_silence(group)):
+                lost.append((group, f"{why} sent no heartbeat for {heartbeat.seconds:.0f} s"))
         return lost
+
+    def _reason_of_silence(self, group: int) -> str:
+        """Return the leader of a silent group as text; empty if the leader runs on this host and is only slow."""
+        leader = self._world.members(group)[0]
+        # A scheduler that suspends a job stops the coordinator, too; another stopped leader is lost.
+        if self._world.stopped_ranks([leader]):
+            return f"{self._world.describe_rank(leader)} is stopped and"
+        return "" if self._world.can_observe([leader]) else self._world.describe_rank(leader)
 
     def _remove_group(self, group: int, why: str) -> bool:
         """Remove a lost group and queue its fold task again; return True if the fold task has ended.
@@ -207,8 +213,10 @@ class Coordinator:
         error = (
             f"{self._failures[fold_task]} rank groups were lost while they trained this; the last loss: {why}"
         )
+        # The groups that were lost before count as costs, too.
+        lost = interrupted_costs(RunPaths(fold_task.run_folder(self._folder)).state.folder, started)
         result = Result(
-            fold_task, "failed", error=error, started=started, ended=time.time(), cores=self._cores
+            fold_task, "failed", error=error, started=started, ended=time.time(), cores=self._cores, **lost
         )
         result.write(self._folder)
         return True

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.visible_gpus import GPU_SUBSET, visible_gpus
 from nnlo_lib.executors.gpu_slots import choose_gpus
 from nnlo_lib.executors.mpi_pool.world import PoolWorld
-from nnlo_lib.train.replica.device import GPU_SUBSET, visible_gpus
 
 
 def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:

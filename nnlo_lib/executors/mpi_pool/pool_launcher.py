@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,9 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.executors.mpi_pool.failure_log import FailureLog, NoGroupLeftError
 from nnlo_lib.executors.mpi_pool.protocol import NO_GROUP_STATUS
+from nnlo_lib.launch.container import check_container, rank_python
 from nnlo_lib.launch.launcher import die_with_parent, rank_environment, relay_output
+from nnlo_lib.launch.launcher_command import LauncherCommand
 from nnlo_lib.launch.rank_processes import RankProcesses
 from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
 from nnlo_lib.launch.signals import SignalSource
@@ -152,7 +153,6 @@ def _allocate(
     watch = PoolWatchdog(state, ranks, process, signals, lost, experiment.parallel.peer_timeout)
     watch.start()
     relay_output(process)
-    process.wait()
     watch.join()
     segments.remove_unused()
     if watch.start_timed_out:
@@ -177,15 +177,19 @@ def start_ranks(
     variables = rank_environment(experiment.parallel)
     # Trainings write to `trial.log`, where a progress bar is of no use.
     variables.pop("NNLO_TERMINAL", None)
-    rank, words = [sys.executable, *program], shlex.split(launcher)
-    if "srun" in launcher:
+    command = LauncherCommand(launcher, experiment, variables)
+    if command.is_jsrun:
+        raise UserError(f"--launcher {launcher}: jsrun cannot start rank groups; use another --executor")
+    check_container(experiment, variables)
+    rank, words = [*rank_python(experiment), *program], [*shlex.split(launcher), *command.placement]
+    if command.is_srun:
         words += [
             # A site may configure srun to end all tasks when one fails or exits (KillOnBadExit, WaitTime).
             "--kill-on-bad-exit=0",
             "--wait=0",
             f"--cpus-per-task={experiment.parallel.threads_per_rank}",
         ]
-    elif _is_hydra(words, variables):
+    elif command.is_hydra:
         words, rank = [*words, "-disable-auto-cleanup"], ["sh", "-c", KEEP_ALIVE_SHELL, "rank", *rank]
     try:
         return subprocess.Popen(
@@ -194,18 +198,6 @@ def start_ranks(
         )  # fmt: skip
     except OSError as error:
         raise UserError(f"cannot start the ranks with '{launcher}': {error}; check --launcher") from error
-
-
-def _is_hydra(words: list[str], variables: dict[str, str]) -> bool:
-    """Return True if the launcher is Hydra: mpiexec of MPICH, Intel MPI and others with the same options."""
-    try:
-        version = subprocess.run(
-            [*words, "--version"], env=variables, capture_output=True, text=True, timeout=15,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return "hydra" in version.stdout.lower()
 
 
 def _minutes() -> list[str]:

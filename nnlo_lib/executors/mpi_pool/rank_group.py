@@ -16,7 +16,7 @@ from nnlo_lib.executors.mpi_pool.protocol import FAILURE_TAG_BASE
 from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
 from nnlo_lib.executors.mpi_pool.world import PoolWorld
 from nnlo_lib.train.rank import reduction_mode, train_rank
-from nnlo_lib.train.rank_status import register_rank, report_failure, report_stopped
+from nnlo_lib.train.rank_status import register_rank, report_end, report_failure
 from nnlo_lib.train.task import Task
 
 GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to synchronize after a training
@@ -75,7 +75,7 @@ class RankGroup:
             comm = MPICommunicator(ranks, reduction_mode(task.run), parallel.peer_timeout, self._peer_failure)
             _check_group_fits(task, comm.size)
             done = train_rank(task, comm, self._stop)
-            return 0 if done else report_stopped(task.state, comm.rank, self._stop.signal), comm, False
+            return report_end(task.state, comm.rank, done, self._stop.signal), comm, False
         # SystemExit and KeyboardInterrupt included: the other ranks wait for this one.
         except BaseException as error:
             self._send_failure()

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnlo_lib.config.paths import SearchStatePaths
+from nnlo_lib.core.logging_setup import get_logger
+
+logger = get_logger(__name__)
 
 
 @dataclass
@@ -49,12 +52,17 @@ class PoolUtilization:
         )
 
     def write(self, state: Path) -> None:
-        """Append the utilization to its file in the state folder."""
+        """Append the utilization to its file in the state folder; log a warning if it cannot be written."""
         now = time.time()
         row = {
             "begun": self.begun, "ended": now, "blocks": self.groups, "lost": len(self.losses),
             "trainings": self.trainings, "trained": round(self.trained, 3),
             "utilisation": round(self.utilization(now), 4),
         }  # fmt: skip
-        with SearchStatePaths(state).pool_utilization.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        path = SearchStatePaths(state).pool_utilization
+        try:
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            # A statistic: the search's own end, which the launcher reads next, is worth more.
+            logger.warning(f"cannot write {path}: {error.strerror}")

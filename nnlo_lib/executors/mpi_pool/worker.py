@@ -20,7 +20,8 @@ from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
 from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, PoolWorld
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
+from nnlo_lib.launch.diagnosis import diagnose_exit
+from nnlo_lib.launch.exit_facts import ExitFacts
 from nnlo_lib.launch.launcher import clear_previous_attempt
 from nnlo_lib.launch.oom import kernel_oom_kills
 from nnlo_lib.launch.signals import SignalSource

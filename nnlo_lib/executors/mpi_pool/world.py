@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.core.process_state import ProcessState
 from nnlo_lib.executors.mpi_pool.protocol import Messenger
 
 T = TypeVar("T")
@@ -51,6 +52,11 @@ class PoolWorld:
     def ended_ranks(self, ranks: Sequence[int]) -> list[int]:
         """Return the ranks that are known to have ended; ranks on other hosts cannot be observed."""
         return [rank for rank in ranks if self.processes[rank].is_dead]
+
+    def stopped_ranks(self, ranks: Sequence[int]) -> list[int]:
+        """Return the ranks of this host that a signal or a debugger has stopped."""
+        local = [rank for rank in ranks if self.processes[rank].is_local]
+        return [rank for rank in local if ProcessState.of(self.processes[rank].pid).is_stopped]
 
     def can_observe(self, ranks: Sequence[int]) -> bool:
         """Return True if it can be observed whether each of the ranks has ended."""

@@ -9,6 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.keras.layer_penalties import (
+    adds_to_loss,
+    refuse_activity_regularizer,
+    refuse_constraints,
+)
 
 OmittedActivation = Literal["softmax", "sigmoid"] | None
 Shapes = Sequence[tuple[int, ...]]  # sample shape of each input
@@ -32,7 +37,7 @@ class KerasNetwork(nn.Module):
 
         Raises:
             ValueError: if Keras uses another backend, or if the model takes samples of another shape, ends in
-                the other of the two activations (softmax, sigmoid), or has a regularizer or constraint.
+                the other of the two activations (softmax, sigmoid), or has a constraint.
         """
         super().__init__()
         _refuse_other_backend()
@@ -49,7 +54,8 @@ class KerasNetwork(nn.Module):
             model,
         )
         self._layers = list(self._model[0]._flatten_layers())
-        _refuse_penalties(self._layers)
+        refuse_constraints(self._layers)
+        self._adds_to_loss = adds_to_loss(self._layers)
         self._generators = [each for layer in self._layers for each in getattr(layer, "_seed_generators", [])]
         self._variables = {_name(variable, model): variable for variable in model.weights}
         for name, variable in self._variables.items():
@@ -63,6 +69,7 @@ class KerasNetwork(nn.Module):
         """Return the model's output: a tensor, or a tuple with one tensor per output."""
         import keras
 
+        self._link_variables()
         with keras.device(str(inputs[0].device)):
             if self.training:
                 self._seed(inputs[0].device)
@@ -73,8 +80,20 @@ class KerasNetwork(nn.Module):
             outputs = self._model[0](given if len(given) > 1 else given[0], training=self.training)
         return tuple(outputs) if isinstance(outputs, list) else outputs
 
+    def regularization_loss(self) -> Tensor | None:
+        """Return the sum of the penalties of all layers, a scalar; None if no layer has one.
+
+        Penalties of activities are those of the last forward pass, in float32, whatever the type of the weights is.
+        """
+        if not self._adds_to_loss:
+            return None
+        self._link_variables()
+        losses, dtype = self._model[0].losses, next(self.parameters()).dtype
+        return torch.stack([each.to(dtype) for each in losses]).sum() if losses else None
+
     def load_keras_weights(self, path: str) -> None:
         """Load weights written by Keras's `save_weights`. Raises ValueError if the layers differ."""
+        self._link_variables()
         self._model[1].load_weights(path)
 
     def _seed(self, device: torch.device) -> None:
@@ -93,10 +112,16 @@ class KerasNetwork(nn.Module):
             "parallel.simulation.compute: batched does not support Keras models; set parallel.simulation.compute: exact"
         )
 
+    def _link_variables(self) -> None:
+        """Point Keras's variables to this module's tensors, which torch's functional_call replaces for a call."""
+        for tensors in (self._parameters, self._buffers):
+            for name, value in tensors.items():
+                self._variables[name]._value = value
+
     def _link(self) -> None:
         """Point Keras's variables to this module's tensors, which torch may have moved or converted."""
+        self._link_variables()
         for name, value in [*self.named_parameters(), *self.named_buffers()]:
-            self._variables[name]._value = value
             self._variables[name]._dtype = str(value.dtype).removeprefix("torch.")
         dtype = next(iter(self.parameters())).dtype
         for layer in self._layers if dtype == torch.float64 else ():
@@ -111,16 +136,6 @@ def _refuse_other_backend() -> None:
         raise ValueError(
             f"Keras uses the backend {keras.backend.backend()}; set the environment variable KERAS_BACKEND=torch"
         )
-
-
-def _refuse_penalties(layers: Sequence[Any]) -> None:
-    for layer in layers:
-        for name, value in vars(layer).items():
-            if value is not None and name.endswith(("_regularizer", "_constraint")):
-                raise ValueError(
-                    f"layer {layer.name} has a {name.lstrip('_')}, which would be ignored; remove it and use "
-                    "train.optimizer.weight_decay"
-                )
 
 
 def _batch(shape: tuple[int, ...]) -> tuple[int | None, ...]:
@@ -189,6 +204,7 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
             raise ValueError(
                 f"the model ends in {name}, but the loss applies {undone}; set problem.outputs: probabilities"
             )
+        refuse_activity_regularizer(layer)
         if isinstance(layer, keras.layers.Softmax):
             return keras.Model(model.inputs, layer.input)
         layer.activation = keras.activations.linear

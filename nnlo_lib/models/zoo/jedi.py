@@ -55,6 +55,9 @@ def jedi_net(
     effects: int = 14,
     outputs: int = 10,
     activation: str = "selu",
+    effect_activation: str | None = None,
+    post_activation: str | None = None,
+    score_activation: str | None = None,
 ) -> nn.Module:
     """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
 
@@ -67,15 +70,22 @@ def jedi_net(
         effects: number of effects on each particle.
         outputs: number of values for each particle after its effects are applied.
         activation: activation of all layers.
+        effect_activation: activation of the network of pairs; None: `activation`.
+        post_activation: activation of the network of particles; None: `activation`.
+        score_activation: activation of the last network; None: `activation`.
     """
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(
             f"jedi_net requires samples (features, 2 or more particles), but the samples are {shape}"
         )
-    features, layer = shape[0], activation_named(activation)
-    effect = _perceptron([2 * features, hidden, hidden // 2, effects], layer)
-    post = _perceptron([features + effects, hidden, hidden // 2, outputs], layer)
-    last = _perceptron([outputs, hidden, hidden // 2], layer)
+    features = shape[0]
+    layers = [
+        activation_named(each or activation)
+        for each in (effect_activation, post_activation, score_activation)
+    ]
+    effect = _perceptron([2 * features, hidden, hidden // 2, effects], layers[0])
+    post = _perceptron([features + effects, hidden, hidden // 2, outputs], layers[1])
+    last = _perceptron([outputs, hidden, hidden // 2], layers[2])
     return JediNet(effect, post, nn.Sequential(last, nn.Linear(hidden // 2, classes)))
 
 

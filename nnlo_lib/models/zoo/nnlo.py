@@ -1,6 +1,7 @@
 """The networks of NNLO's examples."""
 
 from itertools import pairwise
+from typing import Any
 
 from torch import nn
 
@@ -56,14 +57,30 @@ def mnist_torch(
     )  # fmt: skip
 
 
+def _replaced(values: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values, each replaced by the other one in its place unless this is None."""
+    if len(values) != len(others):
+        raise ValueError(f"nnlo_cifar10 requires {len(others)} values instead of {tuple(values)}")
+    return tuple(value if other is None else other for value, other in zip(values, others, strict=True))
+
+
 def cifar10(
     shape: tuple[int, ...],
     classes: int,
     filters: tuple[int, int, int] = (48, 96, 192),
     dense: tuple[int, int] = (512, 256),
     dropout: tuple[float, float] = (0.25, 0.5),
+    filters_1: int | None = None,
+    filters_2: int | None = None,
+    filters_3: int | None = None,
+    dense_1: int | None = None,
+    dense_2: int | None = None,
+    dropout_1: float | None = None,
+    dropout_2: float | None = None,
 ) -> nn.Module:
     """Build NNLO's network for CIFAR-10: three convolutions, two dense layers (1,916,266 parameters).
+
+    A search can set one entry of `filters`, `dense` and `dropout` by its number.
 
     Args:
         shape: channels, height and width of a sample.
@@ -71,17 +88,22 @@ def cifar10(
         filters: filters of each convolution.
         dense: units of each hidden dense layer.
         dropout: probability of dropout after each hidden dense layer.
+        filters_1, filters_2, filters_3: entries of `filters`; None: unchanged.
+        dense_1, dense_2: entries of `dense`; None: unchanged.
+        dropout_1, dropout_2: entries of `dropout`; None: unchanged.
     """
     channels, height, width = image_shape(shape, 8, "nnlo_cifar10")
-    widths = [filters[-1] * (height // 8) * (width // 8), *dense]
+    kernels = _replaced(filters, (filters_1, filters_2, filters_3))
+    units, rates = _replaced(dense, (dense_1, dense_2)), _replaced(dropout, (dropout_1, dropout_2))
+    widths = [kernels[-1] * (height // 8) * (width // 8), *units]
     convolutions = [
         layer
-        for a, b in pairwise([channels, *filters])
+        for a, b in pairwise([channels, *kernels])
         for layer in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
     ]
     perceptron = [
         layer
-        for (a, b), rate in zip(pairwise(widths), dropout, strict=True)
+        for (a, b), rate in zip(pairwise(widths), rates, strict=True)
         for layer in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(rate))
     ]
     return nn.Sequential(*convolutions, nn.Flatten(), *perceptron, nn.Linear(widths[-1], classes))

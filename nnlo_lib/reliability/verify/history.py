@@ -44,5 +44,7 @@ def _read_csv(path: Path) -> list[list[str]]:
 
 def _as_csv(rows: Sequence[EpochRow]) -> list[list[str]]:
     # csv writes None as an empty string and other values with str().
-    values = [["" if value is None else str(value) for value in row.values()] for row in rows]
-    return [list(rows[0]), *values]
+    # A restart may have added a column.
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
+    return [names, *values]

@@ -62,7 +62,8 @@ def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
     check_cover(samples, validation, parts)
     train, workers = run.config.train, run.summary["roles"].count("worker")
     dynamic = train.dealing == "dynamic"
-    plan = SamplingPlan(parts, workers, train.batch_size, run.summary["seed"], train.steps_per_epoch, dynamic)
+    seed, processes = run.summary["seed"], run.config.parallel.processes_per_worker
+    plan = SamplingPlan(parts, workers, train.batch_size, seed, train.steps_per_epoch, dynamic, processes)
     return plan, samples
 
 

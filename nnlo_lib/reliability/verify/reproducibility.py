@@ -22,6 +22,7 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
         *_nondeterminism_reasons(run.config),
         *_external_file_reasons(run),
         *_run_segment_reasons(run),
+        *_pause_reasons(run),
     ]
     yield from (note(f"not reproducible bit for bit: {reason}") for reason in reasons)
     if not reasons:
@@ -66,6 +67,19 @@ def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
     if len({segment["code"] for segment in run.run_segments}) > 1:
         segments = [f"{segment['code']} from step {segment['step']:,}" for segment in run.run_segments]
         yield f"its code changed ({', '.join(segments)})"
+
+
+def _pause_reasons(run: FinishedRun) -> Iterator[str]:
+    """Yield the reason if a pause changed the messages in flight between simulated ranks."""
+    algorithm = run.config.algorithm
+    if run.transport != "simulated" or isinstance(algorithm, UserAlgorithmConfig):
+        return
+    # Summaries of older versions do not say where a training paused, and a resumed one had other clocks.
+    paused = run.summary.get("paused_within_epoch", run.restarts > 0)
+    if algorithm.is_asynchronous and paused:
+        yield (
+            f"it was stopped and resumed within an epoch, which changes the messages in flight between the ranks of {algorithm.name}"
+        )
 
 
 def _external_file_reasons(run: FinishedRun) -> Iterator[str]:

@@ -11,8 +11,10 @@ from nnlo_lib.reliability.verify.files import check_checkpoints, check_dataset, 
 from nnlo_lib.reliability.verify.finding import Finding, note
 from nnlo_lib.reliability.verify.history import check_history
 from nnlo_lib.reliability.verify.ledger import check_sample_ledger
+from nnlo_lib.reliability.verify.node_metrics import check_node_metrics
 from nnlo_lib.reliability.verify.recorded_numbers.evaluation_numbers import check_evaluation
 from nnlo_lib.reliability.verify.recorded_numbers.summary_numbers import check_summary
+from nnlo_lib.reliability.verify.recorded_numbers.validation_numbers import check_validation
 from nnlo_lib.reliability.verify.reproducibility import check_reproducibility
 from nnlo_lib.reliability.verify.run_folders import find_run_folders, load_finished_run, reason_not_finished
 from nnlo_lib.state.finished_run import FinishedRun
@@ -24,7 +26,7 @@ def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False, tr
     Args:
         folders: folders of jobs, or folders above them, with the files of whole experiments.
         shards: verify every shard of the data too.
-        evaluate: evaluate each model again and compare the result with evaluation.json.
+        evaluate: evaluate each model again and compare the results with summary.json and evaluation.json.
         trust: allow that the evaluation runs code that the results name.
 
     Raises:
@@ -66,10 +68,12 @@ def _run_checks(run: FinishedRun, shards: bool, evaluate: bool, trust: bool) -> 
     """
     yield from check_outputs(run)
     yield from check_summary(run)
+    yield from check_validation(run, evaluate, trust)
     yield from check_evaluation(run, evaluate, trust)
     yield from check_checkpoints(run)
     yield from check_code(run)
     yield from check_history(run)
+    yield from check_node_metrics(run)
     yield from check_sample_ledger(run)
     yield from check_dataset(run, shards)
     yield from check_attempts(run)

@@ -20,7 +20,7 @@ def compare_trials(data: StudyData) -> list[TrialComparison]:
         return []
     best = data.rows[data.best]
     alike = [
-        row for row in data.ranked_rows if row.epochs == best.epochs and len(row.folds) == len(best.folds)
+        row for row in data.ranked_rows if row.epochs == best.epochs and row.fold_numbers == best.fold_numbers
     ]
     if len(best.folds) < 2 or len(alike) < 2:
         return []

@@ -2,9 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from statistics import fmean
 
 import pandas as pd
 
@@ -14,7 +13,8 @@ from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path, svg_step_p
 from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
 from nnlo_lib.report.formatting import number, plural
 from nnlo_lib.report.search.study_data import StudyData, named
-from nnlo_lib.search.study.trial_summary import TrialSummary
+from nnlo_lib.search.results.best_so_far import SearchCosts, candidate_values
+from nnlo_lib.search.study.trial_summary import TrialSummary, objective_rung
 
 EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
 
@@ -22,40 +22,63 @@ MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the
 
 
 def convergence_charts(data: StudyData) -> list[Chart]:
-    """Return the charts of the best objective so far, by trial and by core hours."""
+    """Return the charts of the best objective so far, by trial and by core hours.
+
+    All trials with an objective are marks. The line is the best of the trials among which the best one is chosen: trials
+    with all folds and, if the last epoch counts, of the highest rung only.
+    """
     if not data.ranked_rows:
         return []
-    known = sorted(data.ranked_rows, key=lambda row: row.number)
-    # All trials have costs, including those without an objective.
-    hours = dict(
-        zip((row.number for row in data.rows), accumulate(row.core_hours for row in data.rows), strict=True)
-    )
-    by_trial = _convergence(data, known, [row.number for row in known], "trial", len(data.rows) - 1)
+    known, costs = data.study.snapshot, SearchCosts(data.study.snapshot)
+    trials = {row.number: float(row.number) for row in data.ranked_rows}
+    # The fold tasks of the rung that gave the objective, whose last result made it known.
+    hours = {
+        row.number: costs.until(known.fold_tasks(row.number, objective_rung(known, row.number)))
+        for row in data.ranked_rows
+    }
+    values = candidate_values(known)
+    final = {each.trial: each for each in values}
+    by_trial = [(float(trial), final[trial].value) for trial in sorted(final)]
+    by_hours = [(each.core_hours, each.value) for each in values]
     return [
-        by_trial,
-        _convergence(data, known, [hours[row.number] for row in known], "core hours", max(hours.values())),
+        _convergence(data, trials, by_trial, "trial", len(data.rows) - 1),
+        _convergence(data, hours, by_hours, "core hours", costs.total),
     ]
 
 
 def _convergence(
-    data: StudyData, known: Sequence[TrialSummary], places: Sequence[float], against: str, end: float
+    data: StudyData,
+    places: Mapping[int, float],
+    candidates: Sequence[tuple[float, float]],
+    against: str,
+    end: float,
 ) -> Chart:
-    values = pd.Series([row.objective for row in known], dtype=float)
-    y, note = data.objective_axis(values)
+    """Return a chart of the best objective so far.
+
+    Args:
+        data: the search.
+        places: horizontal position of the mark of each trial.
+        candidates: position and value of the candidates for the best trial, in order; smaller values are better.
+        against: label of the horizontal axis.
+        end: end of the horizontal axis.
+    """
+    rows = sorted(data.ranked_rows, key=lambda row: row.number)
+    best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
+    y, note = data.objective_axis(pd.Series([*(row.objective for row in rows), *best], dtype=float))
     make_axis = axis.integer if against == "trial" else axis.linear
-    x = make_axis([0.0, *places, end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
-    # `sign` is +1 if a smaller objective is better.
-    best = list(accumulate(values, min if data.sign > 0 else max))
-    line = svg_step_path(
-        [(x.position(a), y.position(b)) for a, b in zip(places, best, strict=True)], x.position(end)
-    )
+    x = make_axis([0.0, *places.values(), end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
+    steps = [
+        (x.position(place), y.position(value)) for (place, _), value in zip(candidates, best, strict=True)
+    ]
     marks = [
-        Mark(round(x.position(place), 1), round(y.position(row.objective), 1), trial_css_class(data, row), _trial_label(data, row))
-        for place, row in zip(places, known, strict=True)
+        Mark(round(x.position(places[row.number]), 1), round(y.position(row.objective), 1), trial_css_class(data, row), _trial_label(data, row))
+        for row in rows
     ]  # fmt: skip
+    # Without a trial that has all folds, none can be the best.
+    lines = (Line(svg_step_path(steps, x.position(end)), "leader"),) if steps else ()
     return Chart(
-        f"Best {data.metric} so far", joined_notes(note, data.coverage_note({row.number for row in known})),
-        against, x, y, (Line(line, "leader"),), tuple(marks),
+        f"Best {data.metric} so far", joined_notes(note, data.coverage_note(places)),
+        against, x, y, lines, tuple(marks),
     )  # fmt: skip
 
 
@@ -116,29 +139,48 @@ def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
         return []
     return [
         # Snapshot values are multiplied by `sign`, so that smaller is better.
-        (epochs, len(values), data.format_value(data.sign * min(values)))
+        (
+            epochs,
+            len(values),
+            data.format_value(data.sign * min(_complete(data, epochs, values) or values.values())),
+        )
         for epochs in sorted(found)
-        if (values := list(_values(data, epochs)))
+        if (values := _values(data, epochs))
     ]
 
 
-def _values(data: StudyData, epochs: int) -> Iterator[float]:
+def _values(data: StudyData, epochs: int) -> dict[int, float]:
+    """Return the finite values of a rung, by trial."""
     known = data.study.snapshot
-    for trial in known.trials:
-        value = known.mean_value(trial.number, epochs)
-        if value is not None and math.isfinite(value):
-            yield value
+    values = {trial.number: known.mean_value(trial.number, epochs) for trial in known.trials}
+    return {trial: value for trial, value in values.items() if value is not None and math.isfinite(value)}
+
+
+def _complete(data: StudyData, epochs: int, values: Mapping[int, float]) -> list[float]:
+    """Return the values of the trials that have all folds at a rung.
+
+    Args:
+        data: the search.
+        epochs: the rung in epochs.
+        values: value of each trial.
+    """
+    return [value for trial, value in values.items() if data.study.snapshot.is_complete(trial, epochs)]
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
-    """Return the metric by epoch: the mean over the folds that have a value at the epoch."""
-    known, values = data.study.snapshot, defaultdict[int, list[float]](list)
-    for fold_task in known.fold_tasks(trial, data.highest_rung(trial)):
+    """Return the metric by epoch: the mean over the folds that have a value at the epoch.
+
+    If not all folds have one, because the trial was pruned or folds ended early, the effects of the folds are removed.
+    """
+    known, values = data.study.snapshot, defaultdict[int, dict[int, float]](dict)
+    rung = data.highest_rung(trial)
+    for fold_task in known.fold_tasks(trial, rung):
         for row in known.results[fold_task].rows if fold_task in known.results else ():
             value = row.get(data.metric)
             if value is not None and math.isfinite(value):
-                values[int(row["epoch"])].append(value)
-    return [(float(epoch), fmean(values[epoch])) for epoch in sorted(values)]
+                values[int(row["epoch"])][fold_task.fold] = data.sign * value
+    effects = known.fold_effects(rung)
+    return [(float(epoch), data.sign * effects.adjusted_mean(values[epoch])) for epoch in sorted(values)]
 
 
 def _thin(curve: EpochCurve, most: int) -> EpochCurve:

@@ -13,6 +13,7 @@ from nnlo_lib.report.charts import learning_curves as plots
 from nnlo_lib.report.charts.axis import Axis
 from nnlo_lib.report.formatting import listing, number, percent, plural, plus_minus
 from nnlo_lib.report.tables import Spread
+from nnlo_lib.search.study.plain_text import adjustment_text
 from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
@@ -35,12 +36,22 @@ class StudyData:
 
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
-        """The trials that have an objective, the best first."""
-        known = [row for row in self.rows if math.isfinite(row.objective)]
-        ranked = sorted(known, key=lambda row: (self.sign * row.objective, row.number))
-        # `best_trial` prefers higher rungs and more folds, so the best trial need not have the best value.
-        # The sort is stable and keeps the order of the others.
-        return sorted(ranked, key=lambda row: row.number != self.best)
+        """The trials that have an objective: the best one, other candidates for it, and then trials with fewer folds or epochs."""
+        known, candidates, best = (
+            [row for row in self.rows if math.isfinite(row.objective)],
+            self.study.snapshot.contenders,
+            self.best,
+        )
+        # Values of lower rungs that do not count, and of fewer folds, are not ordered among the candidates.
+        return sorted(
+            known,
+            key=lambda row: (
+                row.number != best,
+                row.number not in candidates,
+                self.sign * row.objective,
+                row.number,
+            ),
+        )
 
     @property
     def best(self) -> int | None:
@@ -63,9 +74,10 @@ class StudyData:
         return percent if self._is_share else number
 
     def format_objective(self, row: TrialSummary) -> str:
-        """Format the objective of a trial, with its standard error over folds if known."""
+        """Format the objective of a trial, with its standard error over folds if known, and say if it is adjusted."""
         spread = Spread(row.objective, row.standard_error, len(row.folds))
-        return plus_minus(spread, 100, "%") if self._is_share else plus_minus(spread)
+        text = plus_minus(spread, 100, "%") if self._is_share else plus_minus(spread)
+        return f"{text} ({adjustment_text(row)})" if row.adjusted_from else text
 
     def objective_axis(self, values: "pd.Series[float]") -> tuple[Axis, str]:
         """Return an axis for values of the objective, and a note on its scale."""

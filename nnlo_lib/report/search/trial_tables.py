@@ -92,7 +92,8 @@ def fold_scores(data: StudyData, differences: Mapping[int, str]) -> list[FoldSco
         differences: difference from the best trial as text, by trial.
     """
     drawn = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
-    values = [value for row in drawn for value in row.folds]
+    # The adjusted mean of a trial may be outside of the values of its folds.
+    values = [value for row in drawn for value in (*row.folds, row.objective)]
     low, high = min(values, default=0.0), max(values, default=0.0)
     if not low < high:
         return []

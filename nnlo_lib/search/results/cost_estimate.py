@@ -12,8 +12,8 @@ from nnlo_lib.config.resources import RunResources
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.results.epoch_time import Pace
-from nnlo_lib.search.space.space import SearchSpace, count_distinct_points
+from nnlo_lib.search.results.epoch_time import Pace, search_pace
+from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials
 from nnlo_lib.search.study.plain_text import format_duration
 from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder
 from nnlo_lib.search.study.trial_run import trial_run
@@ -44,15 +44,13 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
         search: settings of its search.
         run_pace: pace of the experiment's finished runs; None if no run has finished.
     """
-    points = count_distinct_points(search)
-    exhausted = points is not None and points < search.trials
-    search = search.model_copy(update={"trials": points}) if exhausted else search
+    search = search.model_copy(update={"trials": count_trials(search)})
     likely, most = expected(experiment, search), expected(experiment, search, 1)
     runs = _runs(experiment, search)
     rows = [
         (
             "search",
-            f"{_trials(search, exhausted)} by {search.method.name}, {search.parallel} fold tasks in parallel",
+            f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel",
         ),
         ("folds", _folds(search)),
         ("epochs", _epochs(experiment, search, likely)),
@@ -65,9 +63,13 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
     yield from (f"{name:<9} {text}" for name, text in rows if text)
 
 
-def _trials(search: SearchConfig, exhausted: bool) -> str:
-    """Return the number of trials as text; `exhausted`: the space has no more points."""
-    return f"{search.trials} trials{' (all points of the space)' if exhausted else ''}"
+def _trials(search: SearchConfig) -> str:
+    """Return the number of trials as text, and the share of all points that they are, if that is known."""
+    points = count_distinct_points(search)
+    if points is not None and points <= count_trials(search):
+        return f"{points} trials (all points of the space)"
+    unfinished = f" of the {points:,} points of the grid" if search.method.name == "grid" else ""
+    return f"{search.trials} trials{unfinished}"
 
 
 def _runs(experiment: Experiment, search: SearchConfig) -> list[Run]:
@@ -86,7 +88,7 @@ def _folds(search: SearchConfig) -> str:
 
 
 def _epochs(experiment: Experiment, search: SearchConfig, likely: Expected) -> str:
-    full = search.trials * search.folds.k * experiment.train.epochs
+    full = count_trials(search) * search.folds.k * experiment.train.epochs
     if search.fidelity.name == "full":
         return f"{full:,}: {experiment.train.epochs} per fold task"
     if search.fidelity.name == "median":
@@ -110,18 +112,22 @@ def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
 
 def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: Pace | None) -> str:
     record = _record(experiment)
-    trial_pace = trial_seconds_per_epoch(record) if record else None
+    trial_pace = search_pace(record.snapshot, _has_virtual_clock(experiment)) if record else None
     source = (
         f"from the {len(record.snapshot.trials)} trials so far"
         if record and trial_pace
         else "from the runs so far"
     )
-    pace = Pace(0.0, trial_pace) if trial_pace else run_pace
+    pace = trial_pace or run_pace
     if pace is None:
         return ""
     seconds = pace.seconds(likely.jobs, likely.epochs)
     wall_time = format_duration(seconds / search.parallel)
     return f"{format_duration(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
+
+
+def _has_virtual_clock(experiment: Experiment) -> bool:
+    return experiment.parallel.transport == "simulated"
 
 
 def _then(experiment: Experiment, runs: list[Run]) -> str:
@@ -166,7 +172,7 @@ def expected(experiment: Experiment, search: SearchConfig, factor: int | None = 
     divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
     trials, total = Counter[int](), 0
     # Promotion is decided within the trials of a bracket, which have the same rungs.
-    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(search.trials))
+    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(count_trials(search)))
     for rungs, count in ladders.items():
         for height, (below, rung) in enumerate(pairwise((0, *rungs))):
             promoted = count // divisor**height
@@ -175,22 +181,3 @@ def expected(experiment: Experiment, search: SearchConfig, factor: int | None = 
     folds = search.folds.k
     kept = {rung: count for rung, count in sorted(trials.items()) if count}
     return Expected(kept, folds * trials.total(), folds * total)
-
-
-def trial_seconds_per_epoch(record: StoredStudy) -> float | None:
-    """Return the mean seconds per epoch of finished fold tasks, start-up included; None without results."""
-    results = [result for result in record.snapshot.results.values() if result.status == "finished"]
-    epochs = sum(_own_epochs(record, result.fold_task.trial, result.fold_task.epochs) for result in results)
-    return sum(result.seconds for result in results) / epochs if epochs else None
-
-
-def _own_epochs(record: StoredStudy, trial: int, epochs: int) -> int:
-    """Return the number of epochs that a fold task adds to the trial's next lower rung.
-
-    Args:
-        record: study.
-        trial: number of the trial.
-        epochs: total number of epochs of the fold task.
-    """
-    below = [rung for rung in record.snapshot.rungs(trial) if rung < epochs]
-    return epochs - max(below, default=0)

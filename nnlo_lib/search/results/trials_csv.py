@@ -8,7 +8,7 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.search.study.storage import StoredStudy
 from nnlo_lib.search.study.trial_summary import TrialSummary
 
-FIRST = ("trial", "status", "objective", "standard_error")
+FIRST = ("trial", "status", "objective", "adjusted_from_folds", "standard_error")
 COSTS = ("epochs", "seconds", "core_hours", "gpu_hours")
 
 
@@ -30,11 +30,12 @@ def write_table(path: Path, record: StoredStudy) -> None:
 
 def _cells(row: TrialSummary) -> dict[str, Any]:
     known = {
-        "trial": row.number, "status": row.state, "objective": row.objective, "standard_error": row.standard_error,
+        "trial": row.number, "status": row.state, "objective": row.objective,
+        "adjusted_from_folds": row.adjusted_from or "", "standard_error": row.standard_error,
         "epochs": row.epochs, "seconds": round(row.seconds, 3), "core_hours": round(row.core_hours, 6),
         "gpu_hours": round(row.gpu_hours, 6), "error": row.reason,
     }  # fmt: skip
-    folds = {f"fold_{fold}": value for fold, value in enumerate(row.folds)}
+    folds = {f"fold_{fold}": value for fold, value in zip(row.fold_numbers, row.folds, strict=True)}
     # An empty cell means that the key is not active; null is a value.
     point = {key: "null" if value is None else value for key, value in row.point.items()}
     # Only NaN differs from itself.

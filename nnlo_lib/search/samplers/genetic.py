@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from nnlo_lib.config.search import GeneticSamplerConfig, SearchConfig
+from nnlo_lib.config.search import DEFAULT_TRIALS, GeneticSamplerConfig, SearchConfig
 from nnlo_lib.search.samplers.base import Sampler, random_points, sampling_rng
 from nnlo_lib.search.samplers.observations import Observations
 from nnlo_lib.search.space.scales import Array
@@ -37,7 +37,7 @@ class GeneticSearch(Sampler):
 
     @classmethod
     def from_config(cls, config: GeneticSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
-        return cls(space, search.seed, config.population, search.trials)
+        return cls(space, search.seed, config.population, search.trials or DEFAULT_TRIALS)
 
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
         random = sampling_rng(self.seed, "genetic", number)

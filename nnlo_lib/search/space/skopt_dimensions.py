@@ -1,14 +1,14 @@
 """Search space in the format of NNLO: scikit-optimize dimensions in an attribute of the model function."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
-from nnlo_lib.core.user_code import error_with_source_line, load_user_function
+from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.core.user_code import error_with_source_line, split_function_reference
 
 ATTRIBUTE = "parameter_range"
 
@@ -16,20 +16,18 @@ ATTRIBUTE = "parameter_range"
 def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
     """Return the space of `get_model.parameter_range = [Integer(10, 50, name="filters"), ...]` as `model.args.filters`.
 
-    Return an empty dictionary if the model is not built by a function of the user, or if its file does not
-    contain the name of the attribute.
+    Return an empty dictionary if the model is not built by a function of the user, or if the function does not
+    have the attribute. Modules that the file imports may define function and attribute.
 
     Raises:
         UserError: if the file cannot be run or a dimension is not supported.
     """
-    if (
-        model.is_network_file
-        or not model.user_file
-        or ATTRIBUTE not in Path(model.user_file).read_text(errors="replace")
-    ):
+    if model.is_network_file or not model.user_file:
         return {}
     try:
-        listed = getattr(load_user_function(model.name), ATTRIBUTE, [])
+        # Run once per process as long as the file is unchanged: several checks read the space.
+        function = load_implementation(":".join(split_function_reference(model.name)))
+        listed = getattr(function, ATTRIBUTE, [])
     except USER_CODE_ERRORS as error:
         raise UserError(f"{model.name} cannot be loaded: {error_with_source_line(error)}") from error
     return dict(_dimensions(model.name, listed))

@@ -179,3 +179,10 @@ def count_distinct_points(search: SearchConfig) -> int | None:
     """Return the number of points that the method of a search can propose; None if it is infinite."""
     space, method = SearchSpace(search.space), search.method
     return space.grid_size(method.levels) if isinstance(method, GridSamplerConfig) else space.size
+
+
+def count_trials(search: SearchConfig) -> int:
+    """Return the number of trials of a whole search: its limit, or all points that it can propose if these are fewer."""
+    bounds = [each for each in (search.trial_limit, count_distinct_points(search)) if each is not None]
+    # Only a grid has no limit, and its points can be counted.
+    return min(bounds)

@@ -99,17 +99,3 @@ def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> Searc
         first = wanted[0] if isinstance(wanted, tuple) else wanted
         point |= _ending(space, other, first)
     return point
-
-
-def test_split_warning(experiment: Experiment) -> str:
-    """Return a warning if the test split selects the best trial, or else an empty string."""
-    search = experiment.search
-    if search is None or search.folds.k > 1 or not search.objective.metric.startswith("val_"):
-        return ""
-    searched = search.space.get("data.validation")
-    if "test" not in (extremes(searched) if searched else (experiment.data.validation,)):
-        return ""
-    return (
-        "data.validation: the test split selects the best trial, so the test result of this trial is optimistically "
-        "biased; hold back training samples (data.validation: 0.1), or set search.folds.k"
-    )

@@ -1,6 +1,7 @@
 """Conditions that end a search: number of trials, target of the objective, budget."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 from nnlo_lib.search.study.snapshot import StudySnapshot
 
@@ -9,7 +10,8 @@ SECONDS_PER_HOUR = 3600.0
 
 def reason_no_new_trial(known: StudySnapshot) -> str | None:
     """Return the reason why no new trial is started, or None; known trials may continue."""
-    if len(known.trials) >= known.search.trials:
+    limit = known.search.trial_limit
+    if limit is not None and len(known.trials) >= limit:
         return f"{len(known.trials)} trials"
     return reason_to_end(known)
 
@@ -50,9 +52,13 @@ def gpu_hours(known: StudySnapshot) -> float:
 
 
 def hours(known: StudySnapshot) -> float:
-    """Return the hours in which at least one fold task ran; pauses of the whole search do not count."""
+    """Return the hours in which at least one ended fold task ran, its interrupted attempts included.
+
+    Pauses of the whole search do not count.
+    """
     return (
-        union_length((result.started, result.ended) for result in known.results.values()) / SECONDS_PER_HOUR
+        union_length(chain.from_iterable(result.spans for result in known.results.values()))
+        / SECONDS_PER_HOUR
     )
 
 

@@ -11,7 +11,7 @@ from nnlo_lib.search.study.trial import Result
 
 def fold_value(objective: ObjectiveConfig, result: Result) -> float:
     """Return the value of a fold after a fold task: best or last epoch; infinite if it is not valid."""
-    if result.status != "finished" or _too_slow(objective, result):
+    if result.status != "finished" or exceeds_time_limit(objective, result):
         return math.inf
     if objective.epoch == "best":
         return lowest(objective, result)
@@ -37,7 +37,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), error
 
 
-def _too_slow(objective: ObjectiveConfig, result: Result) -> bool:
+def exceeds_time_limit(objective: ObjectiveConfig, result: Result) -> bool:
+    """Return True if a fold was trained for longer than the objective allows."""
     return objective.max_seconds is not None and any(
         row["seconds"] > objective.max_seconds for row in result.rows[-1:]
     )

@@ -22,7 +22,14 @@ def error_signature(reason: str) -> str:
 def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
     """Return the objective of a trial as text: `val_loss 0.1234 +- 0.0100 over 3 folds`."""
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
+    folds = f" ({adjustment_text(row)})" if row.adjusted_from else folds
     return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}"
+
+
+def adjustment_text(row: TrialSummary) -> str:
+    """Return the number of folds from which the mean over all folds was estimated, as text; empty for all folds."""
+    several = "s" * (row.adjusted_from > 1)
+    return f"adjusted, from {row.adjusted_from} fold{several}" if row.adjusted_from else ""
 
 
 def format_selection(known: StudySnapshot) -> str:

@@ -8,7 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from nnlo_lib.config.search import ObjectiveConfig, SearchConfig
-from nnlo_lib.search.study.objective import fold_value
+from nnlo_lib.search.comparison.fold_effects import FoldEffects
+from nnlo_lib.search.comparison.fold_noise import FoldNoise
+from nnlo_lib.search.study.objective import exceeds_time_limit, fold_value
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial
 
 Number = Callable[[ObjectiveConfig, Result], float]
@@ -62,16 +64,36 @@ class StudySnapshot:
             if fold_task in self.results
         ]
 
-    def leading_fold_values(self, trial: int, epochs: int) -> list[float]:
-        """Return the values of a trial's folds at a rung, in order, up to the first fold without a result."""
+    def leading_fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
+        """Return the values of a trial's folds at a rung, in order, up to the first fold without a result.
+
+        Args:
+            trial: number of the trial.
+            epochs: the rung in epochs.
+            number: computes the value, as in `fold_values`.
+        """
         missing = [
             i for i, fold_task in enumerate(self.fold_tasks(trial, epochs)) if fold_task not in self.results
         ]
-        return self.fold_values(trial, epochs)[: missing[0] if missing else None]
+        return self.fold_values(trial, epochs, number)[: missing[0] if missing else None]
 
     def has_failed(self, trial: int) -> bool:
-        """Return True if a fold of a trial failed at its highest rung (failed trials are not promoted)."""
-        return math.inf in self.fold_values(trial, self.top(trial))
+        """Return True if a fold of a trial failed at its highest rung (failed trials are not promoted).
+
+        A trial that only exceeded the time limit there keeps its value of a lower rung, at which it was within the limit.
+        """
+        top = self.top(trial)
+        return math.inf in self.fold_values(trial, top) and not self._was_within_limit(trial, top)
+
+    def _was_within_limit(self, trial: int, top: int) -> bool:
+        results = [self.results[each] for each in self.fold_tasks(trial, top) if each in self.results]
+        objective = self.search.objective
+        only_slow = all(
+            each.status == "finished" and exceeds_time_limit(objective, each)
+            for each in results
+            if math.isinf(fold_value(objective, each))
+        )
+        return only_slow and any(self.is_complete(trial, rung) for rung in self.rungs(trial) if rung < top)
 
     def is_complete(self, trial: int, epochs: int) -> bool:
         """Return True if all folds of a trial have a result at a rung and no fold failed."""
@@ -79,7 +101,9 @@ class StudySnapshot:
         return len(known) == self.search.folds.k and math.inf not in known
 
     def mean_value(self, trial: int, epochs: int, number: Number = fold_value) -> float | None:
-        """Return the mean over the decided folds; infinite if one failed, None while a result is missing.
+        """Return the mean over all folds; infinite if one failed, None while a result of a decided fold is missing.
+
+        If folds are not decided (pruned), the mean is estimated by the effects of the folds on other trials.
 
         Args:
             trial: number of the trial.
@@ -89,7 +113,38 @@ class StudySnapshot:
         known = self.fold_values(trial, epochs, number)
         if math.inf in known:
             return math.inf
-        return fmean(known) if known and len(known) == len(self.fold_tasks(trial, epochs)) else None
+        if not known or len(known) < len(self.fold_tasks(trial, epochs)):
+            return None
+        if len(known) == self.search.folds.k:
+            return fmean(known)
+        return self.fold_effects(epochs, number).adjusted_mean(dict(enumerate(known)))
+
+    def fold_effects(self, epochs: int, number: Number = fold_value) -> FoldEffects:
+        """Return the effects of the folds at a rung.
+
+        Args:
+            epochs: the rung in epochs.
+            number: computes the numbers of the folds, as in `fold_values`.
+        """
+        if (epochs, number) not in self._effects:
+            found = (self.leading_fold_values(trial.number, epochs, number) for trial in self.trials)
+            self._effects[epochs, number] = FoldEffects.of([each for each in found if math.inf not in each])
+        return self._effects[epochs, number]
+
+    def fold_noise(self, epochs: int) -> FoldNoise:
+        """Return the noise between folds of the trials that have all folds at a rung."""
+        if epochs not in self._noise:
+            complete = self.complete_trials.get(epochs, [])
+            self._noise[epochs] = FoldNoise.of([self.fold_values(trial, epochs) for trial in complete])
+        return self._noise[epochs]
+
+    @cached_property
+    def _effects(self) -> dict[tuple[int, Number], FoldEffects]:
+        return {}
+
+    @cached_property
+    def _noise(self) -> dict[int, FoldNoise]:
+        return {}
 
     def final_value(self, trial: int) -> float | None:
         """Return the mean at the highest rung with all results, or None; infinite if the trial failed.
@@ -99,21 +154,32 @@ class StudySnapshot:
         if self.has_failed(trial):
             return math.inf
         known = (self.mean_value(trial, epochs) for epochs in reversed(self.trials[trial].rungs))
-        return next((each for each in known if each is not None), None)
+        # Infinite at a rung above the time limit.
+        return next((each for each in known if each is not None and math.isfinite(each)), None)
 
     @cached_property
-    def rung_leaders(self) -> dict[int, int]:
-        """Best trial of each rung, among the trials that have all folds at the rung and have not failed."""
+    def complete_trials(self) -> dict[int, list[int]]:
+        """Trials that have all folds at a rung and have not failed, by rung."""
         complete = [
-            # The mean of a complete rung is never None; `or 0.0` is for the type checker.
-            (self.mean_value(trial.number, epochs) or 0.0, trial.number, epochs)
+            (epochs, trial.number)
             for trial in self.trials
             if not self.has_failed(trial.number)
             for epochs in trial.rungs
             if self.is_complete(trial.number, epochs)
         ]
-        # In descending order, the best trial of a rung is the last one and replaces the others.
-        return {epochs: trial for _, trial, epochs in sorted(complete, reverse=True)}
+        return {
+            epochs: [trial for rung, trial in complete if rung == epochs]
+            for epochs in {rung for rung, _ in complete}
+        }
+
+    @cached_property
+    def rung_leaders(self) -> dict[int, int]:
+        """Best trial of each rung, among the trials that have all folds at the rung and have not failed."""
+        return {
+            # The mean of a complete rung is never None; `or 0.0` is for the type checker.
+            epochs: min(trials, key=lambda trial: (self.mean_value(trial, epochs) or 0.0, trial))
+            for epochs, trials in self.complete_trials.items()
+        }
 
     @property
     def eligible_rungs(self) -> list[int]:
@@ -136,12 +202,8 @@ class StudySnapshot:
     @property
     def contenders(self) -> dict[int, int]:
         """Trials among which the winner was chosen, and the number of epochs of each."""
-        rungs = {
-            trial.number: [rung for rung in self.eligible_rungs if self.is_complete(trial.number, rung)]
-            for trial in self.trials
-            if not self.has_failed(trial.number)
-        }
-        return {trial: complete[-1] for trial, complete in rungs.items() if complete}
+        # Rungs are ascending: the last one of a trial replaces the others.
+        return {trial: rung for rung in self.eligible_rungs for trial in self.complete_trials[rung]}
 
     def best_trial(self) -> int | None:
         """Return the winner; None if no trial has a valid result.
@@ -154,7 +216,7 @@ class StudySnapshot:
         for trial in self.trials:
             for epochs in trial.rungs:
                 folds = self.leading_fold_values(trial.number, epochs)
-                if folds and not self.has_failed(trial.number):
+                if folds and math.inf not in folds and not self.has_failed(trial.number):
                     reached[epochs, len(folds), -fmean(folds), -trial.number] = trial.number
         return reached[max(reached)] if reached else None
 

@@ -84,6 +84,7 @@ class Result:
         cores: number of cores used.
         gpus: number of GPUs used.
         interrupted: seconds of the attempts before `started`.
+        earlier: start and end of each of these attempts, in seconds since 1970; empty in results of older versions.
         point: point that was trained; None in results of older versions and of lost rank groups.
     """
 
@@ -97,6 +98,14 @@ class Result:
     gpus: int = 0
     interrupted: float = 0.0
     point: SearchPoint | None = None
+    earlier: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def spans(self) -> tuple[tuple[float, float], ...]:
+        """Start and end of each time in which this fold task was trained."""
+        # Older versions recorded only the sum, so that the attempts count as if they were made without a pause.
+        unknown = ((self.started - self.interrupted, self.started),) if self.interrupted else ()
+        return (*(self.earlier or unknown), (self.started, self.ended))
 
     @property
     def seconds(self) -> float:
@@ -153,7 +162,8 @@ def read_result(search: Path, fold_task: FoldTask) -> Result | None:
     try:
         values = load_json(path.read_text())
         values.pop("leaf", None)  # key of the task in results of version 0.1
-        return Result(**values | {"fold_task": fold_task, "rows": tuple(values["rows"])})
+        earlier = tuple((float(start), float(end)) for start, end in values.get("earlier", ()))
+        return Result(**values | {"fold_task": fold_task, "rows": tuple(values["rows"]), "earlier": earlier})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nnlo_lib.config.search import ObjectiveConfig
-from nnlo_lib.search.study.objective import fold_value, mean_and_error
+from nnlo_lib.core.error_headline import error_headline
+from nnlo_lib.search.study.objective import exceeds_time_limit, fold_value, mean_and_error
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint
 
@@ -18,20 +19,25 @@ class TrialSummary:
     """One trial at its highest rung with a result.
 
     Attributes:
-        objective: mean over folds; NaN if unknown.
+        objective: mean over all folds; NaN if unknown.
+        adjusted_from: number of folds from which the mean over all folds was estimated; 0: it is the mean of all folds.
         standard_error: standard error of the mean over folds; NaN if unknown.
         folds: value of each fold with a result.
-        epochs: the highest number of epochs that a fold was trained for.
+        fold_numbers: number of each of these folds.
+        epochs: the highest number of epochs of a fold from which the objective was computed; of any fold, if the
+            trial has no objective.
         selected_epochs: number of epochs that each fold selects.
         seconds: sum over all fold tasks.
-        reason: reason why the trial failed or is unwanted, or an empty string.
+        reason: reason why the trial failed or is unwanted, as one line, or an empty string.
     """
 
     number: int
     state: State
     objective: float
+    adjusted_from: int
     standard_error: float
     folds: tuple[float, ...]
+    fold_numbers: tuple[int, ...]
     epochs: int
     selected_epochs: tuple[int, ...]
     seconds: float
@@ -47,13 +53,23 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
     state, reason = _state(known, trial, results)
     last = _last_results(known, trial)
     folds = tuple(_signed(objective, fold_value(objective, result)) for result in last)
-    mean, error = mean_and_error(folds) if folds and state not in ("failed", "unwanted") else (math.nan,) * 2
+    is_valid = bool(folds) and state not in ("failed", "unwanted")
+    fold_numbers = tuple(result.fold_task.fold for result in last)
+    mean = objective.sign * _mean_over_folds(known, last) if is_valid else math.nan
+    error = mean_and_error(folds)[1] if is_valid else math.nan
     selected = tuple(_selected_epochs(known, result) for result in last if result.rows)
     return TrialSummary(
-        trial, state, mean, error, folds, max((len(each.rows) for each in results), default=0), selected,
+        trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, fold_numbers,
+        max((len(each.rows) for each in (last if is_valid else results)), default=0), selected,
         sum(each.seconds for each in results), _hours(results, "cores"), _hours(results, "gpus"),
         known.trials[trial].point, reason,
     )  # fmt: skip
+
+
+def _mean_over_folds(known: StudySnapshot, results: Sequence[Result]) -> float:
+    """Return the mean of results of one rung over all folds, estimated for folds without a result."""
+    values = {each.fold_task.fold: fold_value(known.search.objective, each) for each in results}
+    return known.fold_effects(results[0].fold_task.epochs).adjusted_mean(values)
 
 
 def _selected_epochs(known: StudySnapshot, result: Result) -> int:
@@ -69,18 +85,32 @@ def _selected_epochs(known: StudySnapshot, result: Result) -> int:
         if _is_measured(objective, row)
     }
     if objective.epoch == "last":
-        return len(result.rows) if len(result.rows) < result.fold_task.epochs else known.epochs
+        is_shorter = len(result.rows) < result.fold_task.epochs or _exceeds_limit_above(
+            known, result.fold_task
+        )
+        return len(result.rows) if is_shorter else known.epochs
     if not values:
         return len(result.rows)
     return int(min(values, key=values.__getitem__))
 
 
+def _exceeds_limit_above(known: StudySnapshot, fold_task: FoldTask) -> bool:
+    """Return True if the trial of a fold task exceeded the time limit at a higher rung."""
+    objective = known.search.objective
+    results = [each for each in _results(known, fold_task.trial) if each.fold_task.epochs > fold_task.epochs]
+    return any(exceeds_time_limit(objective, each) for each in results)
+
+
+def objective_rung(known: StudySnapshot, trial: int) -> int:
+    """Return the rung that gives the objective: the highest complete one, or else the highest with a result; 0 without one."""
+    rungs = list(reversed(known.rungs(trial)))
+    complete = [epochs for epochs in rungs if known.is_complete(trial, epochs)]
+    partial = [epochs for epochs in rungs if known.fold_values(trial, epochs)]
+    return (complete or partial or [0])[0]
+
+
 def _last_results(known: StudySnapshot, trial: int) -> list[Result]:
-    """Return the results of the highest complete rung, or else of the highest rung with a result, by fold."""
-    rungs = [(epochs, known.fold_tasks(trial, epochs)) for epochs in reversed(known.rungs(trial))]
-    complete = [fold_tasks for epochs, fold_tasks in rungs if known.is_complete(trial, epochs)]
-    partial = [fold_tasks for _, fold_tasks in rungs if _known_results(known, fold_tasks)]
-    return _known_results(known, (complete or partial or [[]])[0])
+    return _known_results(known, known.fold_tasks(trial, objective_rung(known, trial)))
 
 
 def _is_measured(objective: ObjectiveConfig, row: dict[str, float]) -> bool:
@@ -99,17 +129,21 @@ def _known_results(known: StudySnapshot, fold_tasks: Sequence[FoldTask]) -> list
 def _state(known: StudySnapshot, trial: int, results: Sequence[Result]) -> tuple[State, str]:
     for result in results:
         if result.status != "finished":
-            return result.status, result.error
-    for result in results:
-        if math.isinf(fold_value(known.search.objective, result)):
-            return _uncounted(known.search.objective, result)
+            return result.status, error_headline(result.error)
+    uncounted = [each for each in results if math.isinf(fold_value(known.search.objective, each))]
+    if uncounted and known.has_failed(trial):
+        return _uncounted(known.search.objective, uncounted[0])
+    # Above a rung within the time limit, whose value counts.
+    reason = _uncounted(known.search.objective, uncounted[0])[1] if uncounted else ""
     decisions = known.trials[trial].decisions
     if len(results) < len(decisions):
-        return "running", ""
+        return "running", reason
     top = known.rungs(trial)[-1]
-    complete = top >= known.epochs and len(known.fold_tasks(trial, top)) == known.search.folds.k
+    complete = (
+        top >= known.epochs and len(known.fold_tasks(trial, top)) == known.search.folds.k and not uncounted
+    )
     # `stopped` is not final: later results may promote the trial or start its next fold.
-    return ("finished" if complete else "stopped"), ""
+    return ("finished" if complete else "stopped"), reason
 
 
 def _uncounted(objective: ObjectiveConfig, result: Result) -> tuple[State, str]:

@@ -5,28 +5,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.config.stopping import WatchedMetricConfig
 from nnlo_lib.state.jsonl_table import TableRow
 from nnlo_lib.train.evaluation.early_stopping import is_best
 from nnlo_lib.train.replica.replica import Replica
 
 
 class BestWeights:
-    """Keeps a copy of the model with the best value of `metric`; keeps no copy if `metric` is None.
+    """Keeps a copy of the model with the best value of a rule's metric; keeps no copy if the rule is None.
 
     Each rank copies its own replica: the model common to all ranks or, if replicas differ, its own model at
     the step with the best mean over nodes.
     """
 
-    def __init__(self, metric: str | None) -> None:
-        self._metric = metric
+    def __init__(self, rule: WatchedMetricConfig | None) -> None:
+        self._rule = rule
         self._snapshot: dict[str, Tensor] = {}
 
     def is_improvement(self, rows: Sequence[TableRow]) -> bool:
         """Return True if the last evaluated model is the best so far."""
-        return self._metric is not None and is_best(
-            rows, self._metric, better_direction(self._metric) == "larger"
-        )
+        rule = self._rule
+        return rule is not None and is_best(rows, rule.metric, rule.larger_is_better)
 
     @property
     def step(self) -> int | None:

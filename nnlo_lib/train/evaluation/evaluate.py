@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.content_checksum import with_checksum
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.loading.prefetch import prefetched
@@ -24,8 +25,8 @@ from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.problems.factory import build_problem as build_problem
+from nnlo_lib.problems.regularization import regularization_loss
 from nnlo_lib.problems.supervised import SupervisedProblem
-from nnlo_lib.state.content_checksum import with_checksum
 from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
 from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.replica.preprocess import Preprocessor
@@ -63,14 +64,14 @@ def evaluation_batches(
 
 @torch.no_grad()
 def evaluation_sums(module: nn.Module, batches: Batches, problem: Problem) -> Tensor:
-    """Return the problem's sums over some batches, (1 + names,) of float64.
+    """Return the problem's sums over some batches, (sums,) of float64.
 
     Args:
         module: model in evaluation mode.
         batches: inputs and labels.
         problem: loss and metrics.
     """
-    total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
+    total = torch.zeros(problem.sums_size, dtype=torch.float64)
     for inputs, labels in batches:
         total += problem.measure(module, inputs, labels)
     return total
@@ -97,14 +98,8 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     """
     data = DataManifest.load(manifest)
     module, tensors = load_published_model(run, data, model, evaluation_device(run.parallel))
-    name, split, samples = _evaluation_samples(data, RunPaths(model.parent).partition)
-    problem = build_problem(run)
-
-    def measure(size: int) -> TestResult:
-        with closing(evaluation_batches(module, split, samples, tensors, size, READ_AHEAD)) as batches:
-            return test_result(module, batches, problem, data.classes)
-
-    result = within_memory(measure)
+    name, split, samples = evaluation_samples(data, RunPaths(model.parent).partition)
+    result = test_result_of_run(run, module, tensors, split, samples, data.classes)
     values = RunPaths(output.parent).sample_metrics
     with atomic_write(values) as part:
         write_shard(part, "npz", result.values)
@@ -118,6 +113,28 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     report = with_checksum({**described, **result.report})
     with atomic_write(output) as part:
         part.write_text(json.dumps(report, indent=1))
+
+
+def test_result_of_run(
+    run: Run, module: nn.Module, tensors: Preprocessor, split: Split, samples: Indices, classes: int | None
+) -> "TestResult":
+    """Return the result of a run's model on samples of a split, in batches that fit into the memory.
+
+    Args:
+        run: settings of the problem, the loss and the metrics.
+        module: model to evaluate.
+        tensors: preprocessor of the model's inputs.
+        split: split that contains the samples.
+        samples: indices in the split, (n,).
+        classes: number of classes; None if the labels are no classes.
+    """
+    problem = build_problem(run)
+
+    def measure(size: int) -> TestResult:
+        with closing(evaluation_batches(module, split, samples, tensors, size, READ_AHEAD)) as batches:
+            return test_result(module, batches, problem, classes)
+
+    return within_memory(measure)
 
 
 def within_memory(measure: Callable[[int], T]) -> T:
@@ -137,7 +154,13 @@ def within_memory(measure: Callable[[int], T]) -> T:
     )
 
 
-def _evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split, Indices]:
+def evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split, Indices]:
+    """Return the name, the split and the indices of the samples that evaluate a finished training.
+
+    Args:
+        data: data of the training.
+        partition: partition file of the training, with its held-out samples.
+    """
     for name in ("test", "validation"):
         if name in data.splits:
             split = Split(data, name)
@@ -150,7 +173,8 @@ class TestResult:
     """The result of an evaluation.
 
     Attributes:
-        report: loss, metrics and, for classes, `confusion` (true x predicted).
+        report: loss, metrics and, for classes, `confusion` (true x predicted), unless the model predicted
+            another class than the classes of the data, or returned NaN.
         values: loss and metrics of each sample by name, (samples,) float32; empty if the problem has none.
     """
 
@@ -171,16 +195,21 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     if not isinstance(problem, SupervisedProblem):
         return TestResult(problem.means(evaluation_sums(module, batches, problem)), {})
     predicted = problem.predicted if classes is not None else None
-    total = torch.zeros(1 + len(problem.names), dtype=torch.float64)
-    confusion = np.zeros((classes or 0, classes or 0), np.int64)
+    total = torch.zeros(problem.sums_size, dtype=torch.float64)
+    # One place more than the classes of the data, for other predictions.
+    confusion = np.zeros((classes or 0, (classes or 0) + 1), np.int64)
     values = [np.zeros((len(problem.names), 0), np.float32)]
     for inputs, labels in batches:
         outputs = module(*inputs)
-        total += problem.sums_of_outputs(outputs, labels)
-        values.append(problem.values_of_outputs(outputs, labels).cpu().numpy())
+        penalty = regularization_loss(module)
+        total += problem.sums_of_outputs(outputs, labels, penalty)
+        values.append(problem.values_of_outputs(outputs, labels, penalty).cpu().numpy())
         if predicted is not None:
             # `confusion[...] += 1` would count a pair once per batch.
-            np.add.at(confusion, (labels.cpu().numpy(), predicted(outputs).cpu().numpy()), 1)
-    matrix = {} if predicted is None else {"confusion": confusion.tolist()}
+            places = predicted(outputs).cpu().numpy()
+            # NO_CLASS is the last place already.
+            np.add.at(confusion, (labels.cpu().numpy(), np.minimum(places, confusion.shape[0])), 1)
+    is_complete = predicted is not None and not confusion[:, -1].any()
+    matrix = {"confusion": confusion[:, :-1].tolist()} if is_complete else {}
     of_samples = dict(zip(problem.names, np.concatenate(values, axis=1), strict=True))
     return TestResult({**problem.means(total), **matrix}, of_samples)

@@ -1,5 +1,6 @@
 """Evaluation during a training: at the end of each epoch and, if configured, within epochs."""
 
+from math import isnan
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
@@ -10,6 +11,8 @@ from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.evaluation.validation import Validation
+from nnlo_lib.train.observe.measured.loss_average import mean_of_averages
+from nnlo_lib.train.observe.measured.validation_arrays import ValidationArrays
 from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
@@ -46,6 +49,7 @@ class Evaluator:
         self._validation = Validation(
             context.data, context.preprocessor, context.problem, context.comm, recorder.nodes
         )
+        self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
     def is_due(self) -> bool:
         """Return True if a validation within the epoch is due (train.validate_every)."""
@@ -60,6 +64,7 @@ class Evaluator:
         with timer.phase("evaluate"):
             measured = self._validation_metrics()
         step, epoch = self._global_step(), self._state.position.epoch
+        self._arrays.record(step)
         if self._context.comm.rank == 0:
             row = {"epoch": epoch, "step": step, "seconds": round(timer.training_seconds, 6)}
             self._recorder.record_validation(row, measured)
@@ -77,11 +82,12 @@ class Evaluator:
         self._recorder.close_epoch_ledger(state.position.epoch, cut)
         measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
         step = self._global_step()
+        self._arrays.record(step)
         if context.is_lr_scheduled:
             # The row shows the rate of the epoch's last step. A rank that did not make this step, for
             # example a server, has another one.
-            last = step - state.position.shift - 1
-            context.replica.lr = self._lr_schedule(last, context.loader.steps_per_epoch)
+            last, steps = step - state.position.shift - 1, context.loader.steps_per_epoch
+            context.replica.lr = self._lr_schedule(last, steps, state.worker_steps(step - 1))
         # The ledger and the bytes above belong to the epoch that ends; the row below counts it as completed.
         state.end_epoch()
         if context.comm.rank == 0:
@@ -94,6 +100,10 @@ class Evaluator:
         failpoint("training.epoch")
         for callback in self._callbacks:
             callback.on_epoch_end()
+
+    def published_metrics(self) -> dict[str, float]:
+        """Return the validation metrics of the model to publish, which all ranks have loaded."""
+        return self._validation.measure_shared_model(self._context.replica)
 
     def _update_best_and_stopping(self, step: int) -> None:
         """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""
@@ -116,6 +126,7 @@ class Evaluator:
         measured = {
             f"train_{name}": value for name, value in context.problem.means(state.metric_sums).items()
         }
+        measured |= self._loss_average()
         state.position.samples += int(state.metric_sums[0])
         with context.phase_timer.phase("evaluate"):
             failpoint("training.evaluate")
@@ -124,6 +135,14 @@ class Evaluator:
                 | self._validation_metrics()
                 | check_invariant_and_consensus(state.algorithm, context.replica, state.position.where)
             )
+
+    def _loss_average(self) -> dict[str, float]:
+        """Return the column of the moving average of the loss; empty if it is not requested."""
+        average, comm = self._state.loss_average, self._context.comm
+        if not average.is_requested:
+            return {}
+        with comm.outside_of_time():
+            return mean_of_averages(comm.gather(None if isnan(average.value) else average.value))
 
     def _validation_metrics(self) -> dict[str, float]:
         context, position = self._context, self._state.position

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.problems.gan import fixed_noise
+from nnlo_lib.problems.adversarial.gan import fixed_noise
 
 # Tiles per row and column; minimum size of a tile and width of the gap between tiles, both in pixels.
 SIDE, TILE, GAP = 8, 56, 4

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.partition.training_moments import with_moments
 from nnlo_lib.data.readers import Array
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, manifest_fingerprint
 from nnlo_lib.state.finished_run import FinishedRun
@@ -44,7 +45,7 @@ def load_published_model(
     _refuse_other_data(data, path.parent)
     refuse_changed_code(run, path.parent)
     dtype = parameter_dtype(run.train.precision)
-    tensors = Preprocessor(data, run.data, device, dtype)
+    tensors = Preprocessor(normalized_as_trained(data, path.parent), run.data, device, dtype)
     # The seed has no effect, because all weights are loaded.
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed=0).to(dtype)
     try:
@@ -54,6 +55,22 @@ def load_published_model(
             f"{path}: the file does not contain the weights of the model {run.model.name}: {error}"
         ) from error
     return module.to(device).eval(), tensors
+
+
+def normalized_as_trained(data: DataManifest, folder: Path) -> DataManifest:
+    """Return the manifest with the moments by which the training in `folder` normalized its inputs.
+
+    Without recorded moments, these are the moments of the whole training split.
+    """
+    if not RunPaths(folder).summary.exists():
+        return data
+    recorded = FinishedRun(folder).summary.get("data", {}).get("normalization")
+    try:
+        return data if recorded is None else with_moments(data, recorded)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{RunPaths(folder).summary}: data.normalization does not fit the inputs of {data.folder} ({error}); train the model again"
+        ) from error
 
 
 def _refuse_other_data(data: DataManifest, folder: Path) -> None:

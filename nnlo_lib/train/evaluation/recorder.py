@@ -84,6 +84,11 @@ class Recorder:
         """Return the number of rows of each table."""
         return {name: len(table.rows) for name, table in self._tables.items()}
 
+    def sync_tables(self) -> None:
+        """Flush the tables to the disk; rank 0 calls it. Raises UserError if the disk is full."""
+        for table in self._tables.values():
+            table.sync()
+
     def copy_tables(self) -> SavedTables:
         """Return the rows of each table, in lists that later rows do not change."""
         return {name: list(table.rows) for name, table in self._tables.items()}

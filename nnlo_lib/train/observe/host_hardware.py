@@ -33,8 +33,8 @@ def rank_hardware(device: str) -> dict[str, Any]:
 def hardware_by_host(ranks: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the hardware of each host, in the order of the ranks.
 
-    `cores` is the number of logical cores, `cores_available` of those on which the ranks may run; `threads`
-    computes in all processes together; `gpus` has the name of each GPU that a rank uses.
+    `cores` is the number of logical cores, `cores_available` of those on which the ranks may run;
+    `cores_per_rank` has the numbers of cores to which a rank is bound; `threads` computes in all processes together; `gpus` has the name of each GPU that a rank uses.
 
     Args:
         ranks: results of `rank_hardware` of all ranks.
@@ -51,6 +51,7 @@ def _host(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cpu": ranks[0]["cpu"],
         "cores": ranks[0]["cores"],
         "cores_available": len({core for rank in ranks for core in rank["allowed"]}),
+        "cores_per_rank": sorted({len(rank["allowed"]) for rank in ranks}),
         "ranks": len(ranks),
         "threads": sum(threads.values()),
         "memory_bytes": ranks[0]["memory_bytes"],

@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from nnlo_lib.models.zoo.gan import callable_on_samples
+from nnlo_lib.train.observe.training_flops import CORRECTED_FORMULAS
 
 LayerRow = dict[str, Any]
 SETTINGS = ("kernel_size", "stride", "padding", "dilation", "groups", "p", "hidden_size", "num_heads")
@@ -58,10 +59,16 @@ def model_flops(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[int | None
     module = callable_on_samples(module)
     with _evaluating(module), torch.enable_grad():
         for device in _devices(module):
-            with suppress(Exception), FlopCounterMode(display=False) as counter:
+            with (
+                suppress(Exception),
+                FlopCounterMode(display=False, custom_mapping=CORRECTED_FORMULAS) as counter,
+            ):
                 outputs, weights = _forward(module, inputs, device)
                 forward: int = counter.get_total_flops()
                 sums = [output.sum() for output in _tensors(outputs) if output.requires_grad]
+                # Layers of Keras have no gradients on meta tensors.
+                if weights and not sums and device.type == "meta":
+                    continue
                 torch.autograd.grad(sums, weights, allow_unused=True)
                 return forward, counter.get_total_flops() - forward
     return None, None
@@ -83,7 +90,7 @@ class _Rows:
 
     def _start(self) -> None:
         self._rows: dict[str, LayerRow] = {}
-        self.counter = FlopCounterMode(display=False)
+        self.counter = FlopCounterMode(display=False, custom_mapping=CORRECTED_FORMULAS)
         self._counted: set[int] = set()
         # For each running layer: the flop count at its start, and the flops of its inner layers.
         self._open: list[list[int]] = []

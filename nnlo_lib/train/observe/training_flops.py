@@ -9,9 +9,46 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import conv_flop_count, flop_registry, shape_wrapper
 
 from nnlo_lib.problems.base import Problem
+
+
+def convolution_backward_flops(
+    grad_out_shape: list[int],
+    x_shape: list[int],
+    w_shape: list[int],
+    _bias: Any,
+    _stride: Any,
+    _padding: Any,
+    _dilation: Any,
+    transposed: bool,
+    _output_padding: Any,
+    _groups: int,
+    output_mask: Sequence[bool],
+    **_: Any,
+) -> int:
+    """Return the operations of the gradients of a convolution.
+
+    Each gradient, that of the input and that of the weights, has the products of the forward pass. torch's own
+    formula multiplies those of the weights by the number of groups.
+
+    Args:
+        grad_out_shape: shape of the gradient of the output.
+        x_shape: shape of the input.
+        w_shape: shape of the weights; its second side is the channels of one group.
+        transposed: whether the convolution is transposed.
+        output_mask: whether the gradients of input and weights are computed.
+    """
+    return sum(output_mask[:2]) * conv_flop_count(x_shape, w_shape, grad_out_shape, transposed)
+
+
+CORRECTED_FORMULAS = {torch.ops.aten.convolution_backward: convolution_backward_flops}
+# By operator; called with the arguments and the result (`out_val`) of the operator.
+FLOP_FORMULAS: dict[Any, Any] = {
+    **flop_registry,
+    **{each: shape_wrapper(formula) for each, formula in CORRECTED_FORMULAS.items()},  # type: ignore[no-untyped-call]
+}
 
 
 def training_flops(
@@ -19,7 +56,7 @@ def training_flops(
 ) -> float | None:
     """Return the operations of the passes of one training step per sample, mean over `cycle` steps.
 
-    torch's counter includes matrix products, convolutions and attention; optimizer and metrics are not
+    The counter includes matrix products, convolutions and attention; optimizer and metrics are not
     included. The result is None if the steps cannot be computed.
 
     Args:
@@ -27,7 +64,7 @@ def training_flops(
         problem: problem that computes the loss.
         inputs: inputs of a mini-batch, each (samples, ...).
         targets: its labels, (samples, ...).
-        cycle: number of steps after which the kinds of steps repeat, such as `critic_steps` of a GAN.
+        cycle: number of steps after which the kinds of steps repeat, such as `cycle` of a GAN.
     """
     step = _Step(module, problem)
     # Meta tensors compute nothing, but some models and problems cannot use them.
@@ -41,7 +78,7 @@ def training_flops(
 
 
 class _FlopCounter(TorchDispatchMode):
-    """Adds up the operations of the calls in its context, with torch's formulas.
+    """Adds up the operations of the calls in its context, with torch's formulas, some of them corrected.
 
     torch's FlopCounterMode also sorts them by layer, for which it refuses losses that contain a gradient, such
     as a gradient penalty.
@@ -55,7 +92,7 @@ class _FlopCounter(TorchDispatchMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        formula = flop_registry.get(func.overloadpacket)
+        formula = FLOP_FORMULAS.get(func.overloadpacket)
         if formula is None:
             with self:
                 result = func.decompose(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from inspect import unwrap
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,9 +29,9 @@ def build_optimizer(
         parameter: flat parameter, (parameters,).
         layout: positions of the model's parameters in the flat one, for layer-wise rules.
     """
-    kind: type[torch.optim.Optimizer] = load_implementation(rule.implementation)
+    kind: type[torch.optim.Optimizer] = load_implementation(rule.reference)
     options, on_cpu = rule.arguments, parameter.device.type == "cpu"
-    match rule.kernel:
+    match rule.used_kernel:
         case "fused":
             options["fused"] = True
         case "fused on cpu":
@@ -38,12 +39,30 @@ def build_optimizer(
         case "layerwise":
             options["layout"] = layout
         case "chunked on cpu" if on_cpu:
-            return uncompiled(ChunkedOptimizer)([parameter], kind=uncompiled(kind), **options)
-    return uncompiled(kind)([parameter], **options)
+            options["kind"], kind = uncompiled(kind), ChunkedOptimizer
+    plain = _uncompiled_class(kind)
+    return (decaying(plain, rule.decoupled_decay) if rule.decoupled_decay else plain)([parameter], **options)
+
+
+def decaying(kind: type[torch.optim.Optimizer], decay: float) -> type[torch.optim.Optimizer]:
+    """Return `kind` with decoupled weight decay: w <- (1 - lr decay) w before each step (Loshchilov and Hutter 2019)."""
+
+    @torch.no_grad()
+    def step(self: torch.optim.Optimizer, closure: None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(1 - group["lr"] * decay)
+        kind.step(self, closure)
+
+    return type(kind.__name__, (kind,), {"step": step})
 
 
 def uncompiled(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """Return `kind` without torch.compile's wrappers, which cost 1 s of imports; the steps are the same."""
+    return _uncompiled_class(kind)
+
+
+def _uncompiled_class(kind: type[torch.optim.Optimizer]) -> type[Any]:
     # Unwrapping removes torch's decorator that disables gradients, so no_grad is applied again.
     plain = {"add_param_group": unwrap(kind.add_param_group), "step": torch.no_grad()(unwrap(kind.step))}
     return type(kind.__name__, (kind,), plain)

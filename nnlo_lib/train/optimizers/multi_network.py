@@ -38,6 +38,12 @@ def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemC
         rules.attach_optimizer(replica, rule)
 
 
+def clip_weights(replica: Replica) -> None:
+    """Move the weights of a GAN's critic into their bound, if any, without a step."""
+    if isinstance(replica.optimizer, MultiNetworkOptimizer):
+        replica.optimizer.clip_weights()
+
+
 def _of_gan(
     parameters: Parameters, layout: Layout, rule: OptimizerConfig, problem: GanConfig
 ) -> torch.optim.Optimizer:
@@ -88,14 +94,20 @@ class NetworkOptimizer:
         self._piece.grad = whole.grad[self.slice]
         # A generator has gradients only in some steps; momentum and weight decay would move it in the
         # others.
-        if not self._piece.grad.any():
-            return
+        if self._piece.grad.any():
+            self._update(moments, factor)
+        self.clip_weights()
+
+    def _update(self, moments: dict[str, Any], factor: float) -> None:
         self._optimizer.param_groups[0]["lr"] = self._lr * factor
         if mine := self._mine(moments):
             self._optimizer.state[self._piece] = mine
         self._optimizer.step()
         state = self._optimizer.state[self._piece]
         moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
+
+    def clip_weights(self) -> None:
+        """Move the weights into their bound, if any."""
         if self._clip is not None:
             # Weight clipping bounds the critic's slope (Arjovsky et al. 2017, Wasserstein GAN, algorithm 1).
             self._piece.data.clamp_(-self._clip, self._clip)
@@ -135,6 +147,11 @@ class MultiNetworkOptimizer(torch.optim.Optimizer):
                 "the model has parameters outside its networks `generator` and `critic`, which would not be trained; "
                 "move them into one of the networks"
             )
+
+    def clip_weights(self) -> None:
+        """Move the weights of each network into their bound."""
+        for network in self._networks:
+            network.clip_weights()
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update each network that has a non-zero gradient."""

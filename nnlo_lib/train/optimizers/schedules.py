@@ -27,14 +27,16 @@ class SchedulePosition(NamedTuple):
     """Position of a training for a schedule.
 
     Attributes:
-        step: first step of the current round, counted from 0.
-        steps_per_epoch: number of steps of an epoch.
-        round: current round, counted from 0.
+        step: steps of a worker before the current round, whatever the number of ranks was.
+        epoch: completed epochs, with fraction, before the current round.
+        rounds_done: rounds of a worker before the current round, whatever the number of ranks was.
+        round: current round as the epoch implies it, counted from 0.
         rounds: number of rounds of the training.
     """
 
     step: int
-    steps_per_epoch: int
+    epoch: float
+    rounds_done: int
     round: int
     rounds: int
 
@@ -46,7 +48,7 @@ class SchedulePosition(NamedTuple):
 
     def elapsed(self, unit: Literal["epochs", "steps"]) -> float:
         """Return the number of completed epochs (with fraction) or steps."""
-        return self.step / self.steps_per_epoch if unit == "epochs" else self.step
+        return self.epoch if unit == "epochs" else self.step
 
 
 def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0) -> float:
@@ -66,9 +68,10 @@ def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, 
         case LogScheduleConfig():
             return float(start * (schedule.final / start) ** at.fraction_done)
         case DiminishingScheduleConfig():
-            return _diminished(start, schedule.mu, at.round)
+            return _diminished(start, schedule.mu, at.rounds_done)
         case StepScheduleConfig():
-            return float(start * schedule.factor ** (at.elapsed(schedule.unit) // schedule.every))
+            rate = float(start * schedule.factor ** (at.elapsed(schedule.unit) // schedule.every))
+            return max(rate, min(start, schedule.min_lr))
         case MultiStepScheduleConfig():
             return float(
                 start * schedule.factor ** bisect_right(schedule.milestones, at.elapsed(schedule.unit))
@@ -122,7 +125,9 @@ def _cycle(schedule: OneCycleScheduleConfig, at: SchedulePosition) -> float:
     peak = max(0.0, schedule.rise * at.rounds - 1)
     if at.round < peak:
         return _half_cosine(schedule.start, 1, at.round / peak)
-    return _half_cosine(1, schedule.final, min(1.0, (at.round - peak) / max(1, at.rounds - 1 - peak)))
+    # Less than one round remains after a late peak, and no round in a training of a single round.
+    fall = at.rounds - 1 - peak
+    return _half_cosine(1, schedule.final, min(1.0, (at.round - peak) / fall) if fall > 0 else 0.0)
 
 
 def _fallen(schedule: PlateauScheduleConfig, start: float, falls: int) -> float:

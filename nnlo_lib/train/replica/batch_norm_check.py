@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.loading.loader import BatchLoader
+from nnlo_lib.data.loading.loader import Batch, BatchLoader
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
@@ -28,10 +29,23 @@ def explain_batch_norm_error(where: str) -> Iterator[None]:
         ) from error
 
 
+class ResumedStep(NamedTuple):
+    """The first step after a change of the number of ranks, which has fewer samples than the others."""
+
+    epoch: int
+    step: int
+
+
 def check_batch_norm_batches(
-    module: nn.Module, problem: Problem, tensors: Preprocessor, loader: BatchLoader, parts: int, rank: int
+    module: nn.Module,
+    problem: Problem,
+    tensors: Preprocessor,
+    loader: BatchLoader,
+    parts: int,
+    rank: int,
+    resumed: ResumedStep | None = None,
 ) -> None:
-    """Raise UserError if the first or last step of an epoch would normalize a single sample.
+    """Raise UserError if the first or last step of an epoch, or `resumed`, would normalize a single sample.
 
     The check applies the module to one sample, then restores its buffers; it changes no parameters.
 
@@ -42,28 +56,32 @@ def check_batch_norm_batches(
         loader: this worker's batches.
         parts: number of parts into which a batch is divided (train.accumulate).
         rank: rank, for the error message.
+        resumed: checked instead of the first and last step of the first epoch.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):
         return
-    for step in sorted({0, loader.steps_per_epoch - 1}):
-        if 0 < loader.count(0, step) < 2 * parts:
+    epoch = resumed.epoch if resumed else 0
+    for step in [resumed.step] if resumed else sorted({0, loader.steps_per_epoch - 1}):
+        if step < loader.steps_per_epoch and 0 < loader.count(epoch, step) < 2 * parts:
+            place = (
+                f"in epoch {epoch + 1}, step {step + 1}" if resumed else f"in step {step + 1} of each epoch"
+            )
             # Small batches are not refused by their size: one sample of an image still has many values per
             # channel.
-            with explain_batch_norm_error(f"in step {step + 1} of each epoch, on rank {rank}"):
-                _try(module, problem, tensors, loader, step)
+            with explain_batch_norm_error(f"{place}, on rank {rank}"):
+                _try(module, problem, tensors, loader.batch(epoch, step))
 
 
-def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, loader: BatchLoader, step: int) -> None:
-    """Compute the loss of one sample of a step; restore the module's buffers.
+def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, batch: Batch) -> None:
+    """Compute the loss of one sample of a batch; restore the module's buffers.
 
     Args:
         module: network of the rank.
         problem: problem that computes the loss.
         tensors: preprocessor of the batch.
-        loader: this worker's batches.
-        step: step of the first epoch.
+        batch: batch of this worker.
     """
-    batch, before = loader.batch(0, step), [each.clone() for each in module.buffers()]
+    before = [each.clone() for each in module.buffers()]
     try:
         inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])
         problem.compute_loss(module.train(), inputs, labels, 0)

@@ -7,15 +7,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
-import torch
 from torch import nn
 
+from nnlo_lib.core.compiler_cache import CACHE_VARIABLE as CACHE_VARIABLE
+from nnlo_lib.core.compiler_cache import guard_torch_compiler
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
 
 # Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
 MAX_COMPILED_SHAPES = 64
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # read by torch when it compiles
 
 
 def compile_module(module: nn.Module, device: str) -> nn.Module:
@@ -36,7 +36,13 @@ def compile_module(module: nn.Module, device: str) -> nn.Module:
         raise UserError(
             "train.compile: torch.compile needs the package triton on GPUs; install triton, or remove train.compile"
         )
+    guard_torch_compiler()
+    import torch._dynamo
+    from torch._inductor import config as inductor
+
     _use_private_cache()
+    # torch keeps precompiled headers in its default folder, which another user may have prepared.
+    inductor.cpp_cache_precompile_headers = False
     torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
     return cast(nn.Module, torch.compile(module, dynamic=False))
 

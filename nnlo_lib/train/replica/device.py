@@ -1,6 +1,5 @@
 """Choice of the device on which a rank computes."""
 
-import os
 import socket
 
 import torch
@@ -8,9 +7,7 @@ import torch
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.core.errors import UserError
-
-# GPUs by torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before the subset is chosen.
-GPU_SUBSET = "NNLO_GPUS"
+from nnlo_lib.core.visible_gpus import visible_gpus
 
 
 def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool = True) -> str:
@@ -55,30 +52,6 @@ def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
             "parallel.ranks_per_gpu, use more nodes, or set parallel.gpus_per_rank: 0 to train on CPUs"
         )
     return gpus[place]
-
-
-def visible_gpus() -> list[int]:
-    """Return the GPUs that this process may use, by torch's numbers.
-
-    The GPUs in CUDA_VISIBLE_DEVICES are used or, if it is not set, the GPUs that Slurm has allocated, or all. A
-    search that runs several trainings in parallel restricts them further with GPU_SUBSET (NNLO_GPUS).
-    """
-    visible = _allocated_gpus()
-    mine = [int(gpu) for gpu in os.environ.get(GPU_SUBSET, "").split(",") if gpu]
-    return [gpu for gpu in visible if gpu in mine] if mine else visible
-
-
-def _allocated_gpus() -> list[int]:
-    visible, environment = list(range(torch.cuda.device_count())), os.environ
-    if "CUDA_VISIBLE_DEVICES" in environment:
-        return visible
-    allocated = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
-    named = [int(word) for word in allocated.split(",") if word.isdigit()]
-    # Slurm numbers the GPUs of the whole host. If cgroups hide the other GPUs, torch counts the visible ones
-    # from 0.
-    if named and len(named) < len(visible):
-        return [gpu for gpu in named if gpu in visible]
-    return visible[: int(environment.get("SLURM_GPUS_ON_NODE") or len(visible))]
 
 
 def seed_step(seed: int, device: str) -> None:

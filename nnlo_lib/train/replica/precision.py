@@ -13,7 +13,7 @@ NETWORKS = "generator", "critic"  # networks of a GAN, which the problem calls s
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # torch's defaults: exponent of the first loss scale, and steps without overflow until it doubles.
 INITIAL_SCALE_EXPONENT, GROWTH_INTERVAL = 16, 2000
-REDUCE_RATE = "reduce train.optimizer.lr (for prox_pda, increase algorithm.beta)"
+REDUCE_RATE = "reduce train.optimizer.lr (for prox_pda, set a larger algorithm.beta)"
 
 
 def parameter_dtype(name: str) -> torch.dtype:

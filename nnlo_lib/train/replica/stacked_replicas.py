@@ -19,6 +19,7 @@ from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.models.stacked import StackedNetwork, stack_network
+from nnlo_lib.problems.regularization import refuse_regularization
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.evaluation.divergence import SampleTensors, loss_advice
 from nnlo_lib.train.replica.gradients import DeferredSums
@@ -80,6 +81,10 @@ class ReplicaStack:
             self.tensors, self.problem = tensors, problem
             example = tuple(torch.randn(3, *shape, dtype=dtype, device=device) for shape in tensors.shapes)
             self.network: StackedNetwork = stack_network(module.to(device), example)
+            refuse_regularization(
+                module,
+                "which parallel.simulation.compute: batched does not support; set parallel.simulation.compute: exact",
+            )
         memory = ReplicaMemory(self.theta[rank], self.grad[rank])
         self.replicas[rank] = Replica(module, device, memory, channels_last)
         self._buffers[rank] = dict(module.named_buffers())
@@ -126,7 +131,9 @@ class ReplicaStack:
         losses = self.problem.losses(scores, labels)
         real = torch.tensor(counts, device=losses.device)
         # Padding has weight 0, so that each rank's loss is the mean over its own samples.
-        weights = (torch.arange(width, device=losses.device) < real[:, None]) / real[:, None]
+        is_real = torch.arange(width, device=losses.device) < real[:, None]
+        # In the type of the losses: a quotient of integers would be rounded to float32.
+        weights = is_real.to(losses.dtype) / real[:, None]
         means = (losses.view(len(ranks), width) * weights).sum(1)
         for place, (loss, request) in enumerate(zip(means.tolist(), requests, strict=True)):
             if not math.isfinite(loss):
@@ -228,10 +235,13 @@ def _rows(matrix: Tensor, ranks: list[int]) -> Tensor:
 
 
 def _padded(arrays: Sequence[Array], width: int) -> Array:
-    """Return the n arrays, each padded with zeros to `width` samples, as (n * width, ...)."""
-    total = np.zeros((len(arrays), width, *arrays[0].shape[1:]), arrays[0].dtype)
+    """Return the n arrays, each padded with a sample to `width` samples, as (n * width, ...)."""
+    total = np.empty((len(arrays), width, *arrays[0].shape[1:]), arrays[0].dtype)
+    # A loss may be NaN or infinite for zeros, for example if it divides by the targets, and so would be its
+    # product with the weight 0 of padding.
+    padding = next(array[0] for array in arrays if len(array))
     for place, array in zip(total, arrays, strict=True):
-        place[: len(array)] = array
+        place[: len(array)], place[len(array) :] = array, padding
     return total.reshape(-1, *total.shape[2:])
 
 

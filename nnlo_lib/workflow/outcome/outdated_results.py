@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nnlo_lib.config import JobSpec
 from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.state.published_results import is_outdated
 from nnlo_lib.workflow.plan import Plan
 
@@ -24,8 +25,8 @@ def outdated_stamp(plan: Plan, job: JobSpec) -> str:
     if plan.leads:
         folder, manifest = paths.job(job).folder, Path(plan.manifest(job.run))
         outdated = is_outdated(folder, plan.runs[job.run], manifest)
-        stamp.parent.mkdir(parents=True, exist_ok=True)
         if outdated or not stamp.exists():
-            stamp.write_text(str(time.time_ns()))
+            with atomic_write(stamp) as part:
+                part.write_text(str(time.time_ns()))
         os.utime(stamp, (time.time() if outdated else 0,) * 2)
     return str(stamp)

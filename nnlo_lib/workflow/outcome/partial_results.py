@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nnlo_lib.config import JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.report.sections.failed_jobs import read_failed_job
 from nnlo_lib.state.published_results import is_outdated
 from nnlo_lib.workflow.plan import Plan
@@ -48,11 +49,10 @@ def partial_stamp(plan: Plan) -> list[str]:
 
 
 def mark_as_partial(plan: Plan) -> None:
-    """Record that summary and page, which were just written, lack trainings."""
-    stamp = _stamp(plan)
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    # New content, because Snakemake ignores a newer input whose checksum it has recorded.
-    stamp.write_text(str(time.time_ns()))
+    """Record that summary and page, which were just written, lack trainings. Raises UserError."""
+    with atomic_write(_stamp(plan)) as part:
+        # New content, because Snakemake ignores a newer input whose checksum it has recorded.
+        part.write_text(str(time.time_ns()))
 
 
 def _stamp(plan: Plan) -> Path:

@@ -117,6 +117,19 @@ def prox_pda(theta, n, opt, beta=4.0):
         yield theta
 
 
+def prox_pda_momentum(theta, n, opt, beta=4.0, momentum=0.6):
+    """The same minimum, linearized at the weighted sum of all gradients so far."""
+    a, seen = incidence(n), []
+    b, mu = np.abs(a), np.zeros((len(a), DIMENSION))
+    for k in range(STEPS):
+        seen.append(gradients(theta, k))
+        average = sum((1 - momentum) * momentum ** (k - t) * g for t, g in enumerate(seen))
+        mu = mu + beta * a @ theta
+        right = beta * b.T @ b @ theta - average - a.T @ mu
+        theta = np.linalg.solve(beta * (a.T @ a + b.T @ b), right)
+        yield theta
+
+
 def incidence(n):
     edges = [(i, (i + 1) % n) for i in range(n if n > 2 else 1)]
     a = np.zeros((len(edges), n))
@@ -160,7 +173,12 @@ CASES = {  # oracle, algorithm, topology, optimizer, vectors of P values sent to
     "dinno_persistent": (
         dinno_persistent, {**DINNO, "name": "cadmm", "persistent_optimizer": True}, {"name": "cycle"}, "sgd", STEPS // 2, NONE,
     ),
-    "prox_pda": (prox_pda, {"name": "prox_pda", "beta": 4.0}, {"name": "cycle"}, "sgd", STEPS, NONE),
+    "prox_pda": (
+        prox_pda, {"name": "prox_pda", "beta": 4.0, "momentum": 0.0}, {"name": "cycle"}, "sgd", STEPS, NONE,
+    ),
+    "prox_pda_momentum": (
+        prox_pda_momentum, {"name": "prox_pda", "beta": 4.0, "momentum": 0.6}, {"name": "cycle"}, "sgd", STEPS, NONE,
+    ),
     "next": (
         next_, {"name": "next", "tau": 0.5, "step": 0.8, "step_decay": 0.1}, {"name": "cycle"}, "sgd", STEPS, NONE,
     ),

@@ -14,7 +14,7 @@ from helpers.gossip_cases import (
     uneven,
 )
 from helpers.gossip_oracles import hops, targets
-from helpers.gossip_programs import make, mixed, recorded
+from helpers.gossip_programs import grouped, make, mixed, recorded
 from helpers.gossip_replay import ANSWER, PUSH, Gossiper, Pairer, replay
 from helpers.least_squares import DIMENSION, START, Momentum, gradient_of
 from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
@@ -146,6 +146,21 @@ def test_a_wish_stops_all_in_the_middle_and_they_go_on(transport, ranks, key):
         assert all(0 < result["stopped"] < 15 for result in results)
     assert [result["steps"] for result in results] == [40] * ranks
     assert all(result["telemetry"]["invariant"] < 1e-12 for result in results)
+
+
+@pytest.mark.parametrize("transport", ["simulated", "mpi"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_adpsgd_averages_workers_of_several_processes(transport, size):
+    """The processes of a worker stay equal; pairs of workers, of which only the leaders send, keep the sum."""
+    results = on_ranks(grouped, transport, 4, {"name": "path"}, size, 30)
+    leaders = results[::size]
+    for rank, result in enumerate(results):
+        assert result["theta"] == leaders[rank // size]["theta"]
+        assert result["telemetry"]["invariant"] < 1e-12
+        mean = np.mean([leader["theta"] for leader in leaders], axis=0)
+        np.testing.assert_allclose(result["published"], mean, rtol=0, atol=1e-9)
+    averages = sum(result["averages"] for result in results)
+    assert (averages > 0) == (size == 2), "a single worker has no neighbor"
 
 
 @EVERYWHERE

@@ -50,8 +50,8 @@ CASES = {
     "easgd, always": ("easgd", {"synchronous": True, "sync_every": 1, "alpha": 0.2}, uneven),
     "easgd, at times": ("easgd", {"synchronous": True, "sync_every": 7, "elastic_force": 0.6}, uneven),
     "easgd": ("easgd", {"sync_every": 3, "elastic_force": 0.6}, shorter),
-    "gem": ("gem", {"sync_every": 1, "kappa": 1.0}, shorter),
-    "gem, at times": ("gem", {"sync_every": 3, "kappa": 2.0}, shorter),
+    "gem": ("gem", {"sync_every": 1, "kappa": 1.0, "momentum": 0.9}, shorter),
+    "gem, at times": ("gem", {"sync_every": 3, "kappa": 2.0, "momentum": 0.9}, shorter),
 }
 
 
@@ -141,7 +141,7 @@ def test_asynchronous_easgd_equals_a_replay_of_its_events():
 @EVERYWHERE
 @pytest.mark.parametrize("case", ["gem", "gem, at times"])
 def test_gem(transport, ranks, case):
-    tau, kappa = CASES[case][1].values()
+    tau, kappa, _ = CASES[case][1].values()
     counts = shorter(ranks - 1)
     server, *results = every_case(transport, ranks)[case]
     exchanges = [-(-len(steps) // tau) for steps in counts]
@@ -166,7 +166,9 @@ def test_gem(transport, ranks, case):
 
 def test_gem_equals_a_replay_of_its_events():
     steps, workers = 50, 3
-    server, *results = on_ranks(recorded, "simulated", workers + 1, "gem", {"kappa": 3.0}, steps, 1)
+    server, *results = on_ranks(
+        recorded, "simulated", workers + 1, "gem", {"kappa": 3.0, "momentum": 0.9}, steps, 1
+    )
     replicas, c = [EnergyMatching(i, kappa=3.0) for i in range(workers)], START
     under_way, fetched, stale, updates = {}, {}, [[] for _ in range(workers)], 0
     for rank, kind, answered in server["events"]:
@@ -192,7 +194,7 @@ def test_gem_equals_a_replay_of_its_events():
 def test_gem_stays_near_the_optimum_with_many_workers():
     """Nine asynchronous workers do not diverge, because their total energy equals that of one worker with momentum."""
     counts = [[BATCH] * 200] * 9
-    server = on_ranks(several, "simulated", 10, [["gem", {"kappa": 1.0}, counts]])[0][0]
+    server = on_ranks(several, "simulated", 10, [["gem", {"kappa": 1.0, "momentum": 0.9}, counts]])[0][0]
     everything = np.arange(96)
     assert np.linalg.norm(gradient(np.array(server["centre"]), everything)) < 0.2 * np.linalg.norm(
         gradient(START, everything)

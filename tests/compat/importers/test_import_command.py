@@ -1,6 +1,7 @@
 """The command line of `nnlo import`."""
 
 import pytest
+import yaml
 from helpers.nnlo_command import nnlo
 
 
@@ -41,3 +42,12 @@ def test_mistakes(words, sentence):
     done = nnlo("import", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"nnlo: error: {sentence}")
+
+
+def test_a_partial_import_ends_with_a_count_and_its_own_status():
+    done = nnlo("import", "mpirun -np 3 TrainingDriver --model mnist --loss mse --copy-command cp")
+    line = "1 of 4 options was not translated: --copy-command cp"
+    assert done.returncode == 3
+    assert done.stdout.endswith(f"# {line}\n")
+    assert line in done.stderr
+    assert yaml.safe_load(done.stdout)["parallel"] == {"ranks": 3, "gpus_per_rank": "auto"}

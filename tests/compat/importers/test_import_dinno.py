@@ -105,6 +105,26 @@ def test_paper(imported, folder):
     assert runs["dsgd"].train.optimizer.lr == pytest.approx(0.005 * (1 - 0.001 * 0.005), rel=1e-12)
 
 
+def test_what_dinno_records(imported, folder):
+    settings = paper()
+    problem = settings["problem_configs"]["dinno"]
+    problem["metrics"] = ["consensus_error", "validation_as_vector", "train_loss_moving_average"]
+    problem["metrics_config"] = {"evaluate_frequency": 20, "tloss_decay": 0.1}
+    write(folder, settings, "paper.yaml")
+    experiment, text = imported("paper.yaml")
+    observe = experiment.variants["dinno"].observe
+    assert (observe.consensus_matrix, observe.sample_metrics, observe.loss_average) == (True, True, 0.9)
+    assert not experiment.variants["dsgt"].observe.consensus_matrix
+    assert "not translated" not in text
+
+
+def test_delaunay_graph(imported, folder):
+    settings = paper()
+    settings["experiment"]["graph"] = {"num_nodes": 10, "type": "delaunay"}
+    write(folder, settings, "paper.yaml")
+    assert imported("paper.yaml")[0].topology.name == "delaunay"
+
+
 def test_alone(imported, folder):
     settings = paper()
     settings["experiment"]["individual_training"] = {
@@ -128,20 +148,13 @@ def test_profile(imported, folder):
     assert runs["dsgd"].observe.profile is None
 
 
-def test_robots_are_told_not_to_be_there(imported, folder):
+def test_density_experiments_are_refused(refused, folder):
     settings = paper()
     experiment = settings["experiment"]
     del experiment["graph"]
-    experiment |= {
-        "model": {"shape": [2, 256, 64, 1], "scale": 0.05},
-        "data": {"num_beams": 20},
-        "loss": "BCE",
-    }
+    experiment |= {"model": {"shape": [2, 256, 64, 1]}, "data": {"num_beams": 20}, "loss": "BCE"}
     write(folder, settings, "density.yaml")
-    experiment, text = imported("density.yaml")
-    assert "lidar" in text
-    assert experiment.model == ModelConfig(name="fourier", args={"hidden": [256, 64], "scale": 0.05})
-    assert (experiment.problem.name, experiment.loss) == ("regression", "binary_cross_entropy")
+    assert "density.yaml: this is a density experiment of DiNNO" in refused("density.yaml")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,10 @@ def test_adversarial(imported, end):
     )
     assert (experiment.problem.name, experiment.problem.energy_weight) == ("gan", 5.0)
     assert (experiment.model.name, experiment.loss) == ("calorimeter_gan", "non_saturating")
-    assert "flips 5 % of the labels" in " ".join(text.replace("#", "").split())
+    problem = experiment.problem
+    assert (problem.label_flips, problem.generator_batches, problem.energy_range) == (0.05, 2, (0.1, 5.0))
+    assert problem.sum_polynomial == (0.0018, -0.023, 0.11, -0.28, 2.21)
+    assert "`problem.half_steps: true`" in " ".join(text.replace("#", "").split())
     assert experiment.parallel.master_gpu
     assert "--master-gpu (parallel.master_gpu)" in " ".join(text.replace("#", "").split())
     assert ("--restore ganCP" in text.split("Differences")[1]) == ("--restore" in end)
@@ -147,8 +150,10 @@ def test_search_of_the_gan(imported, end):
     assert (experiment.search.trials, experiment.search.parallel, experiment.parallel.ranks) == (10, 2, 3)
     assert experiment.checkpoint.epochs == 1
     assert (experiment.model.name, experiment.problem.name) == ("calorimeter_gan", "gan")
-    assert (experiment.loss, experiment.search.objective.metric) == ("non_saturating", "val_distance")
-    assert list(experiment.search.space) == ["model.args.latent", "model.args.dropout"]
+    assert (experiment.loss, experiment.search.objective.metric) == ("non_saturating", "val_loss_gap")
+    searched = ("model.args.latent", "model.args.dropout", "problem.energy_weight", "problem.sum_weight")
+    assert tuple(experiment.search.space) == searched
+    assert "weights of the GAN's three losses" in " ".join(text.replace("#", "").split())
     assert "--example gan" in text.split("Differences")[1]
 
 
@@ -187,14 +192,31 @@ def test_modes(imported):
 
 
 def test_looking_inside_and_gpus(imported):
-    seen, _ = imported(f"mpirun -np 4 {MODEL} --monitor --timeline --max-gpus 2")
-    assert (seen.observe.trace, seen.observe.monitor, seen.parallel.gpus_per_rank) == (True, 0.5, 1)
+    seen, text = imported(f"mpirun -np 4 {MODEL} --monitor --timeline --max-gpus 2")
+    assert (seen.observe.trace, seen.observe.monitor, seen.parallel.gpus_per_rank) == (True, 0.5, 0)
+    assert "gpus_per_rank: auto" in text
+    assert "ranks_per_gpu: 2  # --max-gpus 2, on each host" in text
+    assert "gpus_per_rank: auto" in imported(f"mpirun -np 4 {MODEL}")[1]
+    every, text = imported(f"mpirun -np 4 {MODEL} --max-gpus -1")
+    assert every.parallel.ranks_per_gpu == 1
+    assert "--max-gpus -1: all visible GPUs" in " ".join(text.replace("#", "").split())
     without, _ = imported(f"jsrun -n 4 -g 1 {MODEL} --max-gpus 0")
     assert (without.observe.trace, without.observe.monitor, without.parallel.gpus_per_rank) == (
         False,
         None,
         0,
     )
+
+
+def test_the_copy_command(imported):
+    experiment, text = imported(f"{MODEL} --cache-data /tmp --copy-command 's3cmd get {{}} {{}}'")
+    assert experiment.data.stage_command == "s3cmd get {source} {target}"
+    assert "nnlo copies the files of its store, by absolute path" in " ".join(text.replace("#", "").split())
+    plain, _ = imported(f"{MODEL} --cache-data /tmp --copy-command cp")
+    assert plain.data.stage_command == "cp {source} {target}"
+    without, text = imported(f"{MODEL} --copy-command cp")
+    assert without.data.stage_command is None
+    assert "--copy-command cp: not translated because NNLO copies files only with --cache-data" in text
 
 
 def test_rules_of_keras(imported, refused):
@@ -291,3 +313,19 @@ def test_arguments_of_the_optimizer_are_arguments(refused):
         "TrainingDriver --model mnist --worker-optimizer-params 3"
     )
     assert "invalid value '{lr}'" in refused("TrainingDriver --model mnist --worker-optimizer-params {lr}")
+
+
+@pytest.mark.parametrize(
+    ("example", "searched"),
+    [
+        ("cifar10", "filters_1 filters_2 filters_3 dense_1 dense_2 dropout_1 dropout_2"),
+        ("topclass", "conv_layers dense_layers kernel dropout"),
+        (
+            "examples/example_jedi_torch.py",
+            "hidden effects outputs effect_activation post_activation score_activation",
+        ),
+    ],
+)
+def test_space_of_an_example(imported, example, searched):
+    experiment, _ = imported(f"mpirun -np 5 OptimizationDriver --example {example} --block-size 2")
+    assert list(experiment.search.space) == [f"model.args.{name}" for name in searched.split()]

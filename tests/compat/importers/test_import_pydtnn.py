@@ -52,13 +52,22 @@ def test_readme(imported):
     assert "--dtype float32" in text or "--dtype=float32" in text
 
 
+@pytest.mark.parametrize(("name", "rule"), [("adam", "adam"), ("rmsprop", "rmsprop"), ("nadam", "nadam")])
+def test_epsilon_of_adam_and_rmsprop_is_inside_the_root(imported, name, rule):
+    experiment, text = imported(f"pydtnn_benchmark --optimizer={name} --epsilon=1e-5")
+    found = experiment.train.optimizer
+    assert (found.name, found.epsilon) == (rule, 1e-5)
+    assert getattr(found, "epsilon_inside_root", False) == (name != "nadam")
+    assert ("inside the root" in text) == (name == "nadam")
+
+
 RUN = "mpirun -np 4 pydtnn_benchmark --parallel=data --lr_schedulers=early_stopping"
 
 
 def test_the_newer_launcher_scales_the_rate_of_sgd_with_ranks(imported):
     experiment, _ = imported(f"{RUN} --learning_rate=0.05 --nesterov=True")
     assert experiment.train.optimizer.model_dump() == {
-        "name": "sgd", "lr": 0.2, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0,
+        "name": "sgd", "lr": 0.2, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0, "decoupled": False,
     }  # fmt: skip
     assert imported(f"{RUN} --learning_rate_scaling=no")[0].train.optimizer.lr == 0.01
     assert imported(f"{RUN} --optimizer=rmsprop")[0].train.optimizer.lr == 0.01
@@ -83,7 +92,7 @@ def test_sequential_and_schedulers(imported):
     experiment, text = imported(
         "pydtnn_benchmark --lr_schedulers=warm_up,stop_at_loss,model_checkpoint,reduce_lr_every_nepochs "
         "--model_checkpoint_metric=val_categorical_accuracy --early_stopping_patience=3 --enable_gpu=yes "
-        "--validation_split=0.2 --stop_at_loss_threshold=0.99"
+        "--validation_split=0.2 --stop_at_loss_threshold=99"
     )
     assert (experiment.parallel.ranks, experiment.parallel.gpus_per_rank) == (1, 1)
     assert experiment.checkpoint.best == "accuracy"
@@ -178,3 +187,69 @@ def test_every_option_is_told_of(imported):
 )
 def test_mistakes(refused, option, sentence):
     assert sentence in refused(f"mpirun -np 2 benchmarks_CNN.py {option}")
+
+
+def test_evaluation_only_names_the_command_of_nnlo(imported, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "best.npz").write_bytes(b"")
+    experiment, text = imported(
+        f"{RUN} --evaluate_only=True --weights_and_bias_filename=best.npz --model=vgg3dobn"
+    )
+    assert (experiment.model.name, experiment.model.weights) == ("vgg3dobn", "best.npz")
+    assert "nnlo evaluate best.npz --experiment FILE" in " ".join(text.replace("#", "").split())
+    experiment, text = imported(f"{RUN} --weights_and_bias_filename=lost.npz")
+    assert experiment.model.weights is None
+    assert "lost.npz is no .npz file that exists" in " ".join(text.replace("#", "").split())
+
+
+def test_the_first_simplecnn_has_neither_dropout_nor_padding(imported):
+    experiment, _ = imported(
+        f"{RUN} --loss_func=categorical_accuracy,categorical_cross_entropy --model=simplecnn"
+    )
+    assert experiment.model.args == {"dropout": 0.0, "padding": 0}
+
+
+def test_synthetic_data_are_zeros_of_the_size_of_the_data_set(imported):
+    experiment, text = imported(
+        f"{RUN} --dataset=cifar10 --use_synthetic_data=True --dataset_train_path=/data/cifar"
+    )
+    assert (experiment.data.dataset, experiment.data.source) == ("synthetic", None)
+    reader = experiment.data.reader
+    assert (reader.content, reader.shape, reader.samples, reader.test_samples) == (
+        "zeros",
+        (3, 32, 32),
+        50_000,
+        10_000,
+    )
+    assert "--dataset_train_path /data/cifar (with --use_synthetic_data True)" in " ".join(
+        text.replace("#", "").split()
+    )
+
+
+def test_the_npz_files_of_imagenet_are_read_from_two_folders(imported):
+    experiment, text = imported(
+        f"{RUN} --dataset=imagenet --dataset_train_path=/data/in/npz/train --dataset_test_path=/data/in/val/npz"
+    )
+    data = experiment.data
+    assert (data.dataset, data.source) == ("imagenet-npz", "/data/in/npz/train")
+    assert data.reader.model_dump(exclude_unset=True) == {
+        "name": "arrays", "train": "*.npz", "test": "../../val/npz/*.npz", "features": "x", "labels": "y", "first_class": 1,
+    }  # fmt: skip
+    assert "one folder" not in text
+
+
+def test_imagenet_without_folders_stays_the_catalog_s(imported):
+    assert imported(f"{RUN} --dataset=imagenet")[0].data.dataset == "imagenet"
+
+
+def test_decay_is_decoupled_for_every_optimizer(imported):
+    for name, expected in {"sgd": "sgd", "rmsprop": "rmsprop", "adam": "adamw", "nadam": "nadam"}.items():
+        rule = imported(f"{RUN} --optimizer={name} --decay=0.01")[0].train.optimizer
+        assert (rule.name, rule.weight_decay, getattr(rule, "decoupled", True)) == (expected, 0.01, True)
+
+
+def test_the_step_schedule_has_a_minimum(imported):
+    experiment, _ = imported(
+        "pydtnn_benchmark --lr_schedulers=reduce_lr_every_nepochs --reduce_lr_every_nepochs_min_lr=0.001"
+    )
+    assert experiment.train.schedule == StepScheduleConfig(every=5, factor=0.1, min_lr=0.001)

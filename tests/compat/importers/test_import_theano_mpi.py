@@ -82,13 +82,52 @@ def test_gans(imported, folder, file, cls, clip, loss, model, data):
     assert experiment.train.optimizer.name == "rmsprop"
 
 
-def test_texts_are_told_not_to_be_there(imported, folder):
+def test_texts_are_the_film_reviews(imported, folder):
     (folder / "l.cfg").write_text(
         "RULE=BSP\nBSP_SYNC_TYPE=avg\nMODELFILE=theanompi.models.lstm_theanompi\nMODELCLASS=LSTM\nDEVICES=cuda0,cuda1\n"
     )
     experiment, text = imported("l.cfg")
     assert (experiment.model.name, experiment.train.optimizer.name) == ("lstm", "adadelta")
-    assert "IMDB" in text
+    assert experiment.data.dataset == "imdb"
+    assert "IMDB" not in text
+
+
+@pytest.mark.parametrize(
+    ("sync", "strategy", "algorithm", "compression"),
+    [
+        ("cdd", "ar", "allreduce", "none"),
+        ("avg", "nccl32", "average", "none"),
+        ("cdd", "asa32", "allreduce", "none"),
+        ("cdd", "asa16", "allreduce", "fp16"),
+        ("avg", "copper", "average", "none"),
+        ("avg", "copper16", "average", "fp16"),
+    ],
+)
+def test_exchanges(imported, folder, sync, strategy, algorithm, compression):
+    (folder / "x.cfg").write_text(
+        "RULE=BSP\nMODELFILE=theanompi.models.cifar10\nMODELCLASS=Cifar10_model\nDEVICES=cuda0,cuda1\n"
+        f"BSP_SYNC_TYPE={sync}\nBSP_EXCH_STRATEGY={strategy}\n"
+    )
+    experiment, text = imported("x.cfg")
+    assert (experiment.algorithm.name, experiment.compression.name) == (algorithm, compression)
+    assert getattr(experiment.algorithm, "sync_every", 1) == 1
+    assert f"BSP_EXCH_STRATEGY={strategy}" in text
+
+
+@pytest.mark.parametrize(
+    ("sync", "strategy", "sentence"),
+    [
+        ("swap", "ar", "no algorithm of nnlo swaps the parameters of pairs of ranks"),
+        ("sum", "ar", "BSP_SYNC_TYPE=sum: not translated because Theano-MPI has no such type"),
+        ("cdd", "asa64", "BSP_EXCH_STRATEGY=asa64: not translated because Theano-MPI has no such strategy"),
+    ],
+)
+def test_exchanges_without_a_counterpart(imported, folder, sync, strategy, sentence):
+    (folder / "x.cfg").write_text(
+        "RULE=BSP\nMODELFILE=theanompi.models.cifar10\nMODELCLASS=Cifar10_model\nDEVICES=cuda0,cuda1\n"
+        f"BSP_SYNC_TYPE={sync}\nBSP_EXCH_STRATEGY={strategy}\n"
+    )
+    assert sentence in " ".join(imported("x.cfg")[1].replace("#", "").split())
 
 
 @pytest.mark.parametrize("rule", ["BSP", "EASGD", "GOSGD"])

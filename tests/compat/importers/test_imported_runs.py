@@ -18,7 +18,7 @@ from helpers.requires import absent
 
 from nnlo_lib.compat.importers.translate import translate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KERAS = REPOSITORY / "tests/models/keras/mnist_keras2.json"
 SHORT = ("train.epochs=1", "train.steps_per_epoch=20")
 
@@ -42,7 +42,7 @@ def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
         nnlo = [str(fork_server.programs() / "nnlo"), command, "imported.yaml"]
         options = [word for change in (*SHORT, *changes) for word in ("--set", change)]
         done = subprocess.run(
-            [*nnlo, *options], env=environment(), capture_output=True, text=True, timeout=200, check=False
+            [*nnlo, *options], env=environment(), capture_output=True, text=True, timeout=800, check=False
         )
         assert done.returncode == 0, done.stderr
         newest = max(Path("results").glob("*/*/*/history.csv"), key=lambda path: path.stat().st_mtime_ns)
@@ -79,12 +79,14 @@ def test_nnlo_mnist(trained, mnist):
     assert row["val_accuracy"] > 0.5
 
 
+@pytest.mark.nightly
 def test_nnlo_lists(trained, lists):
     row = trained(f"{NNLO.format('mnist')} {lists}", "train.batch_size=20")
     assert row["parameters"] == 600_810
     assert row["val_accuracy"] > 0.3
 
 
+@pytest.mark.nightly
 def test_nnlo_cifar10(trained, cifar10):
     assert trained(NNLO.format("cifar10"), *cifar10)["parameters"] == 1_916_266
 
@@ -132,7 +134,7 @@ mpirun -np 4 python3 -u benchmarks_CNN.py --model=simplecnn --dataset=mnist --te
 
 def test_pydtnn(trained, mnist):
     row = trained(" ".join(PYDTNN.split()), *mnist, "parallel.ranks=2")
-    assert row["parameters"] == 202_458
+    assert row["parameters"] == 149_210  # the README's table: no padding
     assert row["val_accuracy"] > 0.3
 
 
@@ -146,6 +148,7 @@ def test_theano_mpi(trained, cifar10, folder, rule):
     assert row["learning_rate"] == pytest.approx(0.02 * (1 / 2 + 1 / 2 * 3 / 20) if rule == "BSP" else 0.01)
 
 
+@pytest.mark.nightly
 def test_wgan(trained, mnist, folder):
     (folder / "gan.cfg").write_text(
         "RULE=BSP\nMODELFILE=theanompi.models.lasagne_model_zoo.wgan\nMODELCLASS=WGAN\nDEVICES=cuda0,cuda1\n"
@@ -154,6 +157,7 @@ def test_wgan(trained, mnist, folder):
     assert math.isfinite(row["val_distance"])
 
 
+@pytest.mark.nightly
 def test_showers(trained, folder):
     """The GAN trains on files in the format of NNLO's get_3d.py, with random showers."""
     import h5py

@@ -12,10 +12,6 @@ from helpers.repository_copy import environment
 from helpers.requires import optional
 from sklearn.datasets import load_digits
 
-from nnlo_lib.config import Run
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.mpi_learn import Algo
-
 SCRIPT = """
 import json, sys
 import numpy as np
@@ -130,45 +126,70 @@ report(manager, manager.train())
     assert len(history["val_loss"]) == 2
 
 
-@pytest.mark.slow
-def test_a_mistake_ends_all_ranks_with_a_sentence(files):
-    done = run(
-        files, 'MPIManager(comm, H5Data(), Algo("adam", loss="mse"), Mine(), 1, ["lost.h5"], []).train()'
-    )
-    assert done.returncode != 0
-    assert "lost.h5" in done.stdout
-    assert "Traceback" not in done.stdout
-
-
-SETTINGS = {
-    "downpour": (
-        {},
-        {"algorithm": {"name": "downpour", "sync_every": 1}, "optimizer": {"name": "adam", "lr": 0.001}},
-    ),
-    "easgd": (
-        {"mode": "easgd", "worker_optimizer": "rmsprop", "elastic_force": 0.5},
-        {"algorithm": {"name": "easgd", "elastic_force": 0.5}, "optimizer": {"name": "rmsprop"}},
-    ),
-    "gem": ({"mode": "gem", "sync_every": 4}, {"algorithm": {"name": "gem", "sync_every": 4, "kappa": 2.0}}),
+MISTAKES = {
+    "lost.h5": 'MPIManager(comm, H5Data(), Algo("adam", loss="mse"), Mine(), 1, ["lost.h5"], []).train()',
+    "MPIManager: train.early_stopping: cannot parse 'val_loss'": "MPIManager(comm, H5Data(), "
+    'Algo("adam", loss="mse"), Mine(), 1, ["a.h5"], [], early_stopping="val_loss").train()',
 }
 
 
-@pytest.mark.parametrize(("options", "expected"), SETTINGS.values(), ids=SETTINGS)
-def test_what_algo_says(options, expected):
-    settings = Algo("adam", loss="categorical_crossentropy", **options).experiment_settings(3, 1, False)
-    made = Run.model_validate({**settings, "parallel": {"ranks": 3}}).model_dump()
-    assert made["algorithm"].items() >= expected["algorithm"].items()
-    assert made["train"]["optimizer"].items() >= expected.get("optimizer", {}).items()
+@pytest.mark.slow
+@pytest.mark.parametrize("sentence", MISTAKES)
+def test_a_mistake_ends_all_ranks_with_a_sentence(files, sentence):
+    done = run(files, MISTAKES[sentence])
+    assert done.returncode == 2
+    assert sentence in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not list(files.glob(".mpi_learn*")), "nothing is left"
 
 
-@pytest.mark.parametrize("options", [{"mode": "ring"}, {"elastic_lr": 0.5}])
-def test_what_algo_does_not_know(options):
-    with pytest.raises(UserError, match="Algo: "):
-        Algo("adam", **options)
+DRIVER = """
+import argparse
+from time import time
+
+def read_list(name):
+    with open(name) as file:
+        return [line.strip() for line in file]
+
+parser = argparse.ArgumentParser()
+for option in ("--monitor", "--verbose", "--thread_validation", "--synchronous"):
+    parser.add_argument(option, action="store_true")
+parser.add_argument("--early-stopping", default=None)
+parser.add_argument("--target-metric", default=None)
+args = parser.parse_args(["--target-metric", "val_acc,>,0.3"])
+train_list, val_list = read_list("train.list"), read_list("val.list")
+data = H5Data(batch_size=20, cache="", preloading=0, features_name="features", labels_name="labels")
+data.set_file_names(train_list)
+validate_every = int(data.count_data() / 20)
+assert validate_every == 70, validate_every
+workers = comm.Get_size() - 1
+algo = Algo(None, loss="categorical_crossentropy", validate_every=validate_every, mode="easgd", sync_every=1,
+            worker_optimizer="sgd", elastic_force=0.9 / workers, elastic_lr=0.1, elastic_momentum=0.5)
+manager = MPIManager(comm=comm, data=data, algo=algo, model_builder=Mine(comm), num_epochs=9, train_list=train_list,
+                     val_list=val_list, num_masters=1, num_processes=1, synchronous=args.synchronous,
+                     verbose=args.verbose, monitor=args.monitor, early_stopping=args.early_stopping,
+                     target_metric=args.target_metric, thread_validation=args.thread_validation,
+                     checkpoint="cp", checkpoint_interval=1, custom_objects={})
+if comm.Get_rank() == 0:
+    started = time()
+    histories = manager.process.train()
+    delta = time() - started
+    manager.free_comms()
+    manager.process.record_details("history.json", meta={"args": vars(args)})
+"""
 
 
-def test_an_argument_of_no_optimizer():
-    with pytest.raises(
-        UserError, match="'learning_rat' is neither an option of Algo nor an argument of optimizer adam"
-    ):
-        Algo("adam", learning_rat=1.0).experiment_settings(1, 1, False)
+@pytest.mark.mpi
+def test_a_script_like_mpidriver_runs_to_its_end(files):
+    for name, members in (("train.list", ["a.h5", "b.h5"]), ("val.list", ["c.h5"])):
+        (files / name).write_text("".join(f"{files / member}\n" for member in members))
+    done = run(files, DRIVER)
+    assert done.returncode == 0, done.stdout
+    details = json.loads((files / "history.json").read_text())
+    accuracies = details["history"]["0:0:-"]["val_acc"]
+    assert accuracies[-1] > 0.3
+    assert len(accuracies) < 9, "the target metric ended the training"
+    assert details["args"]["target_metric"] == "val_acc,>,0.3"
+    assert list((files / "cp" / "state" / "checkpoints").glob("0*")), (
+        "checkpoints are in the folder of their name"
+    )

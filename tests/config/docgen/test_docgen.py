@@ -90,8 +90,8 @@ def test_every_comment_is_a_default(tmp_path):
 (TRAIN,) = member_blocks(fields(EXPERIMENT_SCHEMA)["train"])
 ALTERNATIVES = {
     "algorithm": {*ALGORITHMS, "cadmm"} - {"allreduce"},
-    "problem": {"regression", "gan"},
-    "data.partition": {"by_class", "sorted", "dirichlet"},
+    "problem": {"regression", "dense_classification", "gan"},
+    "data.partition": {"by_class", "sorted", "dirichlet", "contiguous"},
     "train.optimizer": {discriminator_value(member) for member in member_blocks(fields(TRAIN)["optimizer"])}
     - {"sgd"},
     "train.schedule": {discriminator_value(member) for member in member_blocks(fields(TRAIN)["schedule"])}

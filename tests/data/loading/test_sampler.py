@@ -175,3 +175,36 @@ def test_nonsense_is_the_programmers_error(workers, worker, batch):
         SharedOrderSampler(np.arange(9), batch, workers, worker, 1)
     with pytest.raises(ValueError, match="worker"):
         PartitionedSampler([np.arange(9)] * workers, batch, worker, 1)
+
+
+@given(sizes=sizes, processes=st.integers(1, 4), seed=seeds, epoch=epochs)
+def test_processes_of_a_worker_divide_its_samples(sizes, processes, seed, epoch):
+    workers = sizes["workers"] = min(sizes["workers"], sizes["samples"] // processes)
+    whole = shared(**sizes, seed=seed)
+    indices = np.arange(355)[::-1][: sizes["samples"]]
+    team = [
+        SharedOrderSampler(indices, sizes["batch_size"], workers * processes, each, seed, processes=processes)
+        for each in range(workers * processes)
+    ]
+    for one, parts in zip(used(whole, epoch), used(team, epoch), strict=True):
+        for worker, samples in enumerate(one):
+            own = parts[worker * processes : (worker + 1) * processes]
+            assert np.array_equal(np.concatenate(own), samples)
+            assert max(map(len, own)) - min(map(len, own)) <= 1
+
+
+@given(counts=st.lists(st.integers(4, 60), min_size=1, max_size=5), batch_size=st.integers(1, 30), processes=st.integers(1, 4))  # fmt: skip
+def test_processes_of_a_worker_with_its_own_samples_have_its_batch_together(counts, batch_size, processes):
+    parts, team = owned(counts, batch_size)
+    split = [piece for part in parts for piece in np.array_split(part, processes)]
+    apart = [
+        PartitionedSampler(split, batch_size, each, 1, processes=processes) for each in range(len(split))
+    ]
+    assert apart[0].steps_per_epoch == team[0].steps_per_epoch
+    for step in range(team[0].steps_per_epoch):
+        for worker, one in enumerate(team):
+            own = apart[worker * processes : (worker + 1) * processes]
+            assert sum(len(each.ids(0, step)) for each in own) == len(one.ids(0, step)) <= batch_size
+    for each, part in zip(apart, split, strict=True):
+        ids = np.concatenate([each.ids(0, step) for step in range(each.steps_per_epoch)])
+        assert sorted(ids) == sorted(part)

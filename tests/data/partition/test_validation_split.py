@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.partition.validation_split import split_train_validation
+from nnlo_lib.data.partition.validation_split import split_train_validation, split_whole_shards
 
 
 def covers(train, held, samples):
@@ -91,3 +91,27 @@ def test_seed_decides():
 def test_impossible_wishes(samples, validation, folds, fold, message):
     with pytest.raises(UserError, match=message):
         split_train_validation(samples, None, validation, folds, fold, 1)
+
+
+SIZES = [3, 5, 4, 5, 1, 2, 6]
+
+
+@given(folds=st.integers(2, len(SIZES)), seed=st.integers(0, 99))
+def test_folds_of_shards_validate_each_shard_once_and_divide_none(folds, seed):
+    shard = [number for number, size in enumerate(SIZES) for _ in range(size)]
+    parts = [split_whole_shards(SIZES, 0.5, folds, fold, seed) for fold in range(folds)]
+    assert all(covers(train, held, len(shard)) for train, held in parts)
+    held = [{shard[sample] for sample in each} for _, each in parts]
+    assert sorted(number for each in held for number in each) == list(range(len(SIZES)))
+    assert all(
+        {shard[sample] for sample in train}.isdisjoint(each)
+        for (train, _), each in zip(parts, held, strict=True)
+    )
+    assert max(map(len, held)) - min(map(len, held)) <= 1
+
+
+def test_too_few_shards():
+    with pytest.raises(
+        UserError, match=r"data\.split_by: shards are divided, not samples: 3 folds need at least 3"
+    ):
+        split_whole_shards([50, 50], 0.1, 3, 0, 1)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nnlo_lib.config.data import (
     ByClassPartitionConfig,
+    ContiguousPartitionConfig,
     DirichletPartitionConfig,
     IidPartitionConfig,
     SortedPartitionConfig,
@@ -227,3 +228,11 @@ def test_labels_that_are_no_classes(scheme, labels):
 def test_iid_has_no_samples_of_ones_own():
     with pytest.raises(ValueError, match="iid"):
         assign_to_workers(np.arange(9), np.arange(9), 3, IidPartitionConfig(), 0)
+
+
+def test_contiguous_parts_follow_the_stored_order_for_labels_of_any_kind():
+    train, labels = np.array([0, 2, 3, 5, 6, 8, 9]), np.linspace(0, 1, 10)
+    parts = assign_to_workers(train, labels, 3, ContiguousPartitionConfig(), 1)
+    assert [part.tolist() for part in parts] == [[0, 2, 3], [5, 6], [8, 9]]
+    with pytest.raises(UserError, match="contiguous needs a training sample for each worker"):
+        assign_to_workers(train[:2], labels, 3, ContiguousPartitionConfig(), 1)

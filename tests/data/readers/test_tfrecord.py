@@ -3,7 +3,7 @@ import io
 import pickle
 import struct
 import tracemalloc
-from time import perf_counter
+from time import process_time
 
 import google_crc32c
 import numpy as np
@@ -360,9 +360,9 @@ def test_listing_all_of_imagenet_takes_milliseconds(tmp_path):
         for index in range(count):
             (tmp_path / f"{split}-{index:05d}-of-{count:05d}").touch()
     (tmp_path / "README").touch()
-    start = perf_counter()
+    start = process_time()
     names = list_shards(tmp_path)
-    assert perf_counter() - start < 0.5  # 2 ms on an idle machine
+    assert process_time() - start < 0.5  # 2 ms on an idle machine
     assert len(names) == 1152
     assert names[:2] == ["train/train-00000-of-01024", "train/train-00001-of-01024"]
     assert names[-1] == "test/validation-00127-of-00128"

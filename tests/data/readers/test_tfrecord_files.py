@@ -198,3 +198,15 @@ def test_damage_of_a_compressed_file_is_noticed_or_harmless(tmp_path_factory, at
     assert all(item in PAYLOADS for item in whole)
     # An empty file has no record; the reader refuses the file.
     assert items == PAYLOADS or len(items) > len(whole) or (cut and at == 0)
+
+
+@pytest.mark.parametrize("prefix", ["$(touch ran)-", "`x`'\";&|-", "a,b=c -", "--target=x-", "é{x}-"])
+def test_no_character_of_a_file_name_is_in_the_name_of_a_shard(tmp_path, prefix):
+    """Names of shards are on the command lines of jobs, which Snakemake and the batch system pass through several shells."""
+    for number in range(2):
+        (tmp_path / f"{prefix}train-{number:05d}-of-00002").touch()
+    found = find_files(tmp_path, dict.fromkeys(SPLITS))
+    assert list(found) == ["train/train-00000-of-00002", "train/train-00001-of-00002"]
+    assert all(path.is_file() for path in found.values())
+    by_pattern = find_files(tmp_path, dict.fromkeys(SPLITS) | {"train": "*"})
+    assert by_pattern == found

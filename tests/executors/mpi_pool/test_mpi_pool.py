@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +43,9 @@ class Net(torch.nn.Sequential):
 
     def forward(self, images):
         training = self.training and "PMI_RANK" in os.environ  # not in the check before the search
+        if training and self.ends == "stopped" and not os.path.exists("stopped"):
+            open("stopped", "w").close()
+            os.kill(os.getpid(), signal.SIGSTOP)
         if training and self.ends == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if training and self.ends == "failed" and float(images[0].sum()) % 1 < 0.2:  # not all ranks at a time
@@ -60,10 +64,10 @@ BASE = {
 class Trials:
     """Grid search in its own folder."""
 
-    def __init__(self, folder: Path, space: dict, size: int, **changes: object) -> None:
+    def __init__(self, folder: Path, space: dict, size: int, silence: float = 60, **changes: object) -> None:
         (folder / "net.py").write_text(NET)
         search = {
-            "space": space, "method": {"name": "grid"}, "trials": 100, "blocks": {"size": size},
+            "space": space, "method": {"name": "grid"}, "trials": 100, "blocks": {"size": size, "silence": silence},
             "objective": {"metric": "val_accuracy"},
         }  # fmt: skip
         (folder / "t.yaml").write_text(yaml.safe_dump(BASE | changes | {"search": search}))
@@ -94,7 +98,7 @@ class Trials:
             yield process
         finally:
             process.kill()
-            process.communicate(timeout=30)
+            process.communicate(timeout=100)
 
     def epochs(self) -> int:
         return sum(
@@ -154,7 +158,7 @@ def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(t
         "0",
         "2",
     ]
-    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=60, capture_output=True)
+    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=200, capture_output=True)
     assert trials.weights(last) == before
     assert (
         read_result(trials.folder, FoldTask(last, 0, 2)).rows[-1]["val_loss"]
@@ -171,8 +175,8 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
     )
     with trials.on_way(5, 4) as process:
         process.kill()
-        process.wait(30)
-    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+        process.wait(100)
+    wait("no process is left", lambda: not processes_of(tmp_path))
     with trials.on_way(5, 2) as process:
         note = min(trials.folder.glob("trials/*/fold-0/state/ranks/1"))
         os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
@@ -180,10 +184,10 @@ def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_p
             "the other rank fold_tasks", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 30
         )
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=200)
         assert process.returncode == 75, said
         assert "lost rank group" in said
-    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    wait("no process is left", lambda: not processes_of(tmp_path))
     trials.finish()
     assert [each.status for each in trials.results().values()] == ["finished"] * 3
     for number in range(3):
@@ -212,12 +216,23 @@ def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(t
     assert [
         json.loads(line)["lost"] for line in (trials.folder / "state/blocks.jsonl").read_text().splitlines()
     ] == lost
-    wait("no process is left", lambda: not processes_of(tmp_path), 30)
+    wait("no process is left", lambda: not processes_of(tmp_path))
     killed, well = by_value(trials, "model.args.ends")["killed"], by_value(trials, "model.args.ends")["well"]
     results = trials.results()
     assert results[well].status == "finished"
     assert results[killed].status == "failed"
     assert "2 rank groups were lost" in results[killed].error
+
+
+@pytest.mark.slow
+def test_a_stopped_leader_is_lost_and_its_training_is_repeated(tmp_path):
+    trials = Trials(tmp_path, {"model.args.ends": ["stopped", "well"]}, 1, silence=12)
+    said = trials.finish(3)
+    assert re.search(
+        r"lost rank group \d, 1 left: rank [12] \(process \d+ on \S+\) is stopped and sent no heartbeat", said
+    )
+    assert {each.status for each in trials.results().values()} == {"finished"}
+    wait("no process is left", lambda: not processes_of(tmp_path))
 
 
 class OneRankGroups:
@@ -233,6 +248,9 @@ class OneRankGroups:
 
     def ended_ranks(self, ranks):
         return [rank for rank in ranks if rank in self._dead]
+
+    def stopped_ranks(self, ranks):
+        return []
 
     def can_observe(self, ranks):
         return True

@@ -30,6 +30,14 @@ def held_back(job: Job) -> Samples:
     return features[chosen], labels[chosen]
 
 
+def trained_on(job: Job) -> Samples:
+    """Return the training samples of a training, without its validation samples."""
+    features, labels = samples(job, "train")
+    with np.load(job.folder / "partition.npz") as partition:
+        held = partition["validation"]
+    return np.delete(features, held, axis=0), np.delete(labels, held, axis=0)
+
+
 def outputs(job: Job, features: np.ndarray) -> np.ndarray:
     """Return the outputs of the saved model, a perceptron with ReLU."""
     tensors = read_tensors(job.folder / "model.safetensors")

@@ -76,13 +76,32 @@ class Job:
         self._write("minutes", str(self.minutes_passed + minutes))
 
     def processes(self) -> list[int]:
-        """Return the living processes of the job in all terminals and sessions."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if f"LSB_JOBID={self.number}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+        """Return the living processes of the job in all terminals and sessions.
+
+        A process that calls exec has an empty environment for a moment, so the session of the job's command counts, too.
+        """
+        session = self.session
+        return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if self._has(entry, session)]
+
+    def _has(self, entry: Path, session: str) -> bool:
+        try:
+            state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return state not in "ZX" and (
+            its_session == session or f"LSB_JOBID={self.number}".encode() in variables
+        )
+
+    @property
+    def session(self) -> str:
+        """Session of the job's command while it runs, else an empty string."""
+        path = self.folder / "session"
+        return path.read_text().strip() if path.exists() else ""
+
+    @session.setter
+    def session(self, number: str) -> None:
+        self._write("session", number)
 
     def send(self, number: int) -> None:
         """Send a signal to every process of the job."""

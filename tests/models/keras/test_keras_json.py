@@ -165,22 +165,22 @@ def test_refused(file, shape, undone, told):
         network(file, shape, undone)
 
 
-def test_regularizers_are_not_left_out_in_silence(tmp_path):
-    import keras
-
-    layers = [keras.layers.Input((6,)), keras.layers.Dense(3, kernel_regularizer="l2")]
-    (tmp_path / "net.json").write_text(keras.Sequential(layers).to_json())
-    with pytest.raises(UserError, match=r"kernel_regularizer.*weight_decay"):
-        build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0)
-
-
 @pytest.mark.parametrize(
     "text",
-    ["[]", "{}", '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Odd", "config": {}}]}}'],
+    [
+        "[]",
+        "{}",
+        '{"class_name": "Sequential"}',
+        '{"class_name": ["Sequential"], "config": {}}',
+        '{"class_name": "Sequential", "config": {"layers": [3]}}',
+        '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense"}]}}',
+    ],
 )
 def test_what_keras_did_not_write(tmp_path, text):
     (tmp_path / "net.json").write_text(text)
-    with pytest.raises(UserError, match=r"net\.json"):
+    with pytest.raises(
+        UserError, match=r"^ValueError: the file is not a network saved with model.to_json\(\) of Keras"
+    ):
         build_model(str(tmp_path / "net.json"), {}, (4,), 2, 0)
 
 
@@ -236,7 +236,7 @@ def test_it_trains_and_resumes_to_the_bit(tmp_path):
     virtual = training(tmp_path / "virtual", **settings, parallel={"transport": "simulated"})
     with under_way(stopped, 1) as process:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
     said = stopped.finish()
     virtual.finish()
     assert stopped.weights == virtual.weights
@@ -258,6 +258,7 @@ REAL = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("file", REAL)
 def test_nnlo_s_networks_learn_real_images(shared_data, tmp_path, file):

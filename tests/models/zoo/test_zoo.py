@@ -35,8 +35,16 @@ SEEDS = [
     ("perceptron", ((12,), 5), 832 + 2 * 4_160 + 325),
     ("siren", POSITIONS, 2 * 256 + 256 + 2 * (256 * 256 + 256) + 257),
     ("lstm", TEXTS, 10_000 * 128 + 4 * (2 * 128 * 128 + 128) + 2 * 128 + 2),
+    ("gpt", ((64,), 256), (256 + 64) * 128 + 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128),
+    # a common implementation in PyTorch for two classes
+    ("unet", ((3, 512, 512), 2), 31_037_698),
     ("theanompi_cifar10", ((3, 28, 28), 10), 4_864 + 204_928 + 73_792 + 65_792 + 2_570),
     ("alexnet_2012", IMAGENET, 60_965_224), ("mobilenet_v1", IMAGENET, 4_231_976),
+    # PyDTNN: 1.06, 0.59 and 0.55 million, and 1.35 million with running statistics; blocks, hidden layer, last layer
+    ("vgg1", CIFAR, 896 + 9_248 + 16 * 16 * 32 * 128 + 128 + 1_290),
+    ("vgg2", CIFAR, 10_144 + 18_496 + 36_928 + 8 * 8 * 64 * 128 + 128 + 1_290),
+    *((name, CIFAR, 65_568 + 73_856 + 147_584 + 4 * 4 * 128 * 128 + 128 + 1_290) for name in ("vgg3", "vgg3do", "vgg3do2")),
+    ("vgg3dobn", CIFAR, 287_008 + 2 * 2 * (32 + 64 + 128) + 2_048 * 512 + 512 + 2 * 512 + 5_130),
 ]  # fmt: skip
 
 # CIFAR-10 networks, from four sources: PyDTNN (23.3, 9.75, 9.77, 15.2 and 15.3 million, running statistics included),
@@ -82,6 +90,7 @@ def test_parameters(name, sample, parameters):
         ("inception_v3", {"auxiliary": True}, INCEPTION, 27_161_264),
         # count of PyDTNN
         ("alexnet_2012", {"groups": 1, "normalize": False}, ((3, 227, 227), 1000), 62_378_344),
+        ("simplecnn", {"padding": 0}, MNIST, 149_210),
         ("wide_resnet", {"depth": 40, "widen": 4}, CIFAR, 8_949_210),
         ("wide_resnet", {"depth": 16, "widen": 8}, CIFAR, 10_961_370),
     ],
@@ -121,8 +130,31 @@ CHEAP = [  # deep networks are reduced to few layers
     ("nnlo_mnist", MNIST, {}), ("nnlo_mnist_torch", MNIST, {}), ("nnlo_topclass", TOPCLASS, {}),
     ("nnlo_topclass_torch", TOPCLASS, {}), ("hls4ml_gru", ((16, 12), 5), {}), ("jedi_net", ((16, 12), 5), {}),
     ("fourier", POSITIONS, {}), ("siren", POSITIONS, {}), ("perceptron", ((12,), 5), {"activation": "tanh"}),
-    ("lstm", ((9,), 2), {}),
+    ("lstm", ((9,), 2), {}), ("simplecnn", ((2, 7, 9), 3), {"padding": 0}), ("vgg2", ((1, 9, 6), 4), {}),
+    ("vgg3dobn", ((3, 8, 17), 4), {"hidden": 5}),
 ]  # fmt: skip
+
+
+def test_gpt_has_the_parameters_of_gpt2():
+    """124,439,808 is the number that OpenAI's smallest model of 2019 has."""
+    assert count(on_meta("gpt", ((1024,), 50_257), width=768, layers=12, heads=12)) == 124_439_808
+
+
+def test_gpt_sees_no_later_token():
+    model = build_model("gpt", {"width": 16, "layers": 2}, (8,), 11, seed=0)
+    texts = torch.arange(8)[None]
+    changed = texts.clone()
+    changed[0, 5:] = 10
+    same = (model(texts) == model(changed)).all(2)[0]
+    assert same.tolist() == [True] * 5 + [False] * 3
+
+
+def test_unet_has_scores_of_each_pixel():
+    model = build_model("unet", {"filters": 4, "levels": 2}, (1, 8, 12), 3, seed=0)
+    scores = model(torch.randn(2, 1, 8, 12))
+    assert scores.shape == (2, 3, 8, 12)
+    scores.square().sum().backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in model.parameters())
 
 
 def samples_of(name, shape):
@@ -165,6 +197,9 @@ def test_many_replicas_as_one(name, sample, arguments):
         ("jedi_net", (16, 1), {}, "2 or more particles"),
         ("jedi_net", (16, 30), {"activation": "rely"}, "unknown activation 'rely'"),
         ("lstm", (1, 28, 28), {}, "texts of word numbers"),
+        ("gpt", (1, 28, 28), {}, "texts of token numbers"),
+        ("gpt", (9,), {"width": 10}, "width 10 is no multiple of heads 4"),
+        ("unet", (1, 28, 28), {}, "sides that are multiples of 16"),
     ],
 )
 def test_refusals(name, shape, arguments, sentence):
@@ -216,3 +251,21 @@ def test_gan_without_normalization():
         gan("wgan", (1, 30, 30))
     with pytest.raises(ValueError, match="critic_filters has 1 entries, but filters has 3"):
         gan("lsgan_cifar", (3, 32, 32), critic_filters=[64])
+
+
+def test_a_search_sets_one_entry_of_nnlo_cifar10():
+    whole = build_model("nnlo_cifar10", {"filters": [5, 7, 6], "dense": [9, 8]}, (3, 16, 16), 10, seed=1)
+    parts = {"filters_1": 5, "filters_2": 7, "filters_3": 6, "dense_1": 9, "dense_2": 8, "dropout_2": 0.1}
+    single = build_model("nnlo_cifar10", parts, (3, 16, 16), 10, seed=1)
+    shapes = [[each.shape for each in network.parameters()] for network in (whole, single)]
+    assert shapes[0] == shapes[1]
+    assert [each.p for each in single.modules() if isinstance(each, nn.Dropout)] == [0.25, 0.1]
+
+
+def test_activations_of_the_parts_of_jedi_net():
+    network = on_meta("jedi_net", JETS, effect_activation="relu", score_activation="elu")
+    kinds = [
+        {type(each).__name__ for each in part.modules()} & {"ReLU", "ELU", "SELU"}
+        for part in (network.interaction, network.post, network.scores)
+    ]
+    assert kinds == [{"ReLU"}, {"SELU"}, {"ELU"}]

@@ -13,9 +13,12 @@ import pytest
 import yaml
 from helpers.nnlo_command import nnlo, nnlo_process
 
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.content_checksum import with_checksum
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.reliability.verify.verify_runs import verify_runs
-from nnlo_lib.state.content_checksum import with_checksum
+from nnlo_lib.state.jsonl_table import JsonlTable, read_rows
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 
@@ -132,8 +135,55 @@ def test_each_number_of_the_results_of_a_training(copy, job, name, capsys):
 
 @pytest.mark.parametrize("job", JOBS)
 def test_each_number_of_a_summary_with_a_new_checksum(copy, job, capsys):
-    accepted = unnoticed(copy / job / "summary.json", job, capsys, with_checksum)
-    assert [key for key in accepted if not is_listed(key)] == []
+    file = copy / job / "summary.json"
+    accepted = unnoticed(file, job, capsys, with_checksum)
+    left = [key for key in accepted if not is_listed(key)]
+    # Where nodes keep models of their own, the metrics of their mean follow from an evaluation only, and verify says so.
+    assert left == (["final.val_loss", "final.val_accuracy"] if "dsgd" in job else [])
+    assert [key for key in left if not evaluation_finds(file, key, job, capsys)] == []
+
+
+def evaluation_finds(file: Path, key: str, job: str, capsys) -> bool:
+    """Return True if `nnlo verify --evaluate` finds a changed number with a new checksum, which it names."""
+    before = file.read_text()
+    file.write_text(json.dumps(with_checksum(change(json.loads(before), tuple(key.split("."))))))
+    assert verify_runs([job], False) == 0
+    assert "do not follow from the metrics of the nodes; add --evaluate" in capsys.readouterr().out
+    status = verify_runs([job], False, evaluate=True)
+    file.write_text(before)
+    return status == 1 and f"FAILED  summary.json: {key} is" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("key", ["val_loss", "val_accuracy"])
+def test_history_and_summary_changed_alike_differ_from_the_model(copy, job, key, capsys):
+    # The same change in the summary, the tables and their checksums: only the model tells.
+    paths = RunPaths(copy / job)
+    summary, rows = json.loads(paths.summary.read_text()), read_rows(paths.state.history)
+    summary["final"][key] = rows[-1][key] = 0.5 * summary["final"][key]
+    table = JsonlTable(paths.state.history)
+    table.restore(rows)
+    table.publish(paths.history)
+    summary["outputs"][paths.history.name] = file_sha256(paths.history)
+    paths.summary.write_text(json.dumps(with_checksum(summary)))
+    verify_runs([job], False, evaluate=True)
+    assert f"FAILED  summary.json: final.{key} is" in capsys.readouterr().out
+
+
+def test_a_history_that_does_not_follow_from_the_nodes(copy, capsys):
+    paths = RunPaths(copy / JOBS[2])
+    rows = read_rows(paths.state.history)
+    rows[0]["val_accuracy_max"] += 0.1
+    table = JsonlTable(paths.state.history)
+    table.restore(rows)
+    table.publish(paths.history)
+    summary = json.loads(paths.summary.read_text())
+    summary["outputs"][paths.history.name] = file_sha256(paths.history)
+    paths.summary.write_text(json.dumps(with_checksum(summary)))
+    assert verify_runs([JOBS[2]], False) == 1
+    said = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
+    assert len(said) == 1
+    assert re.search("FAILED  history: val_accuracy_max at step .* but nodes.csv gives", said[0]), said
 
 
 def is_listed(key: str) -> bool:

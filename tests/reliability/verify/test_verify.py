@@ -15,12 +15,12 @@ from helpers.training_process import StopAfter
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
+from nnlo_lib.core.content_checksum import with_checksum
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.partition.partition_file import load_partition, save_partition
 from nnlo_lib.reliability.verify.verify_runs import verify_runs
 from nnlo_lib.search.study.trial import FoldTask, Result
-from nnlo_lib.state.content_checksum import with_checksum
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
@@ -123,9 +123,14 @@ def test_a_sound_run_has_nothing_against_it(workspace, verified, case):
     for said in (
         "outputs match their checksums", "checkpoints in state/checkpoints are intact", "history: each of 2 epochs",
         "exactly once, over all attempts", "is the manifest of the training data", "every shard of the data",
-        "reproducible bit for bit from summary.json, with code 0.1.0 (0123456789ab)",
     ):  # fmt: skip
         assert any(said in line for line in found["ok"]), said
+    bits = "reproducible bit for bit from summary.json, with code 0.1.0 (0123456789ab)"
+    summary = json.loads((workspace / f"results/t/{case}/seed-0/summary.json").read_text())
+    paused = summary["paused_within_epoch"]
+    assert paused == (case == "downpour"), "the only asynchronous one that was stopped within an epoch"
+    assert any(bits in line for line in found["ok"]) == (not paused)
+    assert any("stopped and resumed within an epoch" in line for line in found["note"]) == paused
 
 
 def flip(path):
@@ -283,6 +288,11 @@ REASONS = {
         {},
         {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}},
         "do not wait for each other",
+    ),
+    "paused": (
+        {"paused_within_epoch": True},
+        {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3, "transport": "simulated"}},
+        "stopped and resumed within an epoch",
     ),
     "fastest": (
         {},

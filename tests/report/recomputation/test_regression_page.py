@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.recomputation.dense import held_back, outputs, samples
+from helpers.recomputation.dense import held_back, outputs, samples, trained_on
 from helpers.recomputation.experiment import audited_experiment
 from helpers.recomputation.page_tests import ExperimentPageTests
 
@@ -60,7 +60,7 @@ METRICS = {
 
 
 def errors_of(job, features, labels):
-    train, _ = samples(job, "train")
+    train, _ = trained_on(job)
     scores = outputs(job, (features - train.mean(0)) / train.std(0))
     return scores[:, 0] - labels
 

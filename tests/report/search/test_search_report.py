@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from helpers.html_page import check
@@ -18,7 +19,8 @@ from nnlo_lib.report.search.parameters import searched_parameters
 from nnlo_lib.report.search.partial_dependence import partial_dependence_charts
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
-from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
+from nnlo_lib.search.results.best_so_far import candidate_values
+from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.state.finished_run import SUMMARY_KEYS
 
@@ -243,6 +245,47 @@ def test_the_best_so_far_never_gets_worse(search):
     assert heights[-1] == pytest.approx(min(mark.y for mark in chart.marks), abs=0.1)
 
 
+def rungs_of(made, number, *rungs):
+    """Write a trial that uses 4 cores; each rung is (epochs, start, end, value)."""
+    tasks = [FoldTask(number, 0, epochs) for epochs, *_ in rungs]
+    decisions = tuple(SchedulingDecision(10 * number + i, task, ()) for i, task in enumerate(tasks))
+    write_trial(made.folder, Trial(number, {"train.optimizer.lr": 0.01 + number}, decisions))
+    for task, (epochs, start, end, value) in zip(tasks, rungs, strict=True):
+        rows = tuple({"epoch": e, "seconds": 1.0, "val_loss": value} for e in range(1, epochs + 1))
+        Result(task, "finished", rows, started=3600 * start, ended=3600 * end, cores=4).write(made.folder)
+
+
+def steps_of(chart):
+    """Return (place, value) of each step of the line of the best objective, in the units of the axes."""
+    x, *numbers = re.findall(r"[-\d.]+", chart.lines[0].path)
+    heights, places = (
+        [float(each) for each in numbers[::2]],
+        [float(each) for each in (x, *numbers[1::2])][:-1],
+    )
+    return list(zip(places, heights[: len(places)], strict=True))
+
+
+@pytest.mark.parametrize("epoch", ["best", "last"])
+def test_the_best_so_far_compares_rungs_as_the_search_does_and_orders_by_the_end(search, epoch, monkeypatch):
+    """Trial 0 ends last, though it began first; trial 1 is better at its low rung, which counts only for `best`."""
+    made = search(objective={"epoch": epoch}, fidelity={"name": "asha", "first": 3})
+    monkeypatch.setattr("nnlo_lib.search.study.trial.decisions_in_order", lambda trials: [])
+    rungs_of(made, 0, (3, 0, 1, 0.9), (9, 4, 6, 0.5))
+    rungs_of(made, 1, (3, 1, 2, 0.2))
+    rungs_of(made, 2, (3, 2, 3, 0.8), (9, 3, 4, 0.6))
+    data = StudyData.load(made.folder)
+    known = candidate_values(data.study.snapshot)
+    hours = [(each.trial, each.core_hours, each.value) for each in known]
+    late = [(2, 16.0, 0.6), (0, 24.0, 0.5)]
+    every = [(0, 4.0, 0.9), (1, 8.0, 0.2), (2, 12.0, 0.8), *late]
+    assert hours == (every if epoch == "best" else late)
+    by_trial, by_hours = convergence_charts(data)
+    assert len(steps_of(by_hours)) == len(hours)
+    assert len(steps_of(by_trial)) == (3 if epoch == "best" else 2)
+    heights = [height for _, height in steps_of(by_hours)]
+    assert heights == sorted(heights), "pixels grow downward, and the loss falls"
+
+
 def fold_task(made, number, start, end, status="finished"):
     where = FoldTask(number, 0, 9)
     write_trial(
@@ -266,6 +309,16 @@ def test_utilisation_by_hand(search):
     assert [(piece.left, piece.left + piece.width) for piece in found.segments] == [
         pytest.approx((0, 100 * 10 / 14)), pytest.approx((0, 100 * 6 / 14)), pytest.approx((100 * 10 / 14, 100)),
     ]  # fmt: skip
+
+
+def test_the_time_of_interrupted_attempts_was_available(search):
+    """One worker trains 4 s, is preempted, and 96 s later trains 6 s: it was busy all the time."""
+    made = search(parallel=1)
+    fold_task(made, 0, 100.0, 106.0)
+    result = read_result(made.folder, FoldTask(0, 0, 9))
+    replace(result, interrupted=4.0, earlier=((0.0, 4.0),)).write(made.folder)
+    found = trial_timeline(StudyData.load(made.folder))
+    assert (found.wall_s, found.utilization) == (pytest.approx(10), pytest.approx(1))
 
 
 def test_utilisation_of_blocks_is_that_of_the_allocations(search):

@@ -10,7 +10,11 @@ from helpers.synthetic_search import MadeUp
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.report.search.best_trial import compare_trials
+from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.search.results.best import best_run, non_default_settings, write_outcome
+from nnlo_lib.search.results.trials_csv import write_table
+from nnlo_lib.search.study.storage import load_study
 from nnlo_lib.search.study.trial import FoldTask, Result
 
 
@@ -173,3 +177,25 @@ def test_a_trial_that_ended_by_itself_is_trained_as_long_where_the_last_epoch_co
     assert best_run(made.folder).train.epochs == 5
     write_outcome(made.folder)
     assert "5 epochs: mean number of epochs of its folds (4, 6)." in (made.folder / "best.yaml").read_text()
+
+
+def test_a_fold_keeps_its_column_while_an_earlier_one_is_missing(search):
+    made = search(folds={"k": 3}).trial(point(0.01), done=False)
+    values = {0: 0.5, 2: 0.25}  # fold 1 still trains
+    for fold, value in values.items():
+        rows = tuple({"epoch": epoch, "seconds": epoch, "val_loss": value} for epoch in range(1, 10))
+        Result(FoldTask(0, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+    write_table(made.folder / "trials.csv", load_study(made.folder))
+    [row] = table(made)
+    assert row["status"] == "running"
+    assert {fold: float(row[f"fold_{fold}"]) for fold in values} == values
+    assert row["fold_1"] == ""
+
+
+def test_trials_are_compared_on_the_same_folds_only(search):
+    made = search(folds={"k": 3}).trial(point(0.01), done=False).trial(point(0.09), done=False)
+    for trial, folds in enumerate([(0, 1), (0, 2)]):
+        for fold in folds:
+            rows = tuple({"epoch": epoch, "seconds": epoch, "val_loss": 0.1 + fold} for epoch in range(1, 10))
+            Result(FoldTask(trial, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+    assert compare_trials(StudyData(load_study(made.folder))) == []

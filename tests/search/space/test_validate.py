@@ -111,7 +111,7 @@ def test_the_metric_is_one_that_is_measured(check, line, said):
     [
         ("", "loss: [cross_entropy, hinge]"),
         ("", "problem.label_smoothing: [0, 0.1]"),
-        ("problem: regression\n", "problem.huber_delta: [1, 2]"),
+        ("problem: regression\nloss: huber\n", "problem.huber_delta: [1, 2]"),
         ("problem: {name: gan, gradient_penalty: 10}\nmodel: {name: wgan}\n", "train.batch_size: [8, 9]"),
     ],
 )

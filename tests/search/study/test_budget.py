@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.study.budget import reason_no_new_trial, reason_target_reached, union_length
+from nnlo_lib.search.study.budget import (
+    core_hours,
+    hours,
+    reason_no_new_trial,
+    reason_target_reached,
+    union_length,
+)
 from nnlo_lib.search.study.plain_text import format_selection
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.study import Study, next_task
@@ -149,3 +155,25 @@ def test_what_the_best_was_chosen_among() -> None:
         format_selection(made_up(folds, {(0, 9): [0.1, None]}))
         == "selected from trials with incomplete folds"
     )
+
+
+def test_hours_of_interrupted_attempts_count_once(tmp_path: Path) -> None:
+    """Two attempts of 1 h were preempted, the second one while another trial was trained; each ends after 1 h."""
+    known = clocked(search(), (4, 5), (2, 3))
+    first, second = known.results
+    seconds = ((0.0, 3600.0), (7200.0, 10800.0))
+    preempted = replace(known.results[first], interrupted=7200.0, earlier=seconds)
+    preempted.write(tmp_path)
+    read = read_result(tmp_path, first)
+    assert read == preempted, "the attempts are on disk"
+    found = replace(known, results={first: preempted, second: known.results[second]})
+    assert hours(found) == 3
+    assert core_hours(found) == 2 * 4
+    assert reason_no_new_trial(replace(found, search=search(budget={"hours": 3}))) == "3 hours used"
+
+
+def test_hours_of_interrupted_attempts_in_results_of_older_versions_count() -> None:
+    known = clocked(search(), (4, 5))
+    [fold_task] = known.results
+    found = replace(known, results={fold_task: replace(known.results[fold_task], interrupted=5400.0)})
+    assert hours(found) == 2.5

@@ -5,13 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.simulated_search import made_up, search
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.study.budget import reason_target_reached
 from nnlo_lib.search.study.objective import fold_value, lowest, mean_and_error, running_average
+from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result
+from nnlo_lib.search.study.trial_summary import summarize_trial
 
 
 def result(*losses: float, status: Any = "finished") -> Result:
@@ -79,3 +83,41 @@ def test_mean_and_error(values: list[float]) -> None:
 def test_no_error_of_one_fold_or_a_failure() -> None:
     assert mean_and_error([0.5]) == pytest.approx((0.5, math.nan), nan_ok=True)
     assert mean_and_error([0.5, math.inf]) == pytest.approx((math.inf, math.nan), nan_ok=True)
+
+
+def slow_at_the_top(**objective: Any) -> StudySnapshot:
+    """Return a study whose best trial, 0, is within 5 s at 3 epochs and exceeds them at 9; a row takes 1 s per epoch."""
+    wanted = search(objective={"max_seconds": 5, **objective}, fidelity={"name": "asha", "first": 3})
+    return made_up(wanted, {(0, 3): [0.1], (0, 9): [0.05], (1, 3): [0.3], (2, 3): [0.2]})
+
+
+@pytest.mark.parametrize("epoch", ["best", "last"])
+def test_a_leader_keeps_the_value_of_the_rung_at_which_it_was_within_the_time_limit(epoch: str) -> None:
+    known = slow_at_the_top(epoch=epoch)
+    assert known.winner == (0, 3)
+    assert known.best_trial() == 0
+    assert known.final_value(0) == 0.1
+    assert known.contenders == {0: 3, 1: 3, 2: 3}
+    summary = summarize_trial(known, 0)
+    assert (summary.state, summary.objective, summary.epochs) == ("stopped", 0.1, 3)
+    assert summary.reason == "training took 9 s, more than search.objective.max_seconds (5)"
+    # The retraining must not exceed the limit, either.
+    assert max(summary.selected_epochs) <= 3
+
+
+def test_the_target_counts_at_the_rung_within_the_time_limit() -> None:
+    assert reason_target_reached(slow_at_the_top(target=0.15)) == "trial 0 has reached val_loss 0.1"
+
+
+def test_a_trial_that_was_never_within_the_time_limit_does_not_count() -> None:
+    wanted = search(objective={"max_seconds": 2})
+    known = made_up(wanted, {(0, 3): [0.1], (0, 9): [0.1]})
+    assert known.has_failed(0)
+    assert known.best_trial() is None
+    assert summarize_trial(known, 0).state == "unwanted"
+
+
+def test_a_failure_at_a_higher_rung_is_no_time_limit() -> None:
+    wanted = search(objective={"max_seconds": 5})
+    known = made_up(wanted, {(0, 3): [0.1], (0, 9): [math.inf], (1, 3): [0.3]})
+    assert known.best_trial() == 1

@@ -17,11 +17,14 @@ from helpers.simulated_search import (
     utilisation,
 )
 
+from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.space.search_warnings import unfinished_grid
+from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.study.replay import replay
 from nnlo_lib.search.study.study import Study
-from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_result, read_trials
+from nnlo_lib.search.study.trial import FoldTask, Result, decisions_in_order, read_result, read_trials
 
 FIDELITIES = [
     {"name": "full"},
@@ -182,3 +185,28 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def hash_free(*what: Any) -> int:
     """Return a number that is the same in every process, unlike `hash`."""
     return sum(json.dumps(what).encode())
+
+
+def test_a_grid_is_tried_whole_by_default(tmp_path: Path) -> None:
+    """The grid has 25 points, more than the 20 trials of other methods."""
+    space = {"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 5]}}
+    grid = {"space": space, "method": {"name": "grid"}}
+    whole, cut = (SearchConfig.model_validate(grid | more) for more in ({}, {"trials": 7}))
+    for name, wanted in {"whole": whole, "cut": cut}.items():
+        study = Study(tmp_path / name, wanted, 9, build_sampler(wanted), 1)
+        while decision := study.decide():
+            Result(decision.task, "finished", ({"epoch": 1, "val_loss": 1.0, "seconds": 1.0},)).write(
+                tmp_path / name
+            )
+            study.refresh()
+    tried = [tuple(trial.point.values()) for trial in read_trials(tmp_path / "whole")]
+    assert tried == [(x / 4, size) for x in range(5) for size in range(1, 6)]
+    assert len(read_trials(tmp_path / "cut")) == 7
+    assert unfinished_grid(whole, 25) == ""
+    assert unfinished_grid(cut, 7).startswith("7 of 25 points are tried (search.trials: 7)")
+
+
+@pytest.mark.parametrize(("name", "trials"), [("random", 20), ("forest", 20), ("genetic", 20), ("grid", 25)])
+def test_default_number_of_trials(name: str, trials: int) -> None:
+    space = {"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 5]}}
+    assert count_trials(SearchConfig.model_validate({"space": space, "method": {"name": name}})) == trials

@@ -227,7 +227,7 @@ def test_interrupted_equals_undisturbed(tmp_path, settings):
     simulated = training(tmp_path / "virtual", **settings, ranks=3, train=train, parallel=virtual(3))
     with under_way(real, 1) as process:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
         assert process.returncode == 75
     real.finish()
     simulated.finish()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.parallel import ParallelConfig
@@ -60,6 +61,19 @@ def test_the_device_is_that_of_the_training_if_the_machine_has_it(monkeypatch, g
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert evaluation_device(ParallelConfig(gpus_per_rank=trained_on)) == device
+
+
+@pytest.mark.parametrize("odd", [[0.0, 0.0, 9.0], [float("nan"), 9.0, 0.0]], ids=["another class", "NaN"])
+def test_a_matrix_without_place_for_a_prediction_is_left_out(odd):
+    """A model with more outputs than classes can predict a class that the data do not have."""
+    rows = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 0.0]])
+    labels, problem = torch.tensor([0, 1, 1]), build_problem(Experiment.model_validate({}))
+    plain = evaluate.test_result(nn.Identity(), [((rows,), labels)], problem, 2)
+    assert plain.report["confusion"] == [[1, 0], [1, 1]]
+    rows[2] = torch.tensor(odd)
+    found = evaluate.test_result(nn.Identity(), [((rows,), labels)], problem, 2)
+    assert "confusion" not in found.report
+    assert found.report["accuracy"] == plain.report["accuracy"] == pytest.approx(2 / 3)
 
 
 def test_batches_are_halved_until_they_fit_the_memory():

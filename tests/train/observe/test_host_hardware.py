@@ -29,6 +29,7 @@ def test_ranks_are_summed_by_host():
     found = hardware_by_host(ranks)
     assert list(found) == ["n1", "n2"]
     assert (found["n1"]["ranks"], found["n1"]["threads"], found["n1"]["cores_available"]) == (3, 6, 4)
+    assert (found["n1"]["cores_per_rank"], found["n2"]["cores_per_rank"]) == ([1, 2], [1])
     assert (found["n1"]["gpus"], found["n2"]["gpus"]) == (["H200", "H200"], ["H200"])
     assert hardware_by_host([rank("n1"), rank("n1")])["n1"]["threads"] == 2
 

@@ -2,17 +2,29 @@
 
 import pytest
 import torch
+from helpers.requires import optional
 from torch import nn
 from torch.nn import functional
 
 from nnlo_lib.cli import main
 from nnlo_lib.models.factory import build_model
+from nnlo_lib.models.keras.module import KerasNetwork
 from nnlo_lib.models.layer_table_text import layer_table_text, shape_text, si_count
+from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.observe.layer_table import layer_table, model_flops
 from nnlo_lib.train.observe.model_summary import summarize_model
+from nnlo_lib.train.observe.training_flops import training_flops
 
 # multiply-add operations (1e9) of a forward pass at 224 x 224 pixels; torchvision's model pages list them as GFLOPS
-PUBLISHED = {"resnet18": 1.814, "resnet50": 4.089, "vgg16": 15.470, "densenet121": 2.834}
+# mobilenet_v1, whose convolutions are grouped: Howard et al. 2017, table 4.
+PUBLISHED = {
+    "resnet18": 1.814,
+    "resnet50": 4.089,
+    "vgg16": 15.470,
+    "densenet121": 2.834,
+    "mobilenet_v1": 0.569,
+}
+MEAN_SQUARE = SupervisedProblem(lambda outputs, labels: outputs.flatten(1).square().mean(1) - labels, {})
 
 
 def images(channels: int, side: int) -> tuple[torch.Tensor, ...]:
@@ -47,6 +59,47 @@ def test_the_table_of_simplecnn_is_the_one_computed_by_hand():
 def test_a_backward_pass_costs_what_is_computed_by_hand():
     module = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
     assert model_flops(module, (torch.zeros(1, 5),)) == (2 * (35 + 21), 2 * (35 + 2 * 21))
+
+
+GROUPED = {  # operations of the forward pass: 2 x weights of an output x outputs
+    "grouped": (nn.Conv2d(8, 12, 3, groups=4), 2 * (2 * 9) * 12 * 8 * 8),
+    "depthwise": (nn.Conv2d(8, 8, 3, groups=8, stride=2), 2 * 9 * 8 * 4 * 4),
+    "plain": (nn.Conv2d(8, 12, 3), 2 * (8 * 9) * 12 * 8 * 8),
+    # Each input is multiplied by the weights of the outputs of its group.
+    "transposed": (nn.ConvTranspose2d(8, 12, 3, groups=4), 2 * (3 * 9) * 8 * 10 * 10),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_a_backward_pass_of_groups_costs_what_is_computed_by_hand(name):
+    """The gradients of the input and of the weights have the products of the forward pass."""
+    layer, forward = GROUPED[name]
+    first = 2 * 8 * 8 * 10 * 10  # without the gradient of the images
+    module = nn.Sequential(nn.Conv2d(8, 8, 1), layer)
+    assert model_flops(module, images(8, 10)) == (first + forward, first + 2 * forward)
+    step = training_flops(module, MEAN_SQUARE, images(8, 10), torch.zeros(1))
+    assert step == 2 * first + 3 * forward
+
+
+def test_a_model_of_keras_costs_what_is_computed_by_hand(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    keras = optional("keras")
+    layers = [
+        keras.layers.Input((6, 6, 2)),
+        keras.layers.Conv2D(3, 3),
+        keras.layers.Flatten(),
+        keras.layers.Dense(5),
+    ]
+    module = KerasNetwork(keras.Sequential(layers), [(2, 6, 6)])
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    convolution, dense = 2 * (2 * 9) * 3 * 4 * 4, 2 * 48 * 5
+    assert model_flops(module, images(2, 6)) == (convolution + dense, convolution + 2 * dense)
+    assert training_flops(module, MEAN_SQUARE, images(2, 6), torch.zeros(1)) == 2 * convolution + 3 * dense
+    # The count has replaced the weights by others for a while.
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    samples = torch.rand(2, 2, 6, 6)
+    torch.testing.assert_close(module(samples), torch.from_numpy(keras.ops.convert_to_numpy(
+        module._model[1](samples.permute(0, 2, 3, 1)))))  # fmt: skip
 
 
 class Several(nn.Module):

@@ -2,9 +2,9 @@
 
 import csv
 import json
-import os
 import socket
 import time
+from itertools import pairwise
 
 import psutil
 import pytest
@@ -26,25 +26,34 @@ def table(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_busy_process_keeps_a_core_busy_and_an_idle_one_does_not(tmp_path):
-    watch = ResourceMonitor(tmp_path, 0, "cpu", 0.1)
-    before = os.times()
-    watch.start()
-    began = time.perf_counter()
-    while time.perf_counter() - began < 0.8:
-        sum(range(1000))
-    seconds, used = time.perf_counter() - began, os.times()
-    watch.stop()
-    merge_monitor_files(tmp_path, tmp_path / "busy.csv")
-    own = 100 * (used.user + used.system - before.user - before.system) / seconds
-    assert mean_and_max(tmp_path / "busy.csv")["cpu_percent"]["mean"] == pytest.approx(own, rel=0.4)
+def cpu_seconds(path) -> float:
+    """Return the CPU time up to the last row; a sum over time, as a busy machine delays rows."""
+    rows = [(float(row["seconds"]), float(row["cpu_percent"])) for row in table(path)]
+    return sum(percent / 100 * (end - begin) for (begin, _), (end, percent) in pairwise(rows))
 
-    idle = ResourceMonitor(tmp_path / "idle", 0, "cpu", 0.1)
-    idle.start()
-    time.sleep(0.5)
-    idle.stop()
-    merge_monitor_files(tmp_path / "idle", tmp_path / "idle.csv")
-    assert mean_and_max(tmp_path / "idle.csv")["cpu_percent"]["mean"] < 30
+
+def cpu_seconds_of(folder, work) -> tuple[float, float]:
+    """Return the CPU time during `work` in the rows of the monitor, and as the process reports it."""
+    watch = ResourceMonitor(folder, 0, "cpu", 0.1)
+    before = time.process_time()
+    watch.start()
+    work()
+    watch.stop()
+    merge_monitor_files(folder, folder / "monitor.csv")
+    return cpu_seconds(folder / "monitor.csv"), time.process_time() - before
+
+
+def use_a_second() -> None:
+    end = time.process_time() + 1
+    while time.process_time() < end:
+        sum(range(1000))
+
+
+def test_a_busy_process_uses_cpu_time_and_an_idle_one_does_not(tmp_path):
+    watched_seconds, used = cpu_seconds_of(tmp_path / "busy", use_a_second)
+    assert 0.4 * used < watched_seconds < 1.1 * used + 0.1
+    idle_seconds, _ = cpu_seconds_of(tmp_path / "idle", lambda: time.sleep(0.5))
+    assert idle_seconds < 0.3
 
 
 def test_a_training_is_watched_and_its_summary_tells(tmp_path):

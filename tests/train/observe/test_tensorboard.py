@@ -150,7 +150,7 @@ def test_without_tensorboardx_the_experiment_is_refused_with_the_remedy(tmp_path
     load_experiment("t.yaml")
     monkeypatch.setattr("nnlo_lib.config.observe.find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"t.yaml:3: runs.allreduce.observe.tensorboard: .*pip install 'nnlo\[tensorboard\]'"
+        UserError, match=r"t.yaml:3: observe.tensorboard: .*pip install 'nnlo\[tensorboard\]'"
     ):
         load_experiment("t.yaml")
     assert ObserveConfig().missing_package is None

@@ -171,7 +171,7 @@ def test_each_attempt_has_its_part(tmp_path):
     run = training(tmp_path, ranks=2, train={"epochs": 5}, observe={"trace": True})
     with under_way(run, 1) as process:
         os.kill(run.pid(1), signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
     run.finish()
     parts = [[each for each in spans(run.job) if each["tid"] == attempt] for attempt in (1, 2)]
     assert all({each["pid"] for each in part} == {0, 1} for part in parts)

@@ -1,28 +1,15 @@
-"""Update rules on one flat vector compared with torch's optimizers per tensor or with the papers' rules in numpy."""
+"""Optimizers on one flat vector: resumed and reset moments, layouts, and trainings with every algorithm."""
 
 import numpy as np
 import pytest
 import torch
 from helpers.algorithm_trainings import manifest, rows, task
+from helpers.oracles.optimizers import RULES
 from helpers.training_process import TIMINGS, StopAfter
 from safetensors.torch import load, save
-from torch import nn, optim
+from torch import nn
 
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.config.base import block_types
-from nnlo_lib.config.optimizer import (
-    AdadeltaConfig,
-    AdagradConfig,
-    AdamaxConfig,
-    AdamConfig,
-    AdamWConfig,
-    LAMBConfig,
-    LARSConfig,
-    NAdamConfig,
-    OptimizerConfig,
-    RMSpropConfig,
-    SGDConfig,
-)
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.train.optimizers import chunked as pieces
 from nnlo_lib.train.optimizers.factory import attach_optimizer
@@ -33,66 +20,6 @@ from nnlo_lib.train.replica.replica import Replica
 
 __all__ = ["manifest"]
 STEPS = 20
-BETAS = {"beta1": 0.8, "beta2": 0.99}
-ADAM = {"betas": (0.8, 0.99), "eps": 1e-6}
-TORCH = {
-    "sgd": (SGDConfig(lr=0.1), optim.SGD, {"lr": 0.1}),
-    "sgd, nesterov": (
-        SGDConfig(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-        optim.SGD,
-        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
-    ),
-    "adam": (
-        AdamConfig(lr=0.01, epsilon=1e-6, weight_decay=0.1, **BETAS),
-        optim.Adam,
-        {"lr": 0.01, "weight_decay": 0.1, **ADAM},
-    ),
-    "adam, amsgrad": (
-        AdamConfig(epsilon=1e-6, amsgrad=True, **BETAS),
-        optim.Adam,
-        {"lr": 0.001, "amsgrad": True, **ADAM},
-    ),
-    "adamw": (
-        AdamWConfig(epsilon=1e-6, **BETAS),
-        optim.AdamW,
-        {"lr": 0.001, "weight_decay": 0.01, **ADAM},
-    ),
-    "nadam": (
-        NAdamConfig(epsilon=1e-6, momentum_decay=0.01, weight_decay=0.1, **BETAS),
-        optim.NAdam,
-        {"lr": 0.002, "momentum_decay": 0.01, "weight_decay": 0.1, **ADAM},
-    ),
-    "nadam, decoupled": (
-        NAdamConfig(epsilon=1e-6, decoupled=True, weight_decay=0.1, **BETAS),
-        optim.NAdam,
-        {"lr": 0.002, "decoupled_weight_decay": True, "weight_decay": 0.1, **ADAM},
-    ),
-    "adamax": (AdamaxConfig(epsilon=1e-6, **BETAS), optim.Adamax, {"lr": 0.002, **ADAM}),
-    "rmsprop": (
-        RMSpropConfig(lr=0.01, rho=0.8, momentum=0.5),
-        optim.RMSprop,
-        {"lr": 0.01, "alpha": 0.8, "momentum": 0.5},
-    ),
-    "rmsprop, centered": (
-        RMSpropConfig(centered=True),
-        optim.RMSprop,
-        {"lr": 0.001, "alpha": 0.9, "centered": True},
-    ),
-    "adadelta": (AdadeltaConfig(rho=0.9), optim.Adadelta, {"lr": 1.0, "rho": 0.9}),
-    "adagrad": (
-        AdagradConfig(lr=0.1, lr_decay=0.1, initial=0.2, weight_decay=0.1),
-        optim.Adagrad,
-        {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.2, "weight_decay": 0.1},
-    ),
-}
-LAYERWISE = {
-    "lars": LARSConfig(weight_decay=0.1),
-    "lars, matrices": LARSConfig(lr=2.0, exclude_vectors=True, weight_decay=0.1),
-    "lars, without decay": LARSConfig(momentum=0.5),
-    "lamb": LAMBConfig(lr=0.01),
-    "lamb, all": LAMBConfig(weight_decay=0.2, exclude_vectors=False),
-}
-RULES = {name: rule for name, (rule, _, _) in TORCH.items()} | LAYERWISE
 
 
 @pytest.fixture(autouse=True)
@@ -133,68 +60,6 @@ def flat(tensors):
     return torch.cat([tensor.detach().as_strided((tensor.numel(),), (1,)) for tensor in tensors])
 
 
-@pytest.mark.parametrize(("rule", "kind", "options"), TORCH.values(), ids=TORCH)
-def test_flat_is_tensor_by_tensor(rule, kind, options):
-    reference = Replica(model()).module  # its parameters have the channels-last memory format, too
-    parameters = list(reference.parameters())
-    optimizer = kind(parameters, **options)
-    for gradient in gradients(sum(parameter.numel() for parameter in parameters)):
-        for parameter, piece in zip(
-            parameters, gradient.split([parameter.numel() for parameter in parameters]), strict=True
-        ):
-            parameter.grad = piece.as_strided(parameter.shape, parameter.stride())
-        optimizer.step()
-    torch.testing.assert_close(follow(equipped(rule)), flat(parameters), rtol=1e-12, atol=1e-12)
-
-
-def lars(rule, w, gradients, adapts):
-    """Return the parameters after all steps (You, Gitman and Ginsburg 2017, algorithm 1).
-
-    Args:
-        rule: settings of LARS.
-        w: initial parameters of one layer.
-        gradients: gradient of each step.
-        adapts: scale the step by the trust ratio and apply weight decay.
-    """
-    v = np.zeros_like(w)
-    decay = rule.weight_decay if adapts else 0
-    for g in gradients:
-        norm_w, norm_g = np.linalg.norm(w), np.linalg.norm(g)
-        local = rule.trust * norm_w / (norm_g + decay * norm_w) if adapts and norm_w and norm_g else 1
-        v = rule.momentum * v + rule.lr * local * (g + decay * w)
-        w = w - v
-    return w
-
-
-def lamb(rule, w, gradients, adapts):
-    """Return the parameters after all steps (You et al. 2020, algorithm 2); arguments as for `lars`."""
-    m, v = np.zeros_like(w), np.zeros_like(w)
-    decay = rule.weight_decay if adapts else 0
-    for t, g in enumerate(gradients, 1):
-        m, v = rule.beta1 * m + (1 - rule.beta1) * g, rule.beta2 * v + (1 - rule.beta2) * g**2
-        r = (m / (1 - rule.beta1**t)) / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon) + decay * w
-        norm_w, norm_r = np.linalg.norm(w), np.linalg.norm(r)
-        w = w - rule.lr * (norm_w / norm_r if adapts and norm_w and norm_r else 1) * r
-    return w
-
-
-@pytest.mark.parametrize("rule", LAYERWISE.values(), ids=LAYERWISE)
-def test_layer_wise_rules_are_those_of_the_papers(rule):
-    replica = equipped(rule)
-    begun, drawn = replica.theta.clone().numpy(), gradients(len(replica.theta)).numpy()
-    paper = lars if rule.name == "lars" else lamb
-    expected = [
-        paper(
-            rule,
-            begun[slot.start : slot.stop],
-            drawn[:, slot.start : slot.stop],
-            adapts=len(slot.shape) > 1 or not rule.exclude_vectors,
-        )
-        for slot in replica.layout
-    ]
-    np.testing.assert_allclose(follow(replica).numpy(), np.concatenate(expected), rtol=1e-7, atol=1e-12)
-
-
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("done", [0, 1, 7])
 def test_resumes_to_the_same_bits(rule, done):
@@ -214,12 +79,6 @@ def test_forgets(rule):
     one.lr = other.lr = rule.lr / 2
     one.reset_optimizer()
     assert torch.equal(follow(one), follow(other))
-
-
-def test_all_rules_are_tested():
-    assert {rule.name for rule in RULES.values()} == {
-        block.model_fields["name"].default for block in block_types(OptimizerConfig)
-    }
 
 
 def test_layout_tells_each_parameter():
@@ -251,11 +110,12 @@ def test_part_of_a_layout():
 
 
 SERVED = {"downpour", "easgd", "gem"}
-QUICK = {"allreduce": "lars", "downpour": "lamb", "dinno": "adagrad", "easgd": "nadam", "dsgd": "adadelta"}
+NAMES = sorted({rule.name for rule in RULES.values()})
+# Each algorithm with one rule, and each rule with an algorithm; all others at night.
 EVERY = [
-    pytest.param(name, rule, marks=[] if QUICK.get(name) == rule else pytest.mark.slow)
-    for name in sorted(ALGORITHMS)
-    for rule in sorted({rule.name for rule in RULES.values()})
+    pytest.param(name, rule, marks=[] if number % len(NAMES) == place else pytest.mark.nightly)
+    for number, name in enumerate(sorted(ALGORITHMS))
+    for place, rule in enumerate(NAMES)
 ]
 
 

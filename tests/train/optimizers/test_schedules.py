@@ -7,10 +7,20 @@ from itertools import pairwise
 import pytest
 import torch
 from helpers.algorithm_trainings import STEPS, manifest, rows, task
+from helpers.oracles.schedules import (
+    LR,
+    PER_EPOCH,
+    SCHEDULES,
+    TOLERANCE,
+    TOTAL,
+    random_oracle,
+    rates_of,
+    references,
+)
 from helpers.training_process import TIMINGS, StopAfter
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch.optim import lr_scheduler
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
@@ -36,100 +46,35 @@ from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 
 __all__ = ["manifest"]
-EPOCHS, PER_EPOCH, LR = 12, 5, 0.4
-TOTAL = EPOCHS * PER_EPOCH
-
-
-def rates_of(epochs=EPOCHS, per_epoch=PER_EPOCH, workers=1, a_round=1, lr=LR, **train):
-    """Return the learning rate of every step of a training.
-
-    Args:
-        epochs: number of epochs.
-        per_epoch: steps per epoch.
-        workers: number of workers, for `scale_lr`.
-        a_round: steps per round, within which the rate is constant.
-        lr: base learning rate.
-        **train: other settings of the section `train`.
-    """
-    settings = TrainConfig.model_validate({"epochs": epochs, "optimizer": {"name": "sgd", "lr": lr}, **train})
-    rates = LearningRateSchedule(settings, workers, a_round)
-    return [rates(step, per_epoch) for step in range(epochs * per_epoch)]
-
-
-def torchs(scheduler, each=1, count=TOTAL, **options):
-    """Return the learning rate of every step by one of torch's schedulers.
-
-    Args:
-        scheduler: class of the scheduler.
-        each: number of steps between two steps of the scheduler.
-        count: number of steps.
-        **options: arguments of the scheduler.
-    """
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
-    made = scheduler(optimizer, **options)
-    rates = []
-    for step in range(1, count + 1):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        if step % each == 0 and step < count:
-            made.step()
-    return rates
-
-
-LAST = TOTAL - 1
-AS_TORCH = {
-    "constant": ({"name": "constant"}, lambda: [LR] * TOTAL),
-    "step": ({"name": "step", "every": 3}, lambda: torchs(lr_scheduler.StepLR, PER_EPOCH, step_size=3)),
-    "step, steps": (
-        {"name": "step", "every": 7, "factor": 0.5, "unit": "steps"},
-        lambda: torchs(lr_scheduler.StepLR, step_size=7, gamma=0.5),
-    ),
-    "multi_step": (
-        {"name": "multi_step", "milestones": [2, 3, 9]},
-        lambda: torchs(lr_scheduler.MultiStepLR, PER_EPOCH, milestones=[2, 3, 9]),
-    ),
-    "multi_step, steps": (
-        {"name": "multi_step", "milestones": [1, 33], "unit": "steps"},
-        lambda: torchs(lr_scheduler.MultiStepLR, milestones=[1, 33]),
-    ),
-    "exponential": (
-        {"name": "exponential"},
-        lambda: torchs(lr_scheduler.ExponentialLR, PER_EPOCH, gamma=0.95),
-    ),
-    "linear": (
-        {"name": "linear", "final": 0.1},
-        lambda: torchs(lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.25, total_iters=LAST),
-    ),
-    "log": (
-        {"name": "log", "final": 0.1},
-        lambda: torchs(lr_scheduler.ExponentialLR, gamma=0.25 ** (1 / LAST)),
-    ),
-    "cosine": (
-        {"name": "cosine", "final": 0.01},
-        lambda: torchs(lr_scheduler.CosineAnnealingLR, T_max=LAST, eta_min=0.01),
-    ),
-    "cosine, restarts": (
-        {"name": "cosine", "restart": 8, "unit": "steps"},
-        lambda: torchs(lr_scheduler.CosineAnnealingWarmRestarts, T_0=8),
-    ),
-    "cosine, longer": (
-        {"name": "cosine", "restart": 1, "stretch": 2, "final": 0.1},
-        lambda: torchs(lr_scheduler.CosineAnnealingWarmRestarts, T_0=PER_EPOCH, T_mult=2, eta_min=0.1),
-    ),
-    "polynomial": (
-        {"name": "polynomial"},
-        lambda: torchs(lr_scheduler.PolynomialLR, total_iters=LAST, power=2.0),
-    ),
-    "one_cycle": (
-        {"name": "one_cycle"},
-        lambda: torchs(lr_scheduler.OneCycleLR, max_lr=LR, total_steps=TOTAL, cycle_momentum=False),
-    ),
+ScheduleAdapter: TypeAdapter[ScheduleConfig] = TypeAdapter(ScheduleConfig)
+SETTINGS = {
+    name: oracle.train["schedule"] for name, oracle in SCHEDULES.items() if "schedule" in oracle.train
 }
 
 
-@pytest.mark.parametrize(("schedule", "reference"), AS_TORCH.values(), ids=AS_TORCH)
-def test_schedules_are_torchs(schedule, reference):
-    assert rates_of(schedule=schedule) == pytest.approx(reference(), rel=1e-9, abs=1e-12)
+@pytest.mark.parametrize("oracle", SCHEDULES.values(), ids=SCHEDULES)
+def test_schedules_follow_their_references(oracle):
+    assert rates_of(**oracle.train) == pytest.approx(oracle.rates(), rel=TOLERANCE, abs=1e-12)
+
+
+@pytest.mark.parametrize("number", range(270))
+def test_schedules_with_random_settings_follow_their_references(number):
+    train, expected = random_oracle(number)
+    assert rates_of(**train) == pytest.approx(expected, rel=TOLERANCE, abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_round_has_the_rate_of_its_first_step_or_of_a_training_of_rounds(name, size):
+    """Schedules over the training count its rounds; the other ones count epochs or steps at the start of a round."""
+    schedule = ScheduleAdapter.validate_python(SETTINGS[name])
+    rounds = math.ceil(TOTAL / size)
+    if schedule.depends_on_epochs or schedule.name == "diminishing":
+        expected = rates_of(epochs=rounds, per_epoch=1, schedule=SETTINGS[name])
+    else:
+        expected = rates_of(schedule=SETTINGS[name])[::size]
+    found = rates_of(a_round=size, schedule=SETTINGS[name])
+    assert found == [rate for rate in expected for _ in range(size)][:TOTAL]
 
 
 def test_polynomial_ends_where_it_shall():
@@ -139,27 +84,17 @@ def test_polynomial_ends_where_it_shall():
 
 def test_a_finished_training_has_a_rate():
     """A training that resumes after its last step requests the rate of the following step."""
-    for schedule, _ in AS_TORCH.values():
+    for schedule in SETTINGS.values():
         settings = TrainConfig(epochs=2, schedule=schedule, optimizer={"name": "sgd", "lr": LR})
-        assert 0 <= LearningRateSchedule(settings, 1, 1)(2 * PER_EPOCH, PER_EPOCH) <= LR
+        rate = LearningRateSchedule(settings, 1, 1)(2 * PER_EPOCH, PER_EPOCH)
+        assert 0 <= rate <= max(LR, schedule.get("final", 0))
 
 
 def test_all_schedules_are_tested():
-    names = {schedule["name"] for schedule, _ in AS_TORCH.values()} | {"diminishing", "plateau"}
-    assert names == {block.model_fields["name"].default for block in block_types(ScheduleConfig)}
-
-
-def test_diminishing():
-    rates = rates_of(schedule={"name": "diminishing", "mu": 0.1})
-    assert all(after == pytest.approx(rate * (1 - 0.1 * rate)) for rate, after in pairwise(rates))
-
-
-def test_the_rate_stays_within_a_round():
-    for schedule, _ in AS_TORCH.values():
-        rates = rates_of(
-            a_round=4, schedule=schedule, warm_up=None if "one" in schedule["name"] else {"steps": 9}
-        )
-        assert all(len(set(rates[start : start + 4])) == 1 for start in range(0, TOTAL, 4))
+    names = {name for name, _ in references()}
+    assert names - {"warm_up"} == {
+        block.model_fields["name"].default for block in block_types(ScheduleConfig)
+    }
 
 
 FALLING = st.one_of(
@@ -269,12 +204,6 @@ def test_plateau_never_raises_a_rate():
 # Warm-up and scaling
 
 
-def test_warm_up_is_torchs():
-    expected = torchs(lr_scheduler.LinearLR, start_factor=0.25, total_iters=10)
-    assert rates_of(warm_up={"steps": 10, "start": 0.25}) == pytest.approx(expected)
-    assert rates_of(warm_up={"epochs": 2, "start": 0.25}) == pytest.approx(expected)
-
-
 @given(FALLING, st.integers(1, 70), st.floats(0, 1))
 def test_warm_up_goes_over_into_any_schedule(schedule, steps, start):
     plain = rates_of(schedule=schedule.model_dump())
@@ -316,6 +245,18 @@ REFUSED = {
         "one_cycle, which includes a warm-up",
     ),
     "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "'val_mae' is not measured"),
+    "mu": (
+        {"schedule": {"name": "diminishing", "mu": 2}, "optimizer": {"name": "sgd", "lr": 0.5}},
+        r"mu times the learning rate is 1, .* set `train.schedule.mu` below 2, or lower",
+    ),
+    "mu of several workers": (
+        {
+            "schedule": {"name": "diminishing", "mu": 0.8},
+            "optimizer": {"name": "sgd", "lr": 1.0},
+            "scale_lr": "linear",
+        },
+        "mu times the learning rate is 1.6",
+    ),
     "growth": ({"schedule": {"name": "step", "every": 1, "factor": 1.5}}, "less than or equal to 1"),
 }
 
@@ -334,8 +275,8 @@ def test_downpours_server_refuses(train):
     Run.model_validate(run | {"algorithm": {"name": "easgd"}})
 
 
-@pytest.mark.parametrize(("schedule", "_"), AS_TORCH.values(), ids=AS_TORCH)
-def test_more_epochs_go_on_if_they_change_no_rate(tmp_path, schedule, _):
+@pytest.mark.parametrize("schedule", SETTINGS.values(), ids=SETTINGS)
+def test_more_epochs_go_on_if_they_change_no_rate(tmp_path, schedule):
     (tmp_path / "manifest.json").write_text("{}")
 
     def key(epochs):
@@ -379,7 +320,7 @@ def test_a_plateau_survives_interruptions_to_the_bit(tmp_path, manifest, name):
     assert (whole.folder / "model.safetensors").read_bytes() == (
         parts.folder / "model.safetensors"
     ).read_bytes()
-    scale = math.sqrt(3 if name == "easgd" else 4)
+    scale = math.sqrt({"easgd": 3, "average": 2}.get(name, 4))  # two processes are one worker of `average`
     seen = [row["learning_rate"] / (0.02 * scale) for row in one]
     falling = [
         0.5 ** num_plateau_drops(PlateauScheduleConfig.model_validate(PLATEAU), one[:epoch])

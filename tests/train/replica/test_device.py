@@ -19,8 +19,9 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.visible_gpus import visible_gpus
 from nnlo_lib.train.replica import gpu_transport as exchange
-from nnlo_lib.train.replica.device import select_device, visible_gpus
+from nnlo_lib.train.replica.device import select_device
 from nnlo_lib.workflow.plan import Plan
 
 SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.observed_training import store, watched
 from safetensors.torch import load_file
 
 from nnlo_lib.config import Experiment
@@ -91,3 +92,17 @@ def history(folder):
     """Return the rows of the history without timings."""
     rows = read_rows(folder / "state/history.jsonl")
     return [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows]
+
+
+@pytest.mark.parametrize("batch_size", [5, 12])
+def test_batched_gradients_in_float64_have_the_digits_of_float64(tmp_path, batch_size):
+    manifest = store(tmp_path / "store")
+    weights = []
+    for compute in ("exact", "batched"):
+        train = {"batch_size": batch_size, "precision": "float64", "optimizer": SGD, "epochs": 1}
+        parallel = {"ranks": 3, "transport": "simulated", "simulation": {"compute": compute}}
+        settings = {"train": train, "parallel": parallel, "model": {"name": "simplemlp"}}
+        assert train_simulated(watched(tmp_path / compute, manifest, {}, **settings), StopFlag())
+        weights.append(load_file(tmp_path / compute / "model.safetensors"))
+    for name, exact in weights[0].items():
+        torch.testing.assert_close(weights[1][name], exact, rtol=1e-12, atol=1e-14)

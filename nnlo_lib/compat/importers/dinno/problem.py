@@ -23,9 +23,17 @@ PRIMAL = {
 KEYS = {"dinno": PRIMAL, "cadmm": PRIMAL, "dsgd": {"alpha0", "mu"}, "dsgt": {"alpha", "init_grads"}}
 METRICS = {
     "validation_loss": "val_loss in history.csv", "top1_accuracy": "val_accuracy in history.csv",
-    "consensus_error": "consensus_error and consensus_error_normalised in history.csv, the distance of nodes to their mean",
+    "consensus_error": "consensus_error and consensus_error_normalised in history.csv, the distance of nodes to their mean, "
+    "and consensus.npz, the distance of every pair of nodes",
+    "validation_as_vector": "validation_metrics.npz, accuracy and loss of each validation sample",
+    "train_loss_moving_average": "train_loss_average in history.csv",
     "forward_pass_count": "samples in history.csv", "current_epoch": "epoch in history.csv",
 }  # fmt: skip
+INIT_GRADS = {
+    True: "as in nnlo, trackers start with the first gradients",
+    False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
+    "with the first gradients, so its round k is round k + 1 of DiNNO",
+}
 MNIST_TRAIN_SAMPLES = 60_000
 
 
@@ -72,7 +80,12 @@ def set_problem(
             {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
             "profile, for three rounds",
         )
+    if "init_grads" in config:
+        draft.remarks.append(
+            f"{name}: init_grads {config['init_grads']}: {INIT_GRADS[bool(config['init_grads'])]}"
+        )
     _metrics_and_options(draft, settings, name)
+    _observed(put, settings)
 
 
 def _rounds(
@@ -156,12 +169,21 @@ def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
 
 
 def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
-    put(
-        "algorithm",
-        {"name": "dsgt"},
-        "alg_name; trackers start with the first gradients, as with init_grads: true",
-    )
+    put("algorithm", {"name": "dsgt"}, "alg_name")
     put("train.optimizer", {"name": "sgd", "lr": float(number(config, "alpha", 0.005))}, "alpha")
+
+
+def _observed(put: Callable[..., None], settings: Mapping[str, Any]) -> None:
+    """Request the arrays and the column that the metrics of a problem need."""
+    metrics = settings.get("metrics") or []
+    if "consensus_error" in metrics:
+        put("observe.consensus_matrix", True, "metrics consensus_error")
+    if "validation_as_vector" in metrics:
+        put("observe.sample_metrics", True, "metrics validation_as_vector")
+    if "train_loss_moving_average" in metrics:
+        # DiNNO's tloss_decay is the weight of the newest loss.
+        decay = float(number(settings.get("metrics_config") or {}, "tloss_decay", 0.02))
+        put("observe.loss_average", round(1 - decay, 12), "metrics train_loss_moving_average, tloss_decay")
 
 
 def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], name: str) -> None:

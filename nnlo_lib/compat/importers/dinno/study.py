@@ -6,6 +6,7 @@ from typing import Any
 
 from nnlo_lib.compat.importers.dinno.keys import check_keys, leaf_keys, number
 from nnlo_lib.compat.importers.dinno.problem import set_problem
+from nnlo_lib.compat.importers.dinno.scaling import ScalingTrial, scaling_trials
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
@@ -29,6 +30,7 @@ def translate_study(path: Path) -> ExperimentDraft:
     check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
     experiment = written.get("experiment") or {}
     check_keys(experiment, EXPERIMENT, f"{path}: experiment")
+    _refuse_density(experiment, path)
     draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
     draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
     draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
@@ -36,16 +38,7 @@ def translate_study(path: Path) -> ExperimentDraft:
     _data(draft, experiment)
     _model(draft, experiment)
     _other_keys(draft, experiment)
-    problems = written.get("problem_configs") or {}
-    # Files of the scaling study have a single `problem` instead of `problem_configs`.
-    if "problem" in written:
-        problems = {"problem": written["problem"]}
-    if not problems:
-        raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
-    # Problems may have any names; this checks only that the section is a mapping.
-    check_keys(problems, problems, f"{path}: problem_configs")
-    for count, settings in enumerate(problems.values(), start=1):
-        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
+    _problems(draft, written, nodes, path)
     _individual_baseline(draft, experiment.get("individual_training") or {}, path)
     draft.given_words += sorted(leaf_keys(written))
     draft.remarks += [
@@ -57,19 +50,72 @@ def translate_study(path: Path) -> ExperimentDraft:
     return draft
 
 
+def _refuse_density(experiment: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError for the density experiments, which have lidar data, moving robots or a Fourier network."""
+    model = experiment.get("model")
+    density = FOURIER & set(model if isinstance(model, Mapping) else ())
+    if "data" in experiment or density or not {"graph", "scaling"} & set(experiment):
+        raise UserError(
+            f"{path}: this is a density experiment of DiNNO (lidar scans of floor plans, moving robots), which is not translated; "
+            "start from config/experiments/lidar-quick.yaml, and import files of the MNIST experiments only, which have "
+            "experiment.graph or experiment.scaling"
+        )
+
+
+def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path) -> None:
+    """Translate the problems of a file, and the trials of a scaling study.
+
+    Args:
+        draft: receives the settings.
+        written: contents of the file.
+        nodes: number of nodes of the graph.
+        path: path of the file, for error messages.
+
+    Raises:
+        UserError: if a key or value is not valid in DiNNO.
+    """
+    problems = written.get("problem_configs") or {}
+    # Files of the scaling study have a single `problem` instead of `problem_configs`.
+    if "problem" in written:
+        problems = {"problem": written["problem"]}
+    if not problems:
+        raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
+    # Problems may have any names; this checks only that the section is a mapping.
+    check_keys(problems, problems, f"{path}: problem_configs")
+    trials = _trials(written["experiment"]) if "scaling" in written["experiment"] else []
+    if trials and len(problems) > 1:
+        raise UserError(
+            f"{path}: experiment.scaling requires one problem, got {len(problems)}; remove the others"
+        )
+    for trial in trials:
+        settings = {**next(iter(problems.values())), "problem_name": trial.name}
+        set_problem(draft, settings, trial.nodes, f"{path}: problem {trial.name}", alone=False)
+        draft.set(f"runs.{trial.name}.parallel.ranks", trial.nodes, "experiment.scaling")
+        graph = {"name": "disk", "connectivity": trial.connectivity}
+        draft.set(f"runs.{trial.name}.topology", graph, "experiment.scaling")
+    for count, settings in enumerate(problems.values() if not trials else (), start=1):
+        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
+
+
+def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
+    return scaling_trials(experiment["scaling"], "experiment.scaling")
+
+
 def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
     graph = experiment.get("graph") or {}
     check_keys(graph, GRAPH, "experiment.graph")
-    nodes = int(number(graph, "num_nodes", 2))
-    draft.set("parallel.ranks", nodes, "experiment.graph.num_nodes")
+    trials = _trials(experiment) if "scaling" in experiment else []
+    nodes = trials[0].nodes if trials else int(number(graph, "num_nodes", 2))
+    draft.set("parallel.ranks", nodes, "experiment.scaling" if trials else "experiment.graph.num_nodes")
     draft.set(
         "parallel.transport",
         "simulated",
         "DiNNO runs all nodes in one process; with mpi, each node is a process",
     )
     draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
-    if "graph" not in experiment:
-        draft.add_untranslatable("experiment without graph", "nnlo does not simulate moving robots")
+    if trials:
+        kind = {"name": "disk", "connectivity": trials[0].connectivity}
+        draft.set("topology", kind, "random disk graphs of experiment.scaling")
         return nodes
     kind = {"name": graph.get("type", "wheel")}
     source = f"experiment.graph.type {kind['name']}"
@@ -82,15 +128,12 @@ def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
 
 
 def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
-    if lidar := experiment.get("data"):
-        draft.set("problem", "regression", "experiment.data: density as a function of the position")
-        draft.add_untranslatable(
-            f"experiment.data: {', '.join(lidar)}", "nnlo has no data set of floor plans and lidar scans"
-        )
-        return
     draft.set("data.dataset", "mnist", "DiNNO's experiment with MNIST")
     draft.set("data.normalize", "standard", "DiNNO's Normalize(0.1307, 0.3081)")
     draft.set("data.validation", "test", "DiNNO validates on the test images")
+    if "scaling" in experiment:
+        draft.set("data.partition", {"name": "sorted"}, "the sorted split of DiNNO's scaling study")
+        return
     split = str(experiment.get("data_split_type", "random"))
     names = {"hetero": "by_class", "random": "iid"}
     if split not in names:
@@ -107,24 +150,13 @@ def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
 
 def _model(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     model = experiment.get("model") or {}
-    check_keys(model, {*MODEL, *FOURIER}, "experiment.model")
+    check_keys(model, MODEL, "experiment.model")
     loss = str(experiment.get("loss", "NLL"))
     if loss not in LOSSES:
         raise UserError(f"experiment.loss: DiNNO has no loss '{loss}'; {suggest_name(loss, LOSSES)}")
     draft.set("loss", LOSSES[loss], f"experiment.loss {loss}")
-    if FOURIER & set(model):
-        draft.set(
-            "model", {"name": "fourier", "args": _fourier(model)}, f"experiment.model: {', '.join(model)}"
-        )
-        return
     args = {MODEL[key]: value for key, value in model.items()}
     draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model)}")
-
-
-def _fourier(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the model: `scale`, and the hidden layers of `shape` (without its ends)."""
-    hidden = {"hidden": list(model["shape"][1:-1])} if "shape" in model else {}
-    return hidden | {key: value for key, value in model.items() if key == "scale"}
 
 
 def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
@@ -133,15 +165,12 @@ def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     notes = {
         "data_dir": "nnlo downloads MNIST; to use your own copy, set data.source to the folder of its four files",
         "output_metadir": "nnlo writes results to results/<name>/",
-        "writeout": "nnlo always writes results",
+        "writeout": "nnlo always writes results; to keep none, run it in a temporary folder",
         "use_cuda": "set parallel.gpus_per_rank instead",
     }
     draft.remarks += [
         f"experiment.{key} {experiment[key]}: {text}" for key, text in notes.items() if key in experiment
     ]
-    if "scaling" in experiment:
-        reason = "a run has one number of nodes; write one run per number, as in config/experiments/dinno-scaling.yaml"
-        draft.add_untranslatable(f"experiment.scaling {experiment['scaling']}", reason)
 
 
 def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:

@@ -1,5 +1,7 @@
 """Modes downpour, easgd and gem of the original NNLO: algorithm, and optimizer that applies the updates."""
 
+from typing import Any
+
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.compat.importers.optimizers import set_server_optimizer, set_worker_optimizer
 from nnlo_lib.compat.importers.options import ParsedOptions
@@ -39,8 +41,32 @@ def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
 
 
 def _worker(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    arguments = options["worker-optimizer-params"]
-    set_worker_optimizer(draft, options["worker-optimizer"], arguments, _worker_options_text(options))
+    elastic = _elastic_words(options)
+    is_sgd = options["worker-optimizer"].lower() == "sgd"
+    arguments = (_elastic_arguments(options) if is_sgd and elastic else {}) | options[
+        "worker-optimizer-params"
+    ]
+    source = _worker_options_text(options)
+    if is_sgd and elastic:
+        source += f", {options.as_written(*elastic)}"
+    elif elastic:
+        draft.ineffective.append(
+            f"{options.as_written(*elastic)} (mpi_learn reads it only with --worker-optimizer sgd)"
+        )
+    set_worker_optimizer(draft, options["worker-optimizer"], arguments, source)
+
+
+def _elastic_words(options: ParsedOptions) -> list[str]:
+    """Return the given options of mpi_learn's workers; those of NNLO have a note, because it never uses them."""
+    known = ("elastic-lr", "elastic-momentum")
+    return [name for name in known if name in options and not options.table[name].note]
+
+
+def _elastic_arguments(options: ParsedOptions) -> dict[str, Any]:
+    """Return the arguments of the workers' SGD in mpi_learn, whose momentum is Nesterov's."""
+    momentum = options["elastic-momentum"]
+    nesterov = {"momentum": momentum, "nesterov": True} if momentum else {}
+    return {"learning_rate": options["elastic-lr"], **nesterov}
 
 
 def _worker_options_text(options: ParsedOptions) -> str:
@@ -56,6 +82,11 @@ def _server(draft: ExperimentDraft, options: ParsedOptions) -> None:
         f"{_worker_options_text(options)}: in the original NNLO, workers apply this optimizer and send the change of their "
         "weights; in nnlo, workers send gradients, and only the server applies an optimizer."
     )
+    if elastic := _elastic_words(options):
+        draft.add_untranslatable(
+            options.as_written(*elastic),
+            "it scales the gradients that workers send in this mode; set `train.optimizer.lr`",
+        )
 
 
 def _words(options: ParsedOptions) -> list[str]:

@@ -26,6 +26,9 @@ OPTIONS = {
     "mode": OptionSpec(default="sgd"),
     "easgd": flag_option(),
     "worker-optimizer": OptionSpec(default="sgd"),
+    # Unlike NNLO, mpi_learn passes them to the SGD of the workers.
+    "elastic-lr": OptionSpec(float, 1.0),
+    "elastic-momentum": OptionSpec(float, 0.0),
 }
 
 
@@ -45,6 +48,10 @@ def translate_gan_training(command: CommandLine) -> ExperimentDraft:
     draft.set("model", {"name": GAN.name}, f"the 3-D GAN of MPIGDriver, which ignores {options['model']}")
     set_gan_problem(draft, "MPIGDriver")
     draft.ineffective.append(f"{options.as_written('loss')} (MPIGDriver never reads it)")
+    if given := [name for name in ("elastic-lr", "elastic-momentum") if name in options]:
+        draft.remarks.append(
+            f"{options.as_written(*given)}: read as by mpi_learn's MPIGDriver; NNLO's MPIGDriver never uses them"
+        )
     set_data(draft, options, GAN)
     set_training_control(draft, options, command.ranks)
     return draft

@@ -19,9 +19,7 @@ OPTIONS = {
     "batch": OptionSpec(int, 100, "train.batch_size"),
     "preload-data": OptionSpec(int, 0, note="not needed, because nnlo always reads large batches ahead"),
     "cache-data": OptionSpec(key="data.stage_to"),
-    "copy-command": OptionSpec(
-        missing_reason="nnlo stages stores without an external copy command (data.stage_to)"
-    ),
+    "copy-command": OptionSpec(),
     "n-masters": OptionSpec(int, 1),
     "n-processes": OptionSpec(int, 1, "parallel.processes_per_worker"),
     "max-gpus": OptionSpec(int, 1),
@@ -47,6 +45,8 @@ OPTIONS = {
     ),
     "checkpoint": OptionSpec(),
     "checkpoint-interval": OptionSpec(int, 5),
-    "log-file": OptionSpec(note="nnlo writes the log to log.txt in the run folder"),
-    "log-level": OptionSpec(default="info", note="nnlo has a single log level"),
+    "log-file": OptionSpec(
+        note="nnlo writes log.txt in the run folder; for another file: nnlo --log-file FILE"
+    ),
+    "log-level": OptionSpec(default="info", note="nnlo --log-level LEVEL: debug, info, warning or error"),
 }

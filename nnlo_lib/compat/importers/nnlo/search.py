@@ -2,9 +2,10 @@
 
 from nnlo_lib.compat.importers.command_line import CommandLine
 from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.launch_keys import set_launch_keys
 from nnlo_lib.compat.importers.networks import GAN, ImportedNetwork
 from nnlo_lib.compat.importers.nnlo.options import OPTIONS as TRAINING
-from nnlo_lib.compat.importers.nnlo.training import PLACEMENT_NOTE, set_training
+from nnlo_lib.compat.importers.nnlo.training import set_training
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
 from nnlo_lib.core.errors import UserError
 
@@ -35,12 +36,12 @@ def translate_search(command: CommandLine) -> ExperimentDraft:
         # Without --model, --example names one of NNLO's own models.
         options.copy_from("model", "example")
     # parallel.ranks is not set from the command: a training has the ranks of one rank group.
+    set_launch_keys(draft, command, "search")
     size = _blocks(draft, options, command.ranks)
     _method(draft, options)
     network = set_training(draft, options, size)
     _objective(draft, options, network)
     _space(draft, network)
-    draft.remarks.extend(f"{place}: {PLACEMENT_NOTE}" for place in command.placement_options)
     return draft
 
 
@@ -102,11 +103,12 @@ def _objective(draft: ExperimentDraft, options: ParsedOptions, network: Imported
     """
     if network is GAN:
         draft.set(
-            "search.objective", {"metric": "val_distance", "epoch": "last"}, options.as_written("model")
+            "search.objective",
+            {"metric": "val_loss_gap", "epoch": "last"},
+            f"{options.as_written('model')}: the difference between the losses of critic and generator",
         )
-        draft.remarks.append(
-            "The original NNLO minimizes the difference between the losses of the GAN's networks in the last epoch; nnlo "
-            "minimizes val_distance, the critic's mean score of real showers minus that of generated showers."
+        draft.set(
+            "metrics", ["distance", "critic_loss", "generator_loss", "loss_gap"], "for search.objective"
         )
         return
     objective, source = (
@@ -129,8 +131,12 @@ def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
         return
     rate = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
     if network.space:
-        space = {f"model.args.{name}": dimension for name, dimension in network.space.items()}
+        space = {
+            name if "." in name else f"model.args.{name}": dimension
+            for name, dimension in network.space.items()
+        }
         draft.set("search.space", space, "the parameter_range of NNLO's model")
+        draft.remarks.extend(filter(None, [network.space_note]))
     else:
         draft.set(
             "search.space",

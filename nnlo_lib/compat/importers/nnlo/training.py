@@ -5,19 +5,19 @@ from typing import Any
 
 from nnlo_lib.compat.importers.command_line import CommandLine
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.launch_keys import set_launch_keys
 from nnlo_lib.compat.importers.networks import GAN, ImportedNetwork, set_gan_problem, set_model
 from nnlo_lib.compat.importers.nnlo.algorithm import set_algorithm
 from nnlo_lib.compat.importers.nnlo.options import OPTIONS
 from nnlo_lib.compat.importers.options import ParsedOptions
+from nnlo_lib.core.errors import USER_CODE_ERRORS
+from nnlo_lib.core.user_code import error_with_source_line, load_user_function, load_user_module
 
 LOSSES = {
     "categorical_crossentropy": "cross_entropy", "sparse_categorical_crossentropy": "cross_entropy",
     "mse": "mse", "mean_squared_error": "mse", "mae": "mae", "mean_absolute_error": "mae",
     "binary_crossentropy": "binary_cross_entropy", "categorical_hinge": "hinge", "hinge": "hinge",
 }  # fmt: skip
-PLACEMENT_NOTE = (
-    "the Snakemake profile (profiles/) and the `resources` section determine the placement of ranks"
-)
 READER_OPTIONS = ("train_data", "val_data", "features-name", "labels-name")
 
 
@@ -32,13 +32,7 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
 
 def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
     """Set ranks, GPUs and threads; record the launcher's other options as remarks."""
-    draft.set("parallel.ranks", command.ranks, f"{command.ranks} process{'es' * (command.ranks > 1)}")
-    if command.gpus:
-        draft.set("parallel.gpus_per_rank", 1, f"-g {command.gpus}")
-    if command.threads > 1:
-        draft.set("parallel.threads_per_rank", command.threads, "OMP_NUM_THREADS")
-    for place in command.placement_options:
-        draft.remarks.append(f"{place}: {PLACEMENT_NOTE}")
+    set_launch_keys(draft, command)
 
 
 def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> ImportedNetwork:
@@ -76,15 +70,49 @@ def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: 
     set_algorithm(draft, options, ranks)
     set_stopping(draft, options)
     set_checkpoints(draft, options)
-    if "max-gpus" in options:
-        # NNLO reads only whether --max-gpus is 0. It takes precedence over GPUs of the launcher.
-        draft.override(
-            "parallel.gpus_per_rank", int(options["max-gpus"] != 0), options.as_written("max-gpus")
-        )
+    _set_gpus(draft, options, ranks)
+    _set_copy_command(draft, options)
     if traced := [name for name in ("timeline", "trace") if options[name]]:
         draft.set("observe.trace", True, options.as_written(*traced))
     if options["monitor"]:
         draft.set("observe.monitor", 0.5, f"{options.as_written('monitor')}, which samples every 0.5 s")
+
+
+def _set_gpus(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
+    """Set the GPUs: those of the launcher, else the visible ones; none with --max-gpus 0.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of processes of the training.
+    """
+    if not any(setting.key == "parallel.gpus_per_rank" for setting in draft.settings):
+        draft.set("parallel.gpus_per_rank", "auto", "visible GPUs, as originally; write 0 or 1 on a cluster")
+    if "max-gpus" not in options:
+        return
+    limit, source = int(options["max-gpus"]), options.as_written("max-gpus")
+    if limit == 0:
+        draft.override("parallel.gpus_per_rank", 0, source)
+    elif limit < 0:
+        draft.remarks.append(f"{source}: all visible GPUs (parallel.gpus_per_rank: auto)")
+    else:
+        draft.set("parallel.ranks_per_gpu", -(-ranks // limit), f"{source}, on each host")
+
+
+def _set_copy_command(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the command that copies files to the cache: NNLO's has two places `{}`, for source and target."""
+    command, source = str(options["copy-command"] or ""), options.as_written("copy-command")
+    if "copy-command" not in options:
+        return
+    if not options["cache-data"]:
+        draft.add_untranslatable(source, "NNLO copies files only with --cache-data")
+        return
+    words = command if "{}" in command else f"{command} {{}} {{}}"
+    staged = words.replace("{}", "{source}", 1).replace("{}", "{target}", 1)
+    draft.set("data.stage_command", staged, source)
+    draft.remarks.append(
+        f"{source}: nnlo copies the files of its store, by absolute path; a URL of a server has to be part of data.stage_command"
+    )
 
 
 def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNetwork) -> None:
@@ -96,20 +124,7 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
         network: the model, which may provide a data set.
     """
     if not options["train_data"]:
-        source = f"get_train() of {options['model']}"
-        # A module that defines get_train() names its own files, which nnlo's reader takes from the module.
-        if network.is_user_file and "get_train" in Path(network.name).read_text(errors="replace"):
-            draft.set("data.dataset", f"{Path(network.name).stem}-files", "name for the files")
-            draft.set("data.source", ".", "folder of relative file names")
-            draft.set("data.reader", {"name": "arrays", "train": network.name}, f"{source}, get_val() ...")
-            draft.set("data.validation", "validation", "the original NNLO validates on all of get_val()")
-        elif network.dataset:
-            draft.set("data.dataset", network.dataset, source)
-            draft.set("data.validation", "test", f"get_val() of {options['model']}: its test files")
-        else:
-            draft.add_untranslatable(
-                source, "its files are unknown; the default data set is used until you set the `data` section"
-            )
+        _set_data_of_model(draft, network, f"get_train() of {options['model']}")
         return
     train, val = Path(options["train_data"]), Path(options["val_data"] or options["train_data"])
     reader: dict[str, Any] = {"name": "arrays", "train": train.name, "features": options["features-name"]}
@@ -136,18 +151,43 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
     )
 
 
+def _set_data_of_model(draft: ExperimentDraft, network: ImportedNetwork, source: str) -> None:
+    """Set the data that the model's module names, or the data set of a network of NNLO.
+
+    Args:
+        draft: receives the settings.
+        network: the model.
+        source: option from which the settings follow.
+    """
+    try:
+        # The functions may be imported from another module, so the text of the file does not show them.
+        names = vars(load_user_module(network.name)) if network.is_user_file else {}
+    except USER_CODE_ERRORS as error:
+        reason = f"{network.name} cannot be loaded: {error_with_source_line(error)}"
+        draft.add_untranslatable(source, f"{reason}; correct the file, and import the command again")
+        return
+    if "get_train" in names:
+        draft.set("data.dataset", f"{Path(network.name).stem}-files", "name for the files")
+        draft.set("data.source", ".", "folder of relative file names")
+        draft.set("data.reader", {"name": "arrays", "train": network.name}, f"{source}, get_val() ...")
+        if "get_val" in names:
+            draft.set("data.validation", "validation", "the original NNLO validates on all of get_val()")
+    elif network.dataset:
+        draft.set("data.dataset", network.dataset, source)
+        draft.set("data.validation", "test", f"get_val(): the test files of {network.dataset}")
+    else:
+        draft.add_untranslatable(
+            source, "its files are unknown; the default data set is used until you set the `data` section"
+        )
+
+
 def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the loss by its name in experiment files."""
     name = LOSSES.get(options["loss"], options["loss"])
     path = Path(str(options["model"]))
     # NNLO's default loss is binary cross-entropy, also for models that end in softmax; the loss must then read
     # probabilities instead of scores.
-    if (
-        name == "binary_cross_entropy"
-        and path.suffix == ".json"
-        and path.is_file()
-        and "softmax" in path.read_text()
-    ):
+    if name == "binary_cross_entropy" and path.is_file() and _ends_in_softmax(path):
         draft.set(
             "problem", {"name": "classification", "outputs": "probabilities"}, "the network ends in softmax"
         )
@@ -159,6 +199,20 @@ def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
             f"{options.as_written('loss')}: the original NNLO computes this loss for each output of a softmax; nnlo "
             f"computes it for the logistic function of each score."
         )
+
+
+def _ends_in_softmax(path: Path) -> bool:
+    """Return True if a network of Keras, a JSON file or what get_model() of a module returns, ends in softmax."""
+    if path.suffix == ".json":
+        return "softmax" in path.read_text()
+    if path.suffix != ".py":
+        return False
+    try:
+        layers = getattr(load_user_function(str(path))(), "layers", [])
+    except USER_CODE_ERRORS:
+        # `nnlo check` reports the error of the model.
+        return False
+    return bool(layers) and getattr(getattr(layers[-1], "activation", None), "__name__", "") == "softmax"
 
 
 def set_stopping(draft: ExperimentDraft, options: ParsedOptions) -> None:

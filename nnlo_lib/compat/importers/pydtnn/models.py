@@ -1,6 +1,7 @@
 """PyDTNN's models and their names in nnlo."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
@@ -15,8 +16,8 @@ NAMES = {
     "resnet50v15": "resnet50",
     **{f"vgg{depth}bn": f"vgg{depth}_bn" for depth in (11, 13, 16, 19)},
 }
-UNSUPPORTED_MODELS = {"vgg1", "vgg2", "vgg3", "vgg3do", "vgg3do2", "vgg3dobn"}
 SAME_NAME_MODELS = {"simplemlp", "simplecnn", "alexnet", "googlenet", "vgg11", "vgg13", "vgg16", "vgg19"}
+SAME_NAME_MODELS |= {"vgg1", "vgg2", "vgg3", "vgg3do", "vgg3do2", "vgg3dobn"}
 SAME_NAME_MODELS |= {f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 101, 110, 152, 1202)}
 SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
 # PyDTNN's AlexNet has neither grouped convolutions nor local response normalization.
@@ -36,19 +37,31 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None
     """
     written = options["model"]
     short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
-    if short not in SAME_NAME_MODELS | UNSUPPORTED_MODELS | set(NAMES):
+    if short not in SAME_NAME_MODELS | set(NAMES):
         raise UserError(
-            f"--model: PyDTNN has no model '{written}'; "
-            f"{suggest_name(short, SAME_NAME_MODELS | UNSUPPORTED_MODELS | set(NAMES))}"
+            f"--model: PyDTNN has no model '{written}'; {suggest_name(short, SAME_NAME_MODELS | set(NAMES))}"
         )
     name, args = NAMES.get(short, short), dict[str, Any]()
     if name == "alexnet" and options["dataset"] == "imagenet":
         # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
         name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
     if name == "simplecnn" and old:
-        args = {"dropout": 0.0}
-        draft.remarks.append(
-            "simplecnn: PyDTNN's model of 2020 has no dropout and no padding; nnlo's model uses padding"
-        )
+        # The model of 2020 has neither dropout nor padding.
+        args = {"dropout": 0.0, "padding": 0}
     reason = f"nnlo has no model {name}; the default model is trained instead"
-    draft.set("model", {"name": name, "args": args}, options.as_written("model"), reason)
+    block = {"name": name, "args": args} | _weights(draft, options)
+    words = ["weights_and_bias_filename"] if "weights" in block else []
+    draft.set("model", block, options.as_written("model", *words), reason)
+
+
+def _weights(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, Any]:
+    """Return `model.weights` if the command names a file of weights that exists."""
+    path = options["weights_and_bias_filename"]
+    if path is None:
+        return {}
+    # An experiment refuses files that do not exist.
+    if Path(path).suffix == ".npz" and Path(path).is_file():
+        return {"weights": path}
+    reason = f"{path} is no .npz file that exists; set model.weights to the path of the file"
+    draft.add_untranslatable(options.as_written("weights_and_bias_filename"), reason)
+    return {}

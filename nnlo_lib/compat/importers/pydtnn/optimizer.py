@@ -35,11 +35,14 @@ def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
     elif name == "sgd" and ranks > 1 and options["learning_rate_scaling"]:
         rule["lr"] = round(rule["lr"] * ranks, 12)
         source += f", times {ranks} ranks ({options.as_written('learning_rate_scaling')})"
+    if name in ("adam", "rmsprop"):
+        rule["epsilon_inside_root"] = True
     _decay(draft, options, rule)
     draft.set("train.optimizer", rule, source)
-    if name in ("adam", "nadam", "rmsprop"):
+    if name == "nadam":
         draft.remarks.append(
-            "PyDTNN adds --epsilon to the second moment before taking the square root; nnlo adds it to the square root."
+            "PyDTNN's nadam adds --epsilon inside the root and does not decay the first moment in its look-ahead; nnlo's is "
+            "torch's."
         )
 
 
@@ -95,10 +98,5 @@ def _decay(draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any])
     # PyDTNN's decay is decoupled from the gradient for all optimizers: w -= lr * (decay * w + step).
     if rule["name"] == "adam":
         rule["name"] = "adamw"
-    elif rule["name"] == "nadam":
-        rule["decoupled"] = True
     else:
-        draft.remarks.append(
-            f"{options.as_written('decay')}: PyDTNN's decay is decoupled from the gradient, as in AdamW; in nnlo, "
-            f"weight_decay of {rule['name']} is an L2 penalty in the gradient."
-        )
+        rule["decoupled"] = True

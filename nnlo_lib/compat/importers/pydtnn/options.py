@@ -4,8 +4,6 @@ from nnlo_lib.compat.importers.options import OptionSpec, parse_bool
 from nnlo_lib.compat.importers.pydtnn.schedulers import OPTIONS as SCHEDULERS
 
 NO_CHOICE = "PyTorch selects the implementation of layers"
-NO_NUMPY = "model.weights reads safetensors and PyTorch state_dict files, not PyDTNN's .npz files"
-NO_TRAINING = "an experiment always trains; `nnlo task evaluate` evaluates a trained model"
 NO_MODEL = "this option of PyDTNN's performance model does not affect training"
 OPTIONS = {
     "model": OptionSpec(default="simplecnn"),
@@ -19,11 +17,11 @@ OPTIONS = {
     "steps_per_epoch": OptionSpec(int, 0),
     "num_epochs": OptionSpec(int, 1, "train.epochs"),
     "evaluate": OptionSpec(parse_bool, False),
-    "evaluate_only": OptionSpec(parse_bool, False, missing_reason=NO_TRAINING),
-    "weights_and_bias_filename": OptionSpec(missing_reason=NO_NUMPY),
+    "evaluate_only": OptionSpec(parse_bool, False),
+    "weights_and_bias_filename": OptionSpec(),
     "history_file": OptionSpec(note="nnlo writes the history to history.csv in the run folder"),
     "shared_storage": OptionSpec(parse_bool, True, note="in nnlo, only rank 0 writes results"),
-    "use_synthetic_data": OptionSpec(parse_bool, False, missing_reason="nnlo has no data set of zeros"),
+    "use_synthetic_data": OptionSpec(parse_bool, False),
     "flip_images": OptionSpec(parse_bool, False),
     "flip_images_prob": OptionSpec(float, 0.5),
     "crop_images": OptionSpec(parse_bool, False),

@@ -99,15 +99,18 @@ def _set(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) 
             block = {key: options[f"{name}_{key}"] for key in ("factor", "patience", "min_lr")}
             _schedule(draft, {"name": "plateau", "metric": _column(metric), **block}, source)
         case "reduce_lr_every_nepochs":
-            block = {"every": options[f"{name}_nepochs"], "factor": options[f"{name}_factor"]}
+            block = {key: options[f"{name}_{key}"] for key in ("factor", "min_lr")}
+            _schedule(draft, {"name": "step", "every": options[f"{name}_nepochs"], **block}, source)
             if options[f"{name}_min_lr"]:
-                draft.add_untranslatable(
-                    options.as_written(f"{name}_min_lr"), "the schedule step has no minimum learning rate"
+                draft.remarks.append(
+                    f"{options.as_written(f'{name}_min_lr')}: PyDTNN omits a change below the minimum; nnlo sets the minimum"
                 )
-            _schedule(draft, {"name": "step", **block}, source)
         case "stop_at_loss":
-            block = {"metric": _column(metric), "value": options["stop_at_loss_threshold"]}
-            draft.set("train.target", block, source)
+            value = options["stop_at_loss_threshold"]
+            if metric.endswith("accuracy"):
+                # PyDTNN measures accuracies in per cent. Rounding keeps floating-point errors out of the experiment.
+                value, source = round(value / 100, 12), f"{source}, in per cent"
+            draft.set("train.target", {"metric": _column(metric), "value": value}, source)
         case "warm_up":
             draft.set("train.warm_up", _warm_up(options, ranks), source)
         case "model_checkpoint":

@@ -4,6 +4,7 @@ from nnlo_lib.compat.importers.command_line import CommandLine
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.compat.importers.nnlo.training import set_resources
 from nnlo_lib.compat.importers.options import ParsedOptions
+from nnlo_lib.compat.importers.pydtnn.data_files import set_files
 from nnlo_lib.compat.importers.pydtnn.models import set_model
 from nnlo_lib.compat.importers.pydtnn.optimizer import is_2020_launcher, set_optimizer
 from nnlo_lib.compat.importers.pydtnn.options import OPTIONS
@@ -56,18 +57,7 @@ def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLin
 
 
 def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    paths = [name for name in ("dataset_train_path", "dataset_test_path") if name in options]
-    if paths:
-        draft.set("data.source", options[paths[0]], options.as_written(*paths))
-    if len({options[name] for name in paths}) > 1:
-        draft.add_untranslatable(
-            options.as_written("dataset_test_path"),
-            "nnlo reads all files of a data set from one folder, data.source",
-        )
-    if options["dataset"] == "imagenet":
-        draft.remarks.append(
-            "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
-        )
+    set_files(draft, options)
     if options["test_as_validation"]:
         draft.set("data.validation", "test", options.as_written("test_as_validation"))
     else:
@@ -145,6 +135,11 @@ def _observation(draft: ExperimentDraft, options: ParsedOptions) -> None:
         draft.remarks.append(
             f"{options.as_written('evaluate')}: PyDTNN prints the metrics of the last batch as test metrics before and "
             "after the training; nnlo evaluates validation samples before and test samples after the training"
+        )
+    if options["evaluate_only"]:
+        draft.remarks.append(
+            f"{options.as_written('evaluate_only')}: this experiment trains; to evaluate only, save it as FILE and type: nnlo "
+            f"evaluate {options['weights_and_bias_filename'] or 'WEIGHTS'} --experiment FILE"
         )
     if "tensor_format" in options:
         draft.set(

@@ -2,12 +2,12 @@
 
 import ast
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.compat.importers.shell.shell_syntax import shell_words, split_commands
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
@@ -86,15 +86,15 @@ def session_from_cfg(path: Path) -> TheanoSession:
     Raises UserError if the file is unreadable or the session is not valid.
     """
     keys = {}
-    for number, line in enumerate(_text(path).splitlines(), start=1):
-        # Parsed and not sourced, so that an import executes nothing. Bash's array parentheses only group
-        # words.
-        if not (words := shlex.split(line.replace("(", " ").replace(")", " "), comments=True)):
-            continue
-        name, equals, value = words[0].partition("=")
+    # Parsed and not sourced, so that an import executes nothing.
+    for command in split_commands(_text(path)):
+        name, equals, value = command.text.partition("=")
         if not equals or name not in KEYS:
-            raise UserError(f"{path}:{number}: unknown session key '{name}'; {suggest_name(name, KEYS)}")
-        keys[name] = " ".join([value, *words[1:]]).strip()
+            raise UserError(
+                f"{path}:{command.line}: unknown session key '{name}'; {suggest_name(name, KEYS)}"
+            )
+        # Parentheses of an array, which may extend over several lines, only group words.
+        keys[name] = " ".join(shell_words(re.sub(r"[()\n]", " ", value)).words)
     return TheanoSession(keys)
 
 

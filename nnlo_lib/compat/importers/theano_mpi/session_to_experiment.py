@@ -90,16 +90,14 @@ def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
         )
         return
     of_class = f"a constant of {cls}"
-    if known.dataset:
-        draft.set("data.dataset", known.dataset, f"the data of {cls}")
-    else:
-        draft.add_untranslatable(
-            f"the data of {cls}",
-            "nnlo has no data set of film reviews (IMDB); set the `data` section to your files",
-        )
+    draft.set("data.dataset", known.dataset, f"the data of {cls}")
     draft.set("model", {"name": known.name, "args": known.args}, source)
     for key, value in known.extra_settings.items():
         draft.set(key, value, of_class)
+    if known.dataset == "imagenet":
+        draft.remarks.append(
+            "ImageNet: Theano-MPI reads hickle files of 256 x 256 pixels; nnlo makes images of this size from TFRecords."
+        )
     draft.set("train.epochs", known.epochs, of_class)
     draft.set("train.batch_size", known.batch, of_class)
     if cls in GANS:
@@ -139,10 +137,13 @@ def _exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
         draft.add_untranslatable(
             session.as_written("BSP_SYNC_TYPE"), "no algorithm of nnlo swaps the parameters of pairs of ranks"
         )
+    elif sync == "avg":
+        draft.override("algorithm", {"name": "average", "sync_every": 1}, session.as_written("BSP_SYNC_TYPE"))
+    elif sync and sync != "cdd":
+        draft.add_untranslatable(session.as_written("BSP_SYNC_TYPE"), "Theano-MPI has no such type")
     elif sync:
         draft.remarks.append(
-            f"{session.as_written('BSP_SYNC_TYPE')}: cdd averages momenta, which is equivalent to averaging gradients; avg "
-            "averages parameters, which is `algorithm: {name: average, sync_every: 1}` in nnlo."
+            f"{session.as_written('BSP_SYNC_TYPE')}: cdd averages momenta, which is equivalent to averaging gradients"
         )
     if not wire:
         return

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.core.content_checksum import CHECKSUM_KEY
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.partition.partition_file import load_partition
@@ -18,10 +19,9 @@ from nnlo_lib.reliability.verify.recorded_numbers.number_comparison import (
     check_comparisons,
 )
 from nnlo_lib.reliability.verify.recorded_numbers.summary_numbers import check_content
-from nnlo_lib.state.content_checksum import CHECKSUM_KEY
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
+from nnlo_lib.state.trusted_run import code_files, trusted_config
 
-CODE_SUFFIXES = (".py", ".pt", ".pt2", ".pth", ".torch")
 OTHER_MACHINE = 1e-3  # relative: kernels of another processor round differently, and few predictions change
 
 
@@ -46,18 +46,13 @@ def check_evaluation(run: FinishedRun, again: bool, trust: bool) -> Iterator[Fin
         yield note(f"evaluation.json: the numbers were not compared: {error}")
         return
     yield from check_comparisons(run.paths.evaluation.name, comparisons) if comparisons else ()
-    if again and not trust and (code := _code_files(run)):
+    if again and not trust and (code := code_files(run)):
         yield note(
             f"evaluation.json: the model was not evaluated again, because that runs {', '.join(code)}; add --trust if "
             "you trust the author of these results and files"
         )
     elif again:
         yield _evaluate_again(run, manifest)
-
-
-def _code_files(run: FinishedRun) -> list[str]:
-    """Return the files of the user whose code an evaluation of the run executes."""
-    return [path for path in run.config.input_files if Path(path).suffix in CODE_SUFFIXES]
 
 
 def _comparisons(run: FinishedRun, manifest: Path | None) -> Iterator[Comparison]:
@@ -130,9 +125,7 @@ def _evaluation_of(run: FinishedRun, manifest: Path) -> dict[str, Any]:
     # Imported here, because the other checks start faster without torch.
     from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
-    config = run.config.model_copy(update={"model": run.config.model.model_copy(update={"trust": True})})
-
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / run.paths.evaluation.name
-        evaluate_model(config, manifest, run.paths.model, output)
+        evaluate_model(trusted_config(run), manifest, run.paths.model, output)
         return dict(json.loads(output.read_text()))

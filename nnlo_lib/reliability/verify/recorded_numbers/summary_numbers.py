@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+from nnlo_lib.core.content_checksum import CHECKSUM_KEY, content_checksum
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.partition.partition_file import load_partition
 from nnlo_lib.reliability.verify.epoch_table import EpochTableError, read_epoch_table
 from nnlo_lib.reliability.verify.finding import Finding, failed, note
 from nnlo_lib.reliability.verify.recorded_numbers.number_comparison import Comparison, check_comparisons
-from nnlo_lib.state.content_checksum import CHECKSUM_KEY, content_checksum
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.jsonl_table import TableRow, read_rows
 from nnlo_lib.topology.topology import build_topology
@@ -57,7 +57,7 @@ def _comparisons(run: FinishedRun, rows: list[TableRow], validations: list[Table
     yield from _job_values(run)
     yield from _sample_values(run)
     if (gap := run.summary.get("spectral_gap")) is not None:
-        topology = build_topology(run.config.topology, run.summary["ranks"], run.summary["seed"])
+        topology = build_topology(run.config.topology, run.config.workers, run.summary["seed"])
         yield Comparison("spectral_gap", gap, topology.spectral_gap, "the graph")
 
 
@@ -89,9 +89,14 @@ def _final_values(
         steps = [row["step"] for row in (*validations, *rows)]
         yield Comparison("published_step", step, step if step in steps else None, "the validations")
     published = [row for row in (*validations, *rows) if row["step"] == step] or [rows[-1]]
-    for name, value in summary["final"].items():
-        row = published[-1] if name.startswith("val_") else rows[-1]
-        yield Comparison(f"final.{name}", value, row.get(name), "the history")
+    final = summary["final"]
+    for name, value in final.items():
+        row, column = published[-1] if name.startswith("val_") else rows[-1], name
+        if f"{name}_mean" in final:
+            continue  # Of the mean of the replicas, which no other file has; the history has the mean of their metrics.
+        if name.endswith("_mean") and name.removesuffix("_mean") in final:
+            column = name.removesuffix("_mean")
+        yield Comparison(f"final.{name}", value, row.get(column), "the history")
 
 
 def _rank_values(run: FinishedRun) -> Iterator[Comparison]:

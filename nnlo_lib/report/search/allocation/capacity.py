@@ -50,7 +50,7 @@ def training_capacity(
     rows = _allocations(folder)
     outside = [(result, lane) for result, lane in zip(timed, lanes, strict=True) if not _within(result, rows)]
     slots = max([parallel, *(1 + lane for _, lane in outside)])
-    wall = union_length((result.started, result.ended) for result, _ in outside)
+    wall = union_length(span for result, _ in outside for span in result.spans)
     parts = [f"the time of {_rank_groups_text(rows)}"] if rows else []
     counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "slot")
     parts += [f"{counted} × wall time"] if outside else []

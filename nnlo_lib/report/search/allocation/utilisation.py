@@ -8,8 +8,9 @@ import numpy as np
 from nnlo_lib.report.formatting import format_duration, number
 from nnlo_lib.report.search.allocation.capacity import training_capacity
 from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.search.results.epoch_time import trained_seconds
 from nnlo_lib.search.study.budget import union_length
-from nnlo_lib.search.study.trial import FoldTask, Result
+from nnlo_lib.search.study.trial import Result
 
 MAX_DRAWN_FOLD_TASKS = 3000  # fold tasks; above this number, no timeline is drawn
 
@@ -57,7 +58,7 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
         return None
     # `_lanes` and `_active_time` require results in order of their starts.
     timed.sort(key=lambda result: (result.started, result.fold_task))
-    wall = union_length((result.started, result.ended) for result in timed)
+    wall = union_length(span for result in timed for span in result.spans)
     task_seconds = sum(result.seconds for result in timed)
     lanes = _lanes(timed)
     found = training_capacity(data.study.folder, timed, lanes, data.study.search.parallel)
@@ -133,18 +134,4 @@ def _segment_label(result: Result) -> str:
 
 def _in_epochs(data: StudyData, timed: Sequence[Result]) -> float:
     """Return the seconds of training that the histories of the results record."""
-    return sum(_trained_seconds(data, result) for result in timed)
-
-
-def _trained_seconds(data: StudyData, result: Result) -> float:
-    rungs = [
-        epochs
-        for epochs in data.study.snapshot.rungs(result.fold_task.trial)
-        if epochs < result.fold_task.epochs
-    ]
-    below = data.study.snapshot.results.get(
-        FoldTask(result.fold_task.trial, result.fold_task.fold, max(rungs, default=0))
-    )
-    # `seconds` of the history continue over rungs: a fold task resumes the training of the rung below.
-    last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
-    return max(0.0, last[0] - last[1])
+    return sum(trained_seconds(data.study.snapshot, result) for result in timed)

@@ -29,7 +29,8 @@ def published_weights_sentence(jobs: Sequence[FinishedRun]) -> str:
 
 
 def _sentence(run: str, jobs: Sequence[FinishedRun]) -> str:
-    metric = jobs[0].config_section("train")["restore_best"]
+    best = jobs[0].config_section("train")["restore_best"]
+    metric = best["metric"] if isinstance(best, dict) else best
     places = [place for job in jobs if (place := _place(job, metric))]
     if not places:
         return ""

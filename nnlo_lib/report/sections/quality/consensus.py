@@ -40,6 +40,9 @@ def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetric
     if not set(names) <= set(table):
         return {}
     known = table.dropna(subset=names)
+    # Summaries of older versions have the mean over nodes in the column of the published weights.
+    mean = f"val_{metric}_mean"
+    known = known.assign(**{mean: known[mean].fillna(known[names[0]]) if mean in known else known[names[0]]})
     return {str(run): _span(metric, rows) for run, rows in known.groupby("run", sort=False)}
 
 
@@ -58,7 +61,7 @@ def _span(metric: str, rows: pd.DataFrame) -> NodeMetricRange:
     # Each row has the minimum and maximum over the nodes of one job.
     low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
     worst, best = (low, high) if better_direction(metric) == "larger" else (high, low)
-    return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}"].mean(), worst, best)
+    return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}_mean"].mean(), worst, best)
 
 
 def _row(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[str, str]:

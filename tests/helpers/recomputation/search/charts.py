@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from statistics import fmean
 
 from helpers.recomputation.audit import Audit
 from helpers.recomputation.element import Element
@@ -52,18 +53,25 @@ def charts_of(audit: Audit, against: str) -> list[Element]:
 
 def check_convergence(audit: Audit, study: RawStudy) -> None:
     """Compare the charts of the best objective by trial and by core hours."""
-    hours = list(accumulate(trial.core_hours for trial in study.trials))
-    for against, place in (
-        ("trial", lambda trial: trial.number),
-        ("core hours", lambda trial: hours[trial.number]),
+    tried = sorted(study.ranked, key=lambda trial: trial.number)
+    by_trial = [(trial.number, trial.objective.mean) for trial in tried if trial.is_complete(trial.last_rung)]
+    by_hours = sorted(
+        (trial.hours_until(rung), fmean(trial.folds(rung)))
+        for trial in tried
+        for rung in trial.rungs
+        if trial.is_complete(rung)
+    )
+    hours = sum(trial.core_hours for trial in study.trials)
+    for against, place, candidates, end in (
+        ("trial", lambda trial: trial.number, by_trial, len(study.trials) - 1),
+        ("core hours", lambda trial: trial.hours_until(trial.last_rung), by_hours, hours),
     ):
         [chart] = charts_of(audit, against)
         _check_coverage(audit, chart, study)
         found = axes(audit, chart)
         if found:
             _check_objectives(audit, chart, study, place, *found)
-            end = len(study.trials) - 1 if against == "trial" else hours[-1]
-            _check_steps(audit, chart.first("path", "leader"), study, place, end, *found)
+            _check_steps(audit, chart.first("path", "leader"), candidates, end, *found)
 
 
 def _check_objectives(
@@ -91,15 +99,17 @@ def _check_class(audit: Audit, mark: Element, trial: RawTrial, study: RawStudy) 
 
 
 def _check_steps(
-    audit: Audit, path: Element, study: RawStudy, place: Value, end: float, x: Ruler, y: Ruler
+    audit: Audit, path: Element, candidates: list[tuple[float, float]], end: float, x: Ruler, y: Ruler
 ) -> None:
-    trials = sorted(study.ranked, key=lambda trial: trial.number)
-    best = list(accumulate((trial.objective.mean for trial in trials), max))
+    places, values = zip(*candidates, strict=True)
+    best = list(accumulate(values, max))
     path.attributes["d"].explain()
     numbers = [float(each) for each in re.findall(r"[-\d.]+", path["d"])]
-    expected = [x.place(place(trials[0])), y.place(best[0])]
-    for trial, value in zip(trials[1:], best[1:], strict=True):
-        expected += [x.place(place(trial)), y.place(value)]
+    expected = [
+        number
+        for place, value in zip(places, best, strict=True)
+        for number in (x.place(place), y.place(value))
+    ]
     expected.append(x.place(end))
     same = len(numbers) == len(expected) and all(
         abs(a - b) < 0.8 for a, b in zip(numbers, expected, strict=True)

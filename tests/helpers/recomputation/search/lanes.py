@@ -27,7 +27,8 @@ def check_lanes(audit: Audit, study: RawStudy) -> None:
     audit.require(
         section.first("div", "lanes")["style"] == f"--lanes:{len(lanes)}", section, f"{len(lanes)} lanes"
     )
-    _check_costs(audit, section, study, busy.total, len(lanes))
+    attempts = [span for _, result in tasks for span in result["earlier"]]
+    _check_costs(audit, section, study, _Union([*busy.intervals, *attempts]).total, len(lanes))
 
 
 def _check_segment(audit: Audit, part: Element, task: Task, result: dict, busy: "_Union", lane: int) -> None:
@@ -46,7 +47,7 @@ class _Union:
     """The time in which at least one of some intervals ran."""
 
     def __init__(self, intervals: list[tuple[float, float]]) -> None:
-        self.parts: list[list[float]] = []
+        self.intervals, self.parts = intervals, list[list[float]]()
         for start, end in sorted(intervals):
             if self.parts and start <= self.parts[-1][1]:
                 self.parts[-1][1] = max(self.parts[-1][1], end)

@@ -67,6 +67,12 @@ class RawTrial:
     def core_hours(self) -> float:
         return sum(seconds(result) * result["cores"] for result in self.results.values()) / 3600
 
+    def hours_until(self, rung: int) -> float:
+        """Return the core hours of all fold tasks of the search that ended before the last fold of a rung, and of it."""
+        moment = max(result["ended"] for task, result in self.results.items() if task[2] == rung)
+        every = [result for trial in self.study.trials for result in trial.results.values()]
+        return sum(seconds(each) * each["cores"] for each in every if each["ended"] <= moment) / 3600
+
     @property
     def state(self) -> str:
         if self.failures:

@@ -62,6 +62,7 @@ def check_published(audit: Audit, raw: Trainings) -> None:
     lines = [each for each in audit.page.first("header").all("p", "aside") if "restore_best" in each.text]
     for run, jobs in raw.runs.items():
         metric = jobs[0].summary["config"]["train"].get("restore_best")
+        metric = metric["metric"] if isinstance(metric, dict) else metric
         places = [place for job in jobs if (place := _place(job))]
         if metric and places:
             joined = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))

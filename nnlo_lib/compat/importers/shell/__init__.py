@@ -1,0 +1,1 @@
+"""Parse commands as users start them: shell syntax, job headers, wrappers and launchers of ranks."""

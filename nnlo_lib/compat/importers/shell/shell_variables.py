@@ -1,0 +1,123 @@
+"""Variables and arrays of a job script, and their expansion."""
+
+import ast
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from nnlo_lib.compat.importers.shell.shell_syntax import shell_words
+
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.S)
+ARRAY = re.compile(r"\s*\((.*)\)\s*", re.S)
+NAME = r"[A-Za-z_]\w*|[0-9@*\#?]"
+REFERENCE = rf"""\$\(\((?P<sum>[^'"]*?)\)\)
+    |\$\{{(?P<array>[A-Za-z_]\w*)\[(?P<index>[@*]|\d+)\]\}}
+    |\$\{{(?P<guarded>{NAME}):?-(?P<default>[^}}]*)\}}
+    |\$\{{(?P<braced>{NAME})\}}
+    |\$(?P<plain>{NAME})"""
+INSIDE_QUOTES = re.compile(REFERENCE, re.X)
+ANYWHERE = re.compile(
+    rf"""(?P<literal>'[^']*'|\\.)|"\$\{{(?P<all>[A-Za-z_]\w*)\[@\]\}}"|(?P<quoted>"(?:\\.|[^"\\])*")|{REFERENCE}""",
+    re.X,
+)
+SUBSTITUTION = re.compile(r"\$\((?!\()|`")
+SUM = re.compile(r"[\d\s+*/()-]{1,60}")
+
+
+@dataclass
+class ShellVariables:
+    """Values of the variables that a text has set so far.
+
+    Attributes:
+        values: words of each variable; a variable that is no array has one.
+        exported: names that the started commands inherit.
+        unset: references in the last expanded text to variables that the text does not set.
+    """
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    unset: list[str] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Exported variables."""
+        return {name: " ".join(self.values[name]) for name in sorted(self.exported) if name in self.values}
+
+    def assign(self, text: str) -> bool:
+        """Assign `NAME=value` or `NAME=(words)`; return False if the text is not only an assignment."""
+        found = ASSIGNMENT.fullmatch(text.strip())
+        array = ARRAY.fullmatch(found[3]) if found else None
+        if not found or (not array and len(shell_words(text).words) > 1):  # `NAME=value command`
+            return False
+        name, plus, value = found.groups()
+        if SUBSTITUTION.search(re.sub(r"'[^']*'", "", value)):  # the output of a command is unknown
+            self.values.pop(name, None)
+            return True
+        if array:
+            words = shell_words(self.expanded(array[1].replace("\n", " "))).words
+        else:
+            words = [" ".join(shell_words(self._kept_whole(value)).words)]
+        old = self.values.get(name, []) if plus else []
+        self.values[name] = [*old, *words] if array else ["".join([*old, *words])]
+        return True
+
+    def expanded(self, text: str) -> str:
+        """Return the text with the values of its variables; unknown references are kept and recorded."""
+        self.unset = []
+        return ANYWHERE.sub(self._value, text)
+
+    def _kept_whole(self, text: str) -> str:
+        """Return the expanded value of an assignment, which a shell does not split at spaces."""
+        return " ".join(ANYWHERE.sub(self._value, text).split(" "))
+
+    def _value(self, found: re.Match[str]) -> str:
+        if found["literal"] is not None:
+            return found[0]
+        if found["all"] and found["all"] in self.values:
+            return shlex.join(self.values[found["all"]])
+        if found["quoted"] is not None:
+            return INSIDE_QUOTES.sub(lambda inner: re.sub(r'(["\\])', r"\\\1", self._text(inner)), found[0])
+        return " ".join(shlex.quote(word) for word in self._text(found).split())
+
+    def _text(self, found: re.Match[str]) -> str:
+        """Return the value of one reference, or the reference itself if its variable is not set."""
+        value = self._looked_up(found) if found["sum"] is None else self._computed(found["sum"])
+        if value is None:
+            self.unset.append(found[0])
+        return found[0] if value is None else value
+
+    def _looked_up(self, found: re.Match[str]) -> str | None:
+        words = self.values.get(found["array"] or found["guarded"] or found["braced"] or found["plain"])
+        if words is None:
+            default: str | None = found["default"]
+            return default
+        if found["index"] and found["index"].isdigit():
+            return words[int(found["index"])] if int(found["index"]) < len(words) else ""
+        return " ".join(words if found["index"] else words[:1])
+
+    def _computed(self, text: str) -> str | None:
+        """Return the value of an integer expression such as NODES * 4, or None if it is not a sum of products."""
+        text = re.sub(
+            r"\$?\{?([A-Za-z_]\w*)\}?", lambda name: " ".join(self.values.get(name[1], [name[1]])), text
+        )
+        if not SUM.fullmatch(text) or "**" in text:
+            return None
+        try:
+            return str(_integer(ast.parse(text.strip(), mode="eval").body))
+        except (SyntaxError, ValueError, ArithmeticError):
+            return None
+
+
+def _integer(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _integer(left) + _integer(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _integer(left) - _integer(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _integer(left) * _integer(right)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _integer(left) // _integer(right)
+    raise ValueError("not a sum of products of integers")

@@ -1,0 +1,1 @@
+"""Simulated lidar: floor plans, paths of robots, and scans of the occupied space."""

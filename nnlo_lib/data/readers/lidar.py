@@ -1,0 +1,186 @@
+"""Reader that simulates robots with a lidar in a building: points and whether they are occupied."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.data.fetch.file_version import FileVersion, file_version
+from nnlo_lib.data.lidar.floor_plan import floor_plan
+from nnlo_lib.data.lidar.occupancy import Occupancy, Points
+from nnlo_lib.data.lidar.planner import Planner
+from nnlo_lib.data.lidar.scanner import Scanner
+from nnlo_lib.data.lidar.trajectories import planned_path, random_places, spline_path
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+
+BYTES_PER_POINT = 12
+
+
+@dataclass(frozen=True)
+class Building:
+    """Settings of a building and of the paths of its robots; see `read`."""
+
+    folder: Path
+    image: str | None
+    threshold: float
+    dark_walls: bool
+    border: int
+    width: int
+    height: int
+    room: int
+    robots: int
+    waypoints: tuple[str, ...]
+    stops: int
+    clearance: float
+    scans: int
+    seed: int
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The image and the files of waypoints."""
+        names = [*([self.image] if self.image else []), *self.waypoints]
+        return tuple(self.folder / name for name in names)
+
+    @property
+    def space(self) -> Occupancy:
+        """Walls and free space. Raises UserError if the image cannot be used."""
+        if self.image is None:
+            walls = floor_plan(derive_seed(self.seed, "floor plan"), self.width, self.height, self.room)
+            return Occupancy(walls, f"floor plan of seed {self.seed}")
+        return Occupancy.from_image(self.folder / self.image, self.threshold, self.dark_walls, self.border)
+
+    def paths(self, space: Occupancy) -> list[Points]:
+        """Return the places of the scans of each robot. Raises UserError for a path that meets a wall."""
+        if self.waypoints:
+            return [spline_path(space, self.folder / name, self.scans) for name in self.waypoints]
+        planner = Planner(space, self.clearance, cell=max(1, int(self.clearance) // 2))
+        streams = (
+            np.random.default_rng(derive_seed(self.seed, "path", robot)) for robot in range(self.robots)
+        )
+        return [planned_path(planner, self.stops, self.scans, draw) for draw in streams]
+
+
+def read(
+    folder: Path,
+    shard_size: int,
+    *,
+    image: str | None = None,
+    threshold: float = 0.5,
+    dark_walls: bool = True,
+    border: int = 0,
+    width: int = 640,
+    height: int = 480,
+    room: int = 80,
+    robots: int = 7,
+    waypoints: Sequence[str] = (),
+    stops: int = 6,
+    clearance: float = 8.0,
+    scans: int = 500,
+    beams: int = 20,
+    points: int = 25,
+    reach: float = 0.2,
+    coarse: int = 50,
+    fine: int = 3,
+    exponent: float = 1.0,
+    validation_scans: int = 500,
+    test_scans: int = 500,
+    seed: int = 0,
+) -> DatasetContents:
+    """Return scans of all robots, in the order of robots and places, and scans at random places to validate and test.
+
+    A sample is a point, (2,) with the longer side of the building from -1 to 1, and 1 if it is occupied, else 0.
+
+    Args:
+        folder: folder of the image and of the waypoints.
+        shard_size: maximum number of points per shard.
+        image: image of the building; None: a floor plan from the seed.
+        threshold: brightness that separates walls and free space.
+        dark_walls: whether walls are dark.
+        border: pixels at each side of the image that are walls.
+        width: width of the floor plan in pixels.
+        height: height of the floor plan in pixels.
+        room: smallest side of a room of the floor plan in pixels.
+        robots: number of robots with planned paths.
+        waypoints: files with the waypoints of each robot; empty: planned paths.
+        stops: random stops of a planned path.
+        clearance: least distance of a planned path from walls in pixels.
+        scans: scans of a robot.
+        beams: beams of a scan.
+        points: points of a beam.
+        reach: length of a beam, as a fraction of the longer side.
+        coarse: points of a beam in the first search for a wall.
+        fine: points in the second search.
+        exponent: exponent of the distribution of points along a beam.
+        validation_scans: scans of the split `validation`; 0: none.
+        test_scans: scans of the split `test`; 0: none.
+        seed: seed of floor plan, paths and random places.
+
+    Raises:
+        UserError: if the building or a path cannot be used.
+    """
+    building = Building(
+        folder, image, threshold, dark_walls, border, width, height, room, robots, tuple(waypoints), stops, clearance,
+        scans, seed,
+    )  # fmt: skip
+    places = _places(building, validation_scans, test_scans, tuple(map(_version, building.files)))
+    per_scan = beams * points
+    settings = (beams, points, reach, coarse, fine, exponent)
+    units = (
+        ConversionUnit(
+            split, name, folder, partial(_block, building, settings, each[start:end]), files=building.files
+        )
+        for split, each in places.items()
+        for name, start, end in shard_ranges(
+            split, len(each), max(1, shard_size // per_scan), per_scan * BYTES_PER_POINT
+        )
+    )
+    return DatasetContents(tuple(units), inputs=("points",), labels="occupied")
+
+
+@lru_cache(maxsize=4)
+def _places(
+    building: Building, validation_scans: int, test_scans: int, _versions: tuple[FileVersion, ...]
+) -> dict[str, Points]:
+    """Return the places of all scans by split; they are planned once for all calls of `read`.
+
+    Args:
+        building: building and paths.
+        validation_scans: scans of the split `validation`.
+        test_scans: scans of the split `test`.
+        _versions: versions of the files; places of other versions are not returned.
+    """
+    space = building.space
+    places = {"train": np.concatenate(building.paths(space))}
+    for split, count in (("validation", validation_scans), ("test", test_scans)):
+        if count:
+            draw = np.random.default_rng(derive_seed(building.seed, split))
+            places[split] = random_places(space, count, draw)
+    return places
+
+
+def _version(path: Path) -> FileVersion:
+    try:
+        return file_version(path)
+    except OSError as error:
+        raise UserError(
+            f"{path}: {error.strerror}; correct data.source, or the name in data.reader"
+        ) from error
+
+
+def _block(
+    building: Building, settings: tuple[int, int, float, int, int, float], places: Points
+) -> SampleBlock:
+    """Return the points of some scans.
+
+    Args:
+        building: the building.
+        settings: beams, points, reach, coarse, fine and exponent of the scanner.
+        places: places of the scans, (scans, 2) in pixels.
+    """
+    space = building.space
+    found, occupied = Scanner(space, *settings).scan(places)
+    return SampleBlock((space.normalized(found),), occupied)

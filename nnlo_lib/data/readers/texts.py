@@ -1,0 +1,116 @@
+"""Reader of texts in one folder per class, as word numbers: <split>/<class>/*.txt, like the film reviews of IMDB."""
+
+import hashlib
+import os
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.fetch.file_version import FileVersion, file_version
+from nnlo_lib.data.fetch.visible import is_visible
+from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.vocabulary import encoded, vocabulary
+
+SPLITS = ("train", "validation", "test")
+BYTES_PER_WORD = 4
+
+LabeledText = tuple[Path, int]  # file, class
+
+
+def read(folder: Path, shard_size: int, *, words: int = 10_000, length: int = 500) -> DatasetContents:
+    """Return the contents of the text folders, with the numbers of the most frequent words of the training texts.
+
+    Classes are the sorted names of the folders with texts that train and test have. Texts are ordered by the hash of their
+    path, which mixes the classes.
+
+    Args:
+        folder: folder of the splits, or of a single folder with these.
+        shard_size: maximum number of texts per shard.
+        words: size of the vocabulary, with 0 for padding and 1 for other words.
+        length: words of a text that are kept, the first ones.
+
+    Raises:
+        UserError: if the split train or test is missing, or fewer than two classes have texts in both.
+    """
+    root = _root(folder)
+    splits = [split for split in SPLITS if (root / split).is_dir()]
+    found = {split: _classes(root / split) for split in splits}
+    classes = sorted(set(found["train"]) & set(found["test"]))
+    if len(classes) < 2:
+        raise UserError(
+            f"{root}: {len(classes)} classes have .txt files in train and in test, but at least 2 are needed; expected "
+            "train/<class>/*.txt and test/<class>/*.txt"
+        )
+    texts = {split: _texts(root / split, classes) for split in splits}
+    training = tuple(path for path, _ in texts["train"])
+    units = []
+    for split, each in texts.items():
+        for name, start, end in shard_ranges(split, len(each), shard_size, length * BYTES_PER_WORD):
+            part = each[start:end]
+            files = tuple(dict.fromkeys((*(path for path, _ in part), *training)))
+            units.append(
+                ConversionUnit(split, name, root, partial(_block, part, training, words, length), files=files)
+            )
+    left_out = sorted(f"{split}/{name}" for split in splits for name in found[split] if name not in classes)
+    notes = (f"{', '.join(left_out)}: not read, because train or test has no such class",) if left_out else ()
+    return DatasetContents(tuple(units), class_names=tuple(classes), notes=notes)
+
+
+def _root(folder: Path) -> Path:
+    """Return the folder with train and test: `folder`, or its only such subfolder."""
+    places = [folder, *sorted(each for each in folder.iterdir() if each.is_dir() and is_visible(each.name))]
+    for place in places:
+        if all((place / split).is_dir() for split in ("train", "test")):
+            return place
+    raise UserError(
+        f"{folder}: no folders train and test; expected train/<class>/*.txt and test/<class>/*.txt"
+    )
+
+
+def _classes(split: Path) -> list[str]:
+    """Return the names of the subfolders with texts."""
+    return [
+        each.name
+        for each in split.iterdir()
+        if is_visible(each.name) and each.is_dir() and next(each.glob("*.txt"), None)
+    ]
+
+
+def _texts(split: Path, classes: list[str]) -> list[LabeledText]:
+    found = [(path, label) for label, name in enumerate(classes) for path in (split / name).glob("*.txt")]
+    return sorted(found, key=lambda each: hashlib.sha256(os.fsencode(each[0].relative_to(split))).digest())
+
+
+def _block(texts: list[LabeledText], training: tuple[Path, ...], words: int, length: int) -> SampleBlock:
+    """Return the texts of a shard as numbers.
+
+    Args:
+        texts: texts of the shard.
+        training: all training texts, which determine the numbers.
+        words: size of the vocabulary.
+        length: words of a text that are kept.
+    """
+    numbers = _numbers(training, words, tuple(file_version(path) for path in training))
+    rows = encoded([_text(path) for path, _ in texts], numbers, length)
+    return SampleBlock((rows,), np.array([label for _, label in texts], np.int64))
+
+
+@lru_cache(maxsize=1)
+def _numbers(training: tuple[Path, ...], words: int, _versions: tuple[FileVersion, ...]) -> dict[str, int]:
+    """Return the vocabulary, which is made once for all shards.
+
+    Args:
+        training: all training texts.
+        words: size of the vocabulary.
+        _versions: versions of the files; a vocabulary of other versions is not returned.
+    """
+    return vocabulary((_text(path) for path in training), words)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: no text in UTF-8 ({error}); replace or remove the file") from error

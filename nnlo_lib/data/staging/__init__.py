@@ -1,0 +1,1 @@
+"""Copy of a store on the disk of a node."""

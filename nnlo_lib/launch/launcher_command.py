@@ -1,0 +1,175 @@
+"""The command that starts the ranks of a run: what srun, jsrun, and the mpiexec of each MPI library need to know."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.errors import UserError
+
+VERSION_TIMEOUT_S = 15  # a launcher that prints its version
+# Options by which a command in --launcher, or in a profile, binds ranks itself.
+BINDING_OPTIONS = {
+    "-bind-to", "--bind-to", "-binding", "-map-by", "--map-by", "--cpu-bind", "--cpu_bind", "-b", "--bind",
+}  # fmt: skip
+OPEN_MPI_NAMES = "open mpi", "open-mpi", "openrte"
+SRUN_BINDING = {"none": "none", "core": "cores", "socket": "sockets", "numa": "ldoms"}
+JSRUN_OPTIONS = {
+    "-n": "nrs", "-a": "tasks_per_rs", "-c": "cpu_per_rs", "-g": "gpu_per_rs", "-p": "np",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LauncherCommand:
+    """The command that starts the ranks of a run, without their program.
+
+    Attributes:
+        text: the command of --launcher or of a profile.
+        run: the run.
+        environment: environment of the command.
+    """
+
+    text: str
+    run: Run
+    environment: Mapping[str, str]
+
+    @property
+    def is_srun(self) -> bool:
+        """Whether Slurm starts the ranks."""
+        return "srun" in self.text and not self.is_jsrun
+
+    @property
+    def is_jsrun(self) -> bool:
+        """Whether IBM's Job Step Manager starts the ranks, as on Summit."""
+        return any(Path(word).name == "jsrun" for word in self._given)
+
+    @property
+    def is_hydra(self) -> bool:
+        """Whether this is the mpiexec of MPICH, Intel MPI, or another with the same options."""
+        return "hydra" in self._version
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the command up to the number of ranks. Raises UserError for settings that it cannot fulfill."""
+        self._refuse_two_bindings()
+        if self.is_jsrun:
+            return [*self._given, *self._resource_sets, *self._jsrun_binding]
+        number = ["-n", str(RunResources(self.run).processes)]
+        # srun inside a job does not inherit the number of cores per task that the job requested.
+        threads = [f"--cpus-per-task={self._threads}"] if self.is_srun else []
+        return [*self._given, *threads, *self.placement, *number]
+
+    @property
+    def placement(self) -> list[str]:
+        """Options that place the ranks on hosts, and bind them to cores. Raises UserError."""
+        return [*self._ranks_per_host, *self._binding]
+
+    @property
+    def _binding(self) -> list[str]:
+        bind = self.run.parallel.bind
+        if bind == "launcher":
+            return []
+        if self.is_srun:
+            return [f"--cpu-bind={SRUN_BINDING[bind]}"]
+        if self.is_hydra:
+            return ["-bind-to", f"core:{self._threads}" if bind == "core" else bind]
+        if any(name in self._version for name in OPEN_MPI_NAMES):
+            several = ["--map-by", f"slot:PE={self._threads}"] if bind == "core" and self._threads > 1 else []
+            return ["--bind-to", bind, *several]
+        raise UserError(
+            f"parallel.bind: the options of '{self.text}' for binding are not known ({bind}); write them in the command "
+            "of --launcher or of the profile, and remove parallel.bind"
+        )
+
+    @property
+    def _ranks_per_host(self) -> list[str]:
+        # LSF lists slots, of which a rank has several. Hydra would start one rank per slot, all on the first host.
+        hosts = self.environment.get("LSB_MCPU_HOSTS", "").split()
+        if (
+            len(hosts) <= 2
+            or self._threads == 1
+            or self.is_srun
+            or "-ppn" in self._given
+            or not self.is_hydra
+        ):
+            return []
+        return ["-ppn", str(max(1, int(hosts[1]) // self._threads))]
+
+    @property
+    def _resource_sets(self) -> list[str]:
+        """Options of jsrun: a resource set per GPU with the ranks that share it, or per rank without GPUs."""
+        if given := sorted(JSRUN_OPTIONS[option] for option in JSRUN_OPTIONS if self._has(option)):
+            raise UserError(
+                f"'{self.text}': the resource sets come from the experiment ({', '.join(given)}); remove these options, and "
+                "set parallel.ranks, parallel.threads_per_rank and parallel.gpus_per_rank"
+            )
+        resources = RunResources(self.run)
+        each = self.run.parallel.ranks_per_gpu if resources.gpus else 1
+        sets, rest = divmod(resources.processes, each)
+        if rest or (resources.gpus and sets != resources.gpus):
+            raise UserError(
+                f"parallel.ranks_per_gpu: jsrun needs equal resource sets, but {resources.processes} ranks share "
+                f"{resources.gpus} GPUs; choose a divisor of parallel.ranks, and master_gpu: true"
+            )
+        gpus = 1 if resources.gpus else 0
+        return ["-n", str(sets), "-a", str(each), "-c", str(each * self._threads), "-g", str(gpus)]
+
+    @property
+    def _jsrun_binding(self) -> list[str]:
+        bind = self.run.parallel.bind
+        if bind in ("socket", "numa"):
+            raise UserError(
+                f"parallel.bind: jsrun does not bind to a {bind}; set core or none, or remove the key"
+            )
+        # By itself, jsrun binds a rank with all its threads to one core.
+        own = any(self._has(option) for option in BINDING_OPTIONS)
+        return [] if own else ["-b", "none" if bind == "none" else f"packed:{self._threads}"]
+
+    def _refuse_two_bindings(self) -> None:
+        given = [option for option in BINDING_OPTIONS if self._has(option)]
+        if given and self.run.parallel.bind != "launcher":
+            raise UserError(
+                f"parallel.bind: '{self.text}' already has {given[0]}; remove one of the two ({self.run.parallel.bind})"
+            )
+
+    def _has(self, option: str) -> bool:
+        """Return True if the command has an option as `-n 3`, `-n3`, `--nrs 3` or `--nrs=3`."""
+        names = {option, f"--{JSRUN_OPTIONS.get(option, '-')}"}
+        short = self.is_jsrun and len(option) == 2
+        return any(
+            word.partition("=")[0] in names or (short and word[:2] == option and word[2:].isdigit())
+            for word in self._given
+        )
+
+    @property
+    def _threads(self) -> int:
+        return self.run.parallel.threads_per_rank
+
+    @cached_property
+    def _given(self) -> list[str]:
+        return shlex.split(self.text)
+
+    @cached_property
+    def _version(self) -> str:
+        """What the launcher prints as its version, in lower case; empty without an answer."""
+        try:
+            answer = subprocess.run(
+                [*self._given, "--version"], env=dict(self.environment), capture_output=True, text=True,
+                timeout=VERSION_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return answer.stdout.lower()
+
+
+def is_needed(launcher: str, run: Run) -> bool:
+    """Return True if the launcher starts the ranks of a run, False if its only rank starts directly."""
+    command = LauncherCommand(launcher, run, os.environ)
+    # One rank needs srun, too: without `B:`, Slurm's --signal reaches job steps only, not the batch shell. The host
+    # that calls jsrun has no GPUs.
+    return command.is_srun or command.is_jsrun or RunResources(run).processes > 1

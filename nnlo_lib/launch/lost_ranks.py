@@ -1,0 +1,88 @@
+"""The outcome of an attempt whose ranks ended without a message: killed, crashed, or exited by themselves."""
+
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.launch.exit_facts import ExitFacts
+from nnlo_lib.state.outcome import AttemptOutcome
+
+SHARED_MEMORY_FOLDER = Path("/dev/shm")
+RESUME_NOTE = "run the same command again to resume from the last checkpoint"
+UNKNOWN_KILLER = "probably the scheduler or a user"
+# Signals that the kernel or the C library sends to a process for an error in compiled code.
+CRASH_CAUSES = {
+    signal.SIGSEGV: "compiled code used an invalid address",
+    signal.SIGBUS: "a file that is mapped into memory has no space, or was cut",
+    signal.SIGABRT: "compiled code called abort()",
+    signal.SIGFPE: "compiled code divided by zero",
+    signal.SIGILL: "compiled code has an instruction that this processor does not know",
+    signal.SIGTRAP: "compiled code ran into a trap",
+    signal.SIGSYS: "compiled code made a system call that is not allowed",
+}
+
+
+def lost_ranks_outcome(ranks: Sequence[str], end: ExitFacts) -> AttemptOutcome:
+    """Return the outcome of ranks that ended without a message.
+
+    Args:
+        ranks: the ranks that ended first, with process and host; empty if unknown.
+        end: facts about the end of the launch.
+    """
+    reason, text = _reason_and_text(ranks, end)
+    return AttemptOutcome(reason, text, details=end.last_lines)
+
+
+def _reason_and_text(ranks: Sequence[str], end: ExitFacts) -> tuple[ExitReason, str]:
+    if end.is_out_of_memory:
+        return "out of memory", _killed(ranks or ["a rank"], end, "not enough memory")
+    if end.lost_parent:
+        text = f"{end.lost_parent} ended before them, and all ranks were stopped (cause: {UNKNOWN_KILLER})"
+        return "killed", f"{text}; {RESUME_NOTE}"
+    if end.launcher_signal:
+        return "killed", _killed([end.launcher], end)
+    if end.rank_signal in CRASH_CAUSES:
+        return "crashed", _crashed(ranks or ["a rank"], signal.Signals(end.rank_signal))
+    if end.rank_status is not None and ranks:
+        return "crashed", _exited(ranks, end.rank_status)
+    if end.rank_signal or ranks:
+        return "killed", _killed(ranks or ["a rank"], end)
+    seen = "see its output above" if end.last_lines else "it printed nothing"
+    text = f"the launcher exited with status {end.launcher_status}, and no rank recorded an error"
+    return "killed", f"{text}; {seen}"
+
+
+def _killed(ranks: Sequence[str], end: ExitFacts, cause: str = UNKNOWN_KILLER) -> str:
+    number = end.launcher_signal or end.rank_signal
+    how = signal.Signals(number).name if number in signal.valid_signals() else "a signal"
+    return f"{_were(ranks)} killed by {how}, and all ranks were stopped (cause: {cause}); {RESUME_NOTE}"
+
+
+def _crashed(ranks: Sequence[str], number: signal.Signals) -> str:
+    space = f"; {_shared_memory()}" if number == signal.SIGBUS else ""
+    return (
+        f"{', '.join(ranks)} crashed with {number.name} ({CRASH_CAUSES[number]}{space}), and all ranks were stopped; "
+        f"state/log.txt has the last output; {RESUME_NOTE}"
+    )
+
+
+def _shared_memory() -> str:
+    try:
+        size, _, free = shutil.disk_usage(SHARED_MEMORY_FOLDER)
+    except OSError:
+        return f"{SHARED_MEMORY_FOLDER} is missing"
+    return f"{SHARED_MEMORY_FOLDER} has {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB of them free; MPI needs a few per rank"
+
+
+def _exited(ranks: Sequence[str], status: int) -> str:
+    return (
+        f"{', '.join(ranks)} exited with status {status} before the end of the training and without an exception "
+        "(code called os._exit(), or a library ended the process), and all ranks were stopped; "
+        f"{RESUME_NOTE}"
+    )
+
+
+def _were(ranks: Sequence[str]) -> str:
+    return f"{', '.join(ranks)} {'was' if len(ranks) == 1 else 'were'}"

@@ -1,0 +1,1 @@
+"""GANs: losses, the turns of their networks, and the showers of calorimeters."""

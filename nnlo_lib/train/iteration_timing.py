@@ -1,0 +1,144 @@
+"""Seconds of training iterations of a model on one rank, with made-up samples."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Run
+from nnlo_lib.data.loading.loader import Batch
+from nnlo_lib.data.readers import Array
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.optimizers.multi_network import attach_optimizers
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.train.replica.device import select_device
+from nnlo_lib.train.replica.gradients import LocalGradients
+from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.replica import Replica
+
+WARM_UP = 5  # iterations that are not counted: memory is allocated, kernels are chosen or compiled
+
+
+@dataclass(frozen=True)
+class IterationTimes:
+    """Seconds of iterations.
+
+    Attributes:
+        gradients: seconds of loss and gradient, one value per iteration.
+        steps: seconds of the optimizer's step.
+        batch_size: samples of an iteration.
+        device: device of the model.
+    """
+
+    gradients: Sequence[float]
+    steps: Sequence[float]
+    batch_size: int
+    device: str
+
+    @property
+    def text(self) -> str:
+        """The times in one line."""
+        totals = [sum(each) for each in zip(self.gradients, self.steps, strict=True)]
+        middle = median(totals)
+        return (
+            f"{len(totals)} iterations after {WARM_UP} of warm-up, batch {self.batch_size}, {self.device}, "
+            f"{torch.get_num_threads()} threads: median {middle * 1e3:.3f} ms (gradient {median(self.gradients) * 1e3:.3f}, "
+            f"optimizer {median(self.steps) * 1e3:.3f}; {min(totals) * 1e3:.3f} to {max(totals) * 1e3:.3f}), "
+            f"{self.batch_size / middle:,.0f} samples/s"
+        )
+
+
+def time_iterations(run: Run, manifest: DataManifest, seed: int, iterations: int) -> IterationTimes:
+    """Return the times of iterations on one rank; data loading and exchanges are not included.
+
+    Args:
+        run: the run.
+        manifest: manifest of its store, or one with the same shapes.
+        seed: seed of the initial weights.
+        iterations: number of iterations, besides WARM_UP.
+
+    Raises:
+        UserError: if the model does not fit, or if its GPU is not there.
+    """
+    torch.set_num_threads(run.parallel.threads_per_rank)
+    # One simulated rank: a communicator without MPI.
+    return SimulatedWorld(1).run(lambda comm: _times(comm, run, manifest, seed, iterations))[0]
+
+
+def _times(
+    comm: Communicator, run: Run, manifest: DataManifest, seed: int, iterations: int
+) -> IterationTimes:
+    """Return the times of iterations.
+
+    Args:
+        comm: communicator of one rank.
+        run: the run.
+        manifest: manifest of its store.
+        seed: seed of the initial weights.
+        iterations: number of iterations, besides WARM_UP.
+    """
+    device = select_device(comm, run.parallel)
+    precision, channels_last = Precision(run.train.precision, device), run.train.channels_last
+    tensors = Preprocessor(manifest, run.data, device, precision.dtype, channels_last)
+    module = build_random_model(run, tensors.shape, model_output_size(run, manifest), seed)
+    replica = Replica(precision.prepare(module), device, channels_last=channels_last)
+    if run.train.compile:
+        replica.network = compile_module(module, device)
+    gradients = LocalGradients(replica, build_problem(run), tensors, comm, precision, run.train.accumulate)
+    attach_optimizers(replica, run.train.optimizer, run.problem)
+    replica.clip_norm = run.train.clip_norm
+    # The step costs as much with any rate; with this one, made-up samples cannot make the model diverge.
+    replica.lr = 0.0
+    replica.module.train()
+    batch, clock = _made_up_batch(manifest, run.train.batch_size), _Clock(device)
+    # A GAN trains another network in some steps, so each iteration has its number.
+    compute = [
+        partial(gradients, batch, seed, "in a timed iteration", step) for step in range(WARM_UP + iterations)
+    ]
+    measured = [(clock(each), clock(replica.step)) for each in compute][WARM_UP:]
+    return IterationTimes(
+        [gradient for gradient, _ in measured], [step for _, step in measured], run.train.batch_size, device
+    )
+
+
+class _Clock:
+    """Measures calls, with the work that they leave to a GPU."""
+
+    def __init__(self, device: str) -> None:
+        self._is_gpu = device.startswith("cuda")
+
+    def __call__(self, work: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        work()
+        if self._is_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+
+def _made_up_batch(manifest: DataManifest, size: int) -> Batch:
+    """Return a batch of random samples of all classes."""
+    inputs = tuple(_made_up((size, *column.shape), column.dtype) for column in manifest.inputs)
+    labels = manifest.labels
+    if manifest.classes is not None:
+        made_up = np.arange(size) % manifest.classes
+    else:
+        made_up = _made_up((size, *labels.shape), labels.dtype)
+    return Batch(0, inputs, made_up, np.arange(size), size, size)
+
+
+def _made_up(shape: tuple[int, ...], dtype: str) -> Array:
+    """Return random floats in 0..1, random bytes, or zeros, which are valid indices."""
+    draws = np.random.default_rng(0)
+    if np.dtype(dtype).kind == "f":
+        return np.asarray(draws.random(shape)).astype(dtype)
+    return draws.integers(0, 256, shape).astype(dtype) if dtype == "uint8" else np.zeros(shape, dtype)

@@ -1,0 +1,193 @@
+"""The model and the data of an evaluation: of a finished run, or of a weights file and an experiment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.base import default
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.model import WEIGHT_SUFFIXES
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.data.identity.store_location import locate_store
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.experiment.load import experiment_from_settings
+from nnlo_lib.experiment.overrides import parse_override
+from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
+from nnlo_lib.state.trusted_run import code_files, trusted
+from nnlo_lib.train.evaluation.other_data import preprocessor_of_other_data
+from nnlo_lib.train.evaluation.published_model import load_published_model, normalized_as_trained
+from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.prepare_dataset import prepare_store
+from nnlo_lib.train.replica.device import evaluation_device
+from nnlo_lib.train.replica.model_init import build_initial_model
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+logger = get_logger(__name__)
+
+KEYS_OF_TRAINED_MODEL = ("normalize", "crop")  # of `data`; its other keys may differ from the training
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to evaluate.
+
+    Attributes:
+        target: folder of a finished run, or a weights file.
+        described: run of an experiment file, with overrides applied; None without a file.
+        changes: overrides `data.key=value` of the finished run's data, if there is no experiment file.
+        trust: allow that files that the run names run their code.
+    """
+
+    target: Path
+    described: Run | None = None
+    changes: Sequence[str] = ()
+    trust: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model in evaluation mode, and the data to evaluate it with.
+
+    Attributes:
+        run: settings of the problem, the loss and the metrics.
+        weights: file of the weights.
+        module: the model.
+        tensors: preprocessor of its inputs.
+        data: data to evaluate.
+        trained: data of the training; equal to `data` for a weights file, whose training is unknown.
+        partition: partition file of the training, if the data are its own; else None.
+    """
+
+    run: Run
+    weights: Path
+    module: nn.Module
+    tensors: Preprocessor
+    data: DataManifest
+    trained: DataManifest
+    partition: Path | None = None
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes of the model; None if the labels are no classes."""
+        return self.trained.classes
+
+    @property
+    def class_labels(self) -> list[str]:
+        """Names of the classes of the model, or their numbers if they have no names."""
+        return self.trained.class_labels
+
+
+def load_evaluated_model(request: EvaluationRequest) -> EvaluatedModel:
+    """Return the model of a request with its data, which are fetched and converted if necessary.
+
+    Raises UserError if the target is no model, or if the data do not fit it.
+    """
+    folder = _run_folder(request)
+    return _of_weights(request) if folder is None else _of_finished_run(request, FinishedRun(folder))
+
+
+def _run_folder(request: EvaluationRequest) -> Path | None:
+    """Return the folder of the finished run that the request names; None for a weights file of an experiment."""
+    target = request.target
+    if not target.exists():
+        raise UserError(f"{target}: not found; name the folder of a finished run, or a weights file")
+    if target.is_dir():
+        return target
+    if request.described is not None:
+        return None
+    paths = RunPaths(target.parent)
+    if target == paths.model and paths.summary.exists():
+        return target.parent
+    raise UserError(f"{target}: a weights file does not name its model; add --experiment FILE with `model`")
+
+
+def _of_finished_run(request: EvaluationRequest, finished: FinishedRun) -> EvaluatedModel:
+    if (code := code_files(finished)) and not request.trust:
+        raise UserError(
+            f"{finished.folder}: not evaluated, because that runs {', '.join(code)}; add --trust if you trust the author "
+            "of these results and files"
+        )
+    run = trusted(finished.config) if request.trust else finished.config
+    own, weights = _trained_data(finished), finished.paths.model
+    device = evaluation_device(run.parallel)
+    other = _other_data(request, run)
+    module, tensors = load_published_model(run, own, weights, device)
+    if other is None:
+        return EvaluatedModel(run, weights, module, tensors, own, own, finished.paths.partition)
+    data = _converted(other)
+    tensors = preprocessor_of_other_data(run, normalized_as_trained(own, finished.folder), data, device)
+    if request.described is not None:
+        logger.info(
+            f"{request.target}: of the experiment file, only `data` is used; normalize and crop are those of the training"
+        )
+    return EvaluatedModel(run, weights, module, tensors, data, own)
+
+
+def _trained_data(finished: FinishedRun) -> DataManifest:
+    recorded = finished.summary.get("data", {}).get("manifest", "")
+    manifest = find_data_manifest(finished.folder, recorded) if recorded else None
+    if manifest is None:
+        raise UserError(
+            f"{finished.folder}: the data store {recorded} of the training is not found; convert the data set again, or "
+            f"evaluate {finished.paths.model} with --experiment FILE"
+        )
+    return DataManifest.load(manifest)
+
+
+def _converted(data: DataConfig) -> DataManifest:
+    return DataManifest.load(prepare_store(locate_store(data.store_settings)))
+
+
+def _other_data(request: EvaluationRequest, run: Run) -> DataConfig | None:
+    """Return the data that the request names instead of the data of the training; None if it names no data."""
+    if request.described is not None:
+        data = request.described.data
+        # The settings of a run do not say which keys were written.
+        written = {key for key in KEYS_OF_TRAINED_MODEL if getattr(data, key) != default(DataConfig, key)}
+    elif request.changes:
+        data = _changed_data(run.data, request.changes)
+        written = data.model_fields_set
+    else:
+        return None
+    for key in KEYS_OF_TRAINED_MODEL:
+        if key in written and getattr(data, key) != getattr(run.data, key):
+            raise UserError(
+                f"data.{key}: {getattr(data, key)}, but the model was trained with {getattr(run.data, key)}; remove the "
+                "key, because the evaluation prepares samples as the training did"
+            )
+    return data
+
+
+def _changed_data(trained: DataConfig, changes: Sequence[str]) -> DataConfig:
+    for change in changes:
+        if parse_override(change)[0][0] != "data":
+            raise UserError(f"--set {change}: the training fixes all keys except `data`; remove it")
+    settings = {"data": trained.model_dump(mode="json", exclude_unset=True)}
+    return experiment_from_settings(settings, changes).data
+
+
+def _of_weights(request: EvaluationRequest) -> EvaluatedModel:
+    run, path = request.described, request.target
+    assert run is not None, "a weights file without an experiment was refused"
+    if path.suffix not in WEIGHT_SUFFIXES:
+        raise UserError(f"{path}: unknown suffix of a weights file; use one of {', '.join(WEIGHT_SUFFIXES)}")
+    initial = {"weights": str(path), "weights_except": ()}
+    run = run.model_copy(update={"model": run.model.model_copy(update=initial)})
+    run = trusted(run) if request.trust else run
+    data = _converted(run.data)
+    if run.data.normalize == "standard":
+        logger.info(
+            f"data.normalize: standard: mean and deviation of the whole training split of {data.folder}; set `mean` and "
+            "`std` if the weights were trained with other values"
+        )
+    device, dtype = evaluation_device(run.parallel), parameter_dtype(run.train.precision)
+    tensors = Preprocessor(data, run.data, device, dtype)
+    # The seed has no effect, because all weights are loaded.
+    module = build_initial_model(run, tensors.shape, model_output_size(run, data), seed=0)
+    return EvaluatedModel(run, path, module.to(dtype).to(device).eval(), tensors, data, data)

@@ -1,0 +1,68 @@
+"""What `nnlo check --profile lsf` and `nnlo plan --profile lsf` print about the requests to LSF."""
+
+from pathlib import Path
+
+import pytest
+from helpers.nnlo_command import REPOSITORY, nnlo
+
+from nnlo_lib.cluster.lsf.lsf_plan import lsf_requests
+from nnlo_lib.cluster.lsf.lsf_profile import LsfProfile
+from nnlo_lib.config import Experiment
+
+GPUS = {"ranks": 8, "gpus_per_rank": 1, "ranks_per_gpu": 2}
+
+
+def requests(profile: LsfProfile | None = None, **settings: object) -> list[str]:
+    return lsf_requests(Experiment.model_validate(settings), profile or LsfProfile())
+
+
+@pytest.fixture(autouse=True)
+def no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LSB_DEFAULTQUEUE", raising=False)
+
+
+def test_a_run_and_its_evaluation() -> None:
+    run, evaluation = requests(parallel=GPUS, resources={"runtime": 30, "partition": "gpu q"})
+    assert run == ("run allreduce: bsub -q 'gpu q' -n 8 -R span[ptile=32] -gpu num=4:j_exclusive=yes -W 30")
+    assert evaluation == (
+        "run allreduce, evaluation: bsub -q 'gpu q' -n 1 -R span[hosts=1] -gpu num=1:j_exclusive=yes"
+    )
+
+
+def test_without_gpus_none_is_asked_for() -> None:
+    assert requests(parallel={"ranks": 2}) == ["run allreduce: bsub -n 2 -R span[ptile=32] -W 60"]
+
+
+def test_a_search_asks_by_fold_task() -> None:
+    search = {"space": {"train.optimizer.lr": [0.1, 0.2]}}
+    (line,) = requests(search=search, parallel=GPUS, resources={"nodes": 2})
+    assert line == "search, fold tasks: bsub -n 8 -R span[ptile=4] -gpu num=2:j_exclusive=yes -W 60"
+
+
+def test_values_of_the_profile_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "set-resources:\n  train: {ptile: 4, lsf_gpu: \"'mode=shared'\"}\n"
+        "  evaluate: {lsf_extra: \"'-r -gpu num=1:gmodel=A'\"}\n"
+    )
+    run, evaluation = requests(LsfProfile.read(path), parallel=GPUS)
+    assert "-n 8 -R span[ptile=4] -gpu num=2:mode=shared" in run
+    assert evaluation.endswith("span[hosts=1] -gpu num=1:gmodel=A")
+    assert LsfProfile.read(REPOSITORY / "lsf/config.yaml").slots_per_host("train") == 32
+
+
+def test_both_commands_print_it_and_a_broken_profile_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "name: x\nmodel: {name: simplecnn}\nparallel: {ranks: 8, gpus_per_rank: 1, ranks_per_gpu: 2}\n"
+    )
+    printed = [nnlo(command, "--profile", "lsf", str(file), folder=tmp_path) for command in ("check", "plan")]
+    for done in printed:
+        assert "LSF is asked for:\n  run allreduce: bsub -n 8" in done.stdout
+        assert "-gpu num=4:j_exclusive=yes" in done.stdout
+    assert "LSF" not in nnlo("plan", str(file), folder=tmp_path).stdout
+    (tmp_path / "lsf").mkdir()
+    (tmp_path / "lsf/config.yaml").write_text("{")
+    done = nnlo("plan", "--profile", "lsf", str(file), folder=tmp_path)
+    assert done.returncode == 2
+    assert "lsf/config.yaml: cannot read the profile" in done.stderr

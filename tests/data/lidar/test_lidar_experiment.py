@@ -1,0 +1,77 @@
+"""The example of robots that map a building, shortened: data, partition, map, and a training on points."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from helpers.repository_copy import REPOSITORY, environment
+from PIL import Image
+
+from nnlo_lib.data.lidar.floor_plan import floor_plan
+from nnlo_lib.data.lidar.occupancy import Occupancy
+from nnlo_lib.data.partition.partition_file import load_partition
+from nnlo_lib.data.readers.lidar import read
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+
+pytestmark = pytest.mark.processes
+READER = {"robots": 4, "scans": 60, "width": 240, "height": 200, "validation_scans": 40, "test_scans": 20}
+
+
+def nnlo(folder: Path, *words: str) -> str:
+    command = [Path(sys.executable).with_name("nnlo"), *words]
+    done = subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
+    settings = yaml.safe_load((REPOSITORY / "config/experiments/lidar-quick.yaml").read_text())
+    settings["data"]["reader"] |= READER
+    settings["train"] |= {"epochs": 4, "batch_size": 500, "steps_per_epoch": 20}
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(settings))
+    nnlo(tmp_path, "run", "t.yaml", "--run", "dinno")
+    (manifest,) = tmp_path.glob("data/lidar/*/manifest.json")
+    split = Split(DataManifest.load(manifest), "train")
+    (folder,) = tmp_path.glob("results/lidar-quick/dinno/seed-0")
+    _, parts = load_partition(folder / "state/partition.npz")
+    assert [len(part) for part in parts] == [60 * 500] * 4
+    contents = read(tmp_path, 60 * 500, **READER)
+    for unit, part in zip(contents.units, parts, strict=False):
+        np.testing.assert_array_equal(split.take(part)[0][0], unit.read().inputs[0])
+    with (folder / "history.csv").open() as file:
+        losses = [float(row["val_loss"]) for row in csv.DictReader(file)]
+    assert losses[-1] < losses[0]
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    assert evaluation["samples"] == 20 * 500
+    assert evaluation["binary_accuracy"] > 0.85
+    said = nnlo(tmp_path, "data", "t.yaml", "--run", "dinno")
+    assert "map of the samples: results/lidar-quick/data-lidar.png" in said
+    _check_map(tmp_path / "results/lidar-quick/data-lidar.png", split)
+
+
+def _check_map(path: Path, split: Split) -> None:
+    """Check that dark pixels are near occupied points, and light ones near free points."""
+    pixels = np.asarray(Image.open(path)).astype(int).sum(2)
+    (points,), labels = split.take(np.arange(len(split)))
+    places = np.rint((points - points.min(0)) / np.ptp(points, axis=0).max() * 639).astype(int)
+    occupied = pixels[places[labels == 1][:, 1], places[labels == 1][:, 0]]
+    free = pixels[places[labels == 0][:, 1], places[labels == 0][:, 0]]
+    assert occupied.mean() < 300 < 500 < free.mean()
+    seen = np.zeros(pixels.shape, bool)
+    seen[places[:, 1], places[:, 0]] = True
+    assert (pixels[~seen] == 3 * 255).all(), "what no robot has seen is white"
+
+
+def test_coordinates_of_the_store_lead_back_to_the_plan():
+    space = Occupancy(floor_plan(5, 300, 220, 60), "plan")
+    pixels = np.argwhere(~space.walls)[:, ::-1].astype(float)
+    back = space.normalized(pixels).astype(float) * 150 + [149.5, 109.5]
+    np.testing.assert_allclose(back, pixels, atol=1e-4)

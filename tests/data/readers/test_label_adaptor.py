@@ -1,0 +1,101 @@
+"""Labels that a function of the user changes before the reader takes them as classes or numbers."""
+
+import h5py
+import numpy as np
+import pytest
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers import read
+
+# As in NNLO's examples from physics: one-hot rows are columns -6..-2 of a larger table.
+MODULE = """
+import numpy as np
+def columns(y):
+    return y[:, -6:-1]
+def rounded(y):
+    return y[:, 0] if len(y) <= 2 else y[:, 0].astype(int)
+def halved(y):
+    return y[:, 0] / 2
+def fewer(y):
+    return y[:1] if len(y) > 1 else y[:0]
+def words(y):
+    return np.array(["a"] * len(y))
+def get_train():
+    return ["one.h5", "two.h5"]
+def get_val():
+    return ["two.h5"]
+def get_features():
+    return "tracks", lambda x: x * 2
+def get_labels():
+    return "jets", lambda y: y[:, -6:-1]
+"""
+CLASSES = {"one.h5": [4, 0, 3, 1], "two.h5": [2, 2, 1]}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MODULE)
+    for name, classes in CLASSES.items():
+        rows = np.zeros((len(classes), 9), np.float32)
+        rows[:, 0] = np.arange(len(classes)) + 0.5
+        rows[np.arange(len(classes)), np.array(classes) + 3] = 1
+        with h5py.File(tmp_path / name, "w") as file:
+            file["tracks"], file["jets"] = np.ones((len(classes), 2), np.float32), rows
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def units(folder, **options):
+    contents = read("arrays", folder, 3, options)
+    return contents, [unit.read() for unit in contents.units if unit.split == "train"]
+
+
+def test_a_module_may_return_a_key_and_a_function_for_labels(folder):
+    contents, found = units(folder, train="mine.py")
+    assert contents.classes == 5
+    assert np.concatenate([each.labels for each in found]).tolist() == [4, 0, 3, 1, 2, 2, 1]
+    assert all((each.inputs[0] == 2).all() for each in found)
+    assert {unit.split for unit in contents.units} == {"train", "validation"}
+
+
+def test_an_experiment_may_name_the_function(folder):
+    options = {"features": "tracks", "labels": "jets", "label_adaptor": "mine.py:columns"}
+    contents, found = units(folder, train=["one.h5", "two.h5"], **options)
+    assert contents.classes == 5
+    assert np.concatenate([each.labels for each in found]).tolist() == [4, 0, 3, 1, 2, 2, 1]
+
+
+def test_adapted_labels_may_be_numbers_to_learn(folder):
+    options = {"features": "tracks", "labels": "jets", "label_adaptor": "mine.py:halved", "one_hot": False}
+    contents, found = units(folder, train="one.h5", **options)
+    assert contents.classes is None
+    assert np.concatenate([each.labels for each in found]).tolist() == [0.25, 0.75, 1.25, 1.75]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            "rounded",
+            r"one\.h5: the label adaptor mine\.py:rounded returned samples of \(\) int64 from sample 0",
+        ),
+        ("fewer", r"one\.h5: the label adaptor mine\.py:fewer returned \(1, 9\) float32 for 2 samples"),
+        ("words", r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* array of numbers"),
+        ("missing", r"one\.h5: the label adaptor mine\.py:missing failed: AttributeError"),
+    ],
+)
+def test_a_function_that_returns_no_labels_is_named(folder, function, message):
+    options = {"features": "tracks", "labels": "jets", "label_adaptor": f"mine.py:{function}"}
+    with pytest.raises(UserError, match=message):
+        units(folder, train="one.h5", **options)
+
+
+def test_a_module_whose_labels_are_no_pair_is_named(folder):
+    (folder / "mine.py").write_text(MODULE + 'def get_labels():\n    return "jets", "columns"\n')
+    with pytest.raises(UserError, match=r"get_labels\(\) of mine\.py returned \('jets', 'columns'\)"):
+        units(folder, train="mine.py")
+
+
+def test_a_missing_file_of_the_function_is_named(folder):
+    with pytest.raises(UserError, match=r"data\.reader\.label_adaptor: file not found: other\.py"):
+        units(folder, train="one.h5", features="tracks", labels="jets", label_adaptor="other.py:f")

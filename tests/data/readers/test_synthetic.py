@@ -1,0 +1,89 @@
+"""Synthetic data: the same bytes whatever the shards are, classes that a mean separates, and zeros as in PyDTNN."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from helpers.nnlo_command import nnlo, refused
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.data.identity.store_location import locate_store
+from nnlo_lib.data.readers import read
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.preflight.expected_manifest import expected_manifest
+from nnlo_lib.train.prepare_dataset import prepare_store
+
+OPTIONS = {"shape": [2, 5, 3], "classes": 4, "samples": 203, "test_samples": 50}
+
+
+def samples(tmp_path, split, shard_size=1000, **options):
+    units = read("synthetic", tmp_path, shard_size, OPTIONS | options).units
+    blocks = [unit.read() for unit in units if unit.split == split]
+    return np.concatenate([block.inputs[0] for block in blocks]), np.concatenate(
+        [block.labels for block in blocks]
+    )
+
+
+@pytest.mark.parametrize("content", ["classes", "noise", "zeros"])
+def test_samples_depend_on_the_seed_and_not_on_the_shards(tmp_path, content):
+    whole, labels = samples(tmp_path, "train", content=content)
+    parts, same = samples(tmp_path, "train", shard_size=17, content=content)
+    assert (whole.shape, whole.dtype) == ((203, 2, 5, 3), np.uint8)
+    np.testing.assert_array_equal(whole, parts)
+    np.testing.assert_array_equal(labels, same)
+    other, _ = samples(tmp_path, "train", content=content, seed=1)
+    assert np.array_equal(whole, other) == (content == "zeros")
+
+
+def test_the_bytes_are_the_same_in_every_version(tmp_path):
+    images, _ = samples(tmp_path, "train")
+    assert hashlib.sha256(images.tobytes()).hexdigest()[:16] == "71bf835bb8a70075"
+
+
+def test_a_nearest_mean_finds_the_classes_and_only_in_classes(tmp_path):
+    right = {}
+    for content in ("classes", "noise"):
+        (images, labels), (tests, truth) = (
+            samples(tmp_path, split, content=content) for split in ("train", "test")
+        )
+        means = np.stack([images[labels == label].mean(0) for label in range(4)])
+        distances = ((tests[:, None] - means[None]) ** 2).sum((2, 3, 4))
+        right[content] = (distances.argmin(1) == truth).mean()
+    assert right["classes"] == 1
+    assert right["noise"] < 0.6
+
+
+def test_zeros_are_of_class_0(tmp_path):
+    images, labels = samples(tmp_path, "test", content="zeros")
+    assert (images.any(), labels.any(), len(images)) == (False, False, 50)
+
+
+def test_the_store_is_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    reader = {"name": "synthetic", **OPTIONS, "content": "zeros"}
+    run = Experiment.model_validate({"data": {"dataset": "synthetic", "reader": reader}})
+    expected = expected_manifest(run)
+    store = locate_store(run.data.store_settings)
+    manifest = DataManifest.load(prepare_store(store))
+    assert (manifest.classes, manifest.inputs[0].shape, len(Split(manifest, "test"))) == (4, (2, 5, 3), 50)
+    assert (expected.classes, expected.inputs[0].shape, expected.inputs[0].name, expected.class_labels) == (
+        manifest.classes, manifest.inputs[0].shape, manifest.inputs[0].name, manifest.class_labels,
+    )  # fmt: skip
+    # Another seed is another store, and another folder of the project is none.
+    other = run.data.model_copy(update={"reader": run.data.reader.model_copy(update={"seed": 1})})
+    assert locate_store(other.store_settings).folder != store.folder
+    assert locate_store(run.data.store_settings) == store
+
+
+def test_a_source_is_refused(tmp_path):
+    (tmp_path / "x.yaml").write_text("data: {dataset: synthetic, source: /data/images}\n")
+    message = refused(nnlo("check", "x.yaml", folder=tmp_path))
+    assert "data.source: synthetic reads no files; remove the key, and set `data.reader`" in message
+
+
+def test_an_experiment_is_checked_before_the_conversion(tmp_path):
+    (tmp_path / "x.yaml").write_text(
+        "data: {dataset: synthetic, reader: {name: synthetic, shape: [3, 9]}}\nmodel: {name: simplecnn}\n"
+    )
+    assert "simplecnn requires images" in refused(nnlo("check", "x.yaml", folder=tmp_path))

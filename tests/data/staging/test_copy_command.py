@@ -1,0 +1,120 @@
+"""`data.stage_command`: the store is copied by a command of the user; the commands are programs of this machine."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.process_state import ProcessState
+from nnlo_lib.data.staging.copy_command import run_copy_command
+from nnlo_lib.data.staging.staged_dataset import stage_dataset
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """Return a folder whose name would mean something to a shell."""
+    folder = tmp_path / "a disk; $(touch hit) {target}"
+    folder.mkdir()
+    return folder
+
+
+def program(folder: Path, text: str) -> str:
+    """Write a program of Python; return the command that runs it with source and target."""
+    path = folder / "copy.py"
+    path.write_text(f"import os, shutil, sys, time\nsource, target = sys.argv[1:]\n{text}\n")
+    return f"{sys.executable} '{path}' {{source}} {{target}}"
+
+
+def shards(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.suffix in (".h5", ".npz")]
+
+
+def test_each_shard_is_copied_by_the_command(digits, tmp_path):
+    calls, place = tmp_path / "calls", tmp_path / "node"
+    place.mkdir()
+    command = program(
+        tmp_path, f"shutil.copyfile(source, target); open({str(calls)!r}, 'a').write(source + '\\n')"
+    )
+    copy = stage_dataset(digits, str(place), command=command)
+    copy.verify()
+    assert sorted(calls.read_text().split()) == sorted(str(path) for path in shards(digits.folder))
+    stage_dataset(digits, str(place), command="false {source} {target}")  # nothing is missing
+
+
+def test_paths_are_words_whatever_their_characters(node, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source, target = node / "in {source}", node / "out"
+    source.write_text("x")
+    run_copy_command("cp -- {source} {target}", source, target)
+    assert target.read_text() == "x"
+    assert not (tmp_path / "hit").exists()
+
+
+def test_a_path_may_be_a_part_of_a_word(tmp_path):
+    (tmp_path / "in").write_text("x")
+    run_copy_command("dd if={source} of={target}", tmp_path / "in", tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "x"
+
+
+def test_a_wrong_copy_is_refused_and_leaves_no_file(digits, tmp_path):
+    folder = tmp_path / "node"
+    folder.mkdir()
+    command = program(tmp_path, "open(target, 'w').write('something else')")
+    with pytest.raises(UserError, match=r"data\.stage_command: the copy of .* has another checksum"):
+        stage_dataset(digits, str(folder), command=command)
+    assert not shards(folder)
+    assert not list(folder.rglob("*.part"))
+
+
+FAILURES = {
+    "status": ("print('no'); print('bucket'); sys.exit(3)", r"ended with status 3: no \| bucket; correct data\.stage_command"),
+    "nothing": ("pass", "ended with status 0, but wrote no file, without output"),
+    "signal": ("os.kill(os.getpid(), 9)", "ended with status -9, without output"),
+    "long": ("[print(number) for number in range(9)]; sys.exit(1)", r"status 1: 4 \| 5 \| 6 \| 7 \| 8;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_failure_has_the_last_lines_of_the_command(tmp_path, case):
+    text, message = FAILURES[case]
+    (tmp_path / "in").write_text("x")
+    with pytest.raises(UserError, match=message):
+        run_copy_command(program(tmp_path, text), tmp_path / "in", tmp_path / "out")
+
+
+def test_a_program_that_does_not_exist(tmp_path):
+    with pytest.raises(UserError, match=r"'/no/cp /.*' cannot start: No such file or directory"):
+        run_copy_command("/no/cp {source} {target}", tmp_path / "in", tmp_path / "out")
+
+
+def test_a_command_that_hangs_is_killed_with_its_children(tmp_path):
+    pids = tmp_path / "pids"
+    text = f"os.fork(); open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+    command, deadline = program(tmp_path, text), time.monotonic() + 60
+    with pytest.raises(UserError, match=r"took more than 2 s, without output"):
+        run_copy_command(command, tmp_path / "in", tmp_path / "out", timeout_s=2)
+    # On a busy machine, the command may be killed before it has written anything.
+    started = pids.read_text().split() if pids.exists() else []
+    while any(ProcessState.of(int(pid)).letter not in ("", "Z") for pid in started):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"stage_command": "cp {source} {target}"}, "there is nothing to copy; set `data.stage_to`"),
+        ({"stage_to": "/tmp", "stage_command": "cp"}, "{source} is missing; write for example: cp {source} {target}"),
+        ({"stage_to": "/tmp", "stage_command": "cp {source}"}, "{target} is missing"),
+        ({"stage_to": "/tmp", "stage_command": "cp '{source} {target}"}, "close the quotation"),
+    ],
+)  # fmt: skip
+def test_an_incomplete_command_is_refused(data, message):
+    with pytest.raises(ValidationError) as error:
+        Run.model_validate({"data": data})
+    assert message in str(error.value)

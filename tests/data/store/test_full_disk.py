@@ -1,0 +1,60 @@
+"""A disk that becomes full while data are converted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.repository_copy import environment
+from helpers.small_disk import disk, leave_pages
+
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.shard import ALIGNMENT_BYTES, map_shard, write_shard
+
+__all__ = ["disk"]
+
+LEVELS = (0, 1, 2, 4, 6, 9, 17)  # free pages; a shard of 100 digits and its record have 4
+
+
+def convert(raw: Path, store: Path, format: str) -> "subprocess.CompletedProcess[str]":
+    # A new interpreter, because HDF5 closes its files at the interpreter's exit.
+    command = [
+        str(Path(sys.executable).with_name("nnlo")),
+        "task",
+        "convert",
+        "--dataset",
+        "digits",
+        "--raw",
+        str(raw),
+    ]
+    command += ["--target", str(store), "--format", format, "--shard-size", "100"]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("format", ["hdf5", "npz"])
+def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(digits_raw, disk, format):
+    """Before, HDF5 ended with a segmentation fault when it closed a file that it could not flush."""
+    for pages in LEVELS:
+        leave_pages(disk, pages)
+        done = convert(digits_raw, disk / "store", format)
+        assert done.returncode == 2, (pages, done)
+        assert done.stderr.startswith(f"nnlo: error: cannot write {disk / 'store'}"), (pages, done)
+        assert done.stderr.count("\n") == 1, (pages, done)
+        assert "No space left on device" in done.stderr
+        assert not [path for path in disk.rglob("*") if path.name.endswith(".part")]
+        assert not (disk / "store/manifest.json").exists()
+    (disk / "ballast").unlink()
+    assert convert(digits_raw, disk / "store", format).returncode == 0
+    DataManifest.load(disk / "store/manifest.json").verify()
+
+
+@pytest.mark.parametrize("samples", [1, 10, 1000, 30_000])
+def test_arrays_in_hdf5_are_aligned(tmp_path, samples):
+    arrays = {"a": np.ones((samples, 3), "u1"), "b": np.ones((samples, 5)), "labels": np.arange(samples)}
+    write_shard(tmp_path / "x.h5", "hdf5", arrays)
+    for mapped, array in zip(map_shard(tmp_path / "x.h5", list(arrays)), arrays.values(), strict=True):
+        assert np.array_equal(mapped, array)
+        # A mapping of a file begins at a page.
+        assert mapped.ctypes.data % ALIGNMENT_BYTES == 0

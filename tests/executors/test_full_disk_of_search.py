@@ -1,0 +1,72 @@
+"""A disk that is full while a search, or a workflow, writes what it found."""
+
+from types import SimpleNamespace
+
+import pytest
+from helpers.small_disk import disk, fill
+from helpers.synthetic_search import MadeUp
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.local import LocalExecutor
+from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
+from nnlo_lib.report.page import write_search_page
+from nnlo_lib.search.results.best import write_best_file, write_outcome
+from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.workflow.outcome.partial_results import mark_as_partial
+from nnlo_lib.workflow.plan import Plan
+
+__all__ = ["disk"]
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def search(disk, monkeypatch):
+    """Return the folder of a search on the small disk, which is not full yet."""
+    monkeypatch.chdir(disk)
+    return MadeUp(disk).trial().trial(status="failed", error="boom").folder
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (write_outcome, "trials.csv"),
+        (write_best_file, "best.yaml"),
+        (lambda folder: write_search_page(folder / "report.html", folder), "report.html"),
+    ],
+)
+def test_a_result_is_the_old_or_the_whole_new_one(search, disk, write, name):
+    write(search)
+    old = (search / name).read_bytes()
+    fill(disk)
+    with pytest.raises(UserError, match=rf"cannot write .*{name}: .*No space left on device"):
+        write(search)
+    assert (search / name).read_bytes() == old
+    assert not list(disk.rglob("*.part"))
+
+
+def test_a_stamp_of_the_workflow_is_whole_or_absent(disk, monkeypatch):
+    """Before, an OSError with a traceback, and an empty stamp."""
+    monkeypatch.chdir(disk)
+    plan = Plan.of(Experiment.model_validate({"name": "t"}))
+    fill(disk)
+    with pytest.raises(UserError, match=r"cannot write .*partial\.txt: .*No space left on device"):
+        mark_as_partial(plan)
+    assert not [path for path in disk.rglob("*") if path.is_file() and path.name != "ballast"]
+
+
+def test_the_statistics_of_a_pool_do_not_end_its_search(disk, caplog):
+    """Before, an OSError ended the coordinator, which then did not write how the search had ended."""
+    fill(disk)
+    PoolUtilization(2).write(disk)
+    assert "No space left on device" in caplog.text
+
+
+def test_a_log_that_cannot_be_opened_is_a_sentence(search):
+    folder = FoldTask(5, 0, 9).run_folder(search)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    signals = SimpleNamespace(first="", received=0)
+    with pytest.raises(UserError, match=r"cannot write .*trial\.log"):
+        LocalExecutor(search, "mpiexec", signals).start(FoldTask(5, 0, 9))

@@ -1,0 +1,319 @@
+"""Optimizers with several settings each, and the parameters that torch or the formulas of a paper give."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, optim
+
+from nnlo_lib.config.optimizer import (
+    AdadeltaConfig,
+    AdagradConfig,
+    AdamaxConfig,
+    AdamConfig,
+    AdamWConfig,
+    BaseOptimizerConfig,
+    LAMBConfig,
+    LARSConfig,
+    NAdamConfig,
+    RMSpropConfig,
+    SGDConfig,
+)
+
+TOLERANCE = 1e-12
+Steps = Sequence[tuple[float, list[Tensor]]]  # learning rate and gradient of each parameter, step by step
+
+
+@dataclass(frozen=True)
+class OptimizerOracle:
+    """Settings of an optimizer and its reference.
+
+    Attributes:
+        rule: settings.
+        reference: name of the reference, as the documentation shows it.
+        follow: returns the parameters (name, initial value) after all steps.
+    """
+
+    rule: BaseOptimizerConfig
+    reference: str
+    follow: Callable[[list[Tensor], Steps], list[Tensor]]
+
+
+def of_torch(rule: BaseOptimizerConfig, kind: type[optim.Optimizer], **options: Any) -> OptimizerOracle:
+    """Return the oracle by a class of torch, tensor by tensor and without fused or grouped kernels."""
+
+    def follow(values: list[Tensor], steps: Steps) -> list[Tensor]:
+        parameters = [value.clone().requires_grad_() for value in values]
+        optimizer = kind(parameters, **options, foreach=False)
+        for rate, gradients in steps:
+            optimizer.param_groups[0]["lr"] = rate
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+        return [parameter.detach() for parameter in parameters]
+
+    return OptimizerOracle(rule, f"torch.optim.{kind.__name__}", follow)
+
+
+def of_paper(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> OptimizerOracle:
+    """Return the oracle by formulas that update one layer."""
+
+    def follow(values: list[Tensor], steps: Steps) -> list[Tensor]:
+        return [
+            torch.from_numpy(
+                layer(
+                    rule,
+                    value.numpy(),
+                    [(rate, gradients[place].numpy()) for rate, gradients in steps],
+                    adapts=value.dim() > 1 or not rule.exclude_vectors,
+                )
+            )
+            for place, value in enumerate(values)
+        ]
+
+    return OptimizerOracle(rule, reference, follow)
+
+
+def lars(rule: LARSConfig, w: Any, steps: Any, adapts: bool) -> Any:
+    """Return one layer after all steps of You, Gitman and Ginsburg 2017, algorithm 1; ratio 1 for a norm of 0.
+
+    Args:
+        rule: settings.
+        w: initial parameters of the layer.
+        steps: learning rate and gradient of each step.
+        adapts: scale the step by the trust ratio and apply weight decay.
+    """
+    v = np.zeros_like(w)
+    decay = rule.weight_decay if adapts else 0
+    for rate, g in steps:
+        norm_w, norm_g = np.sqrt((w**2).sum()), np.sqrt((g**2).sum())
+        ratio = rule.trust * norm_w / (norm_g + decay * norm_w + rule.epsilon)
+        local = ratio if adapts and norm_w and norm_g else 1
+        v = rule.momentum * v + rate * local * (g + decay * w)
+        w = w - v
+    return w
+
+
+def lamb(rule: LAMBConfig, w: Any, steps: Any, adapts: bool) -> Any:
+    """Return one layer after all steps of You et al. 2020, algorithm 2; ratio 1 for a norm of 0.
+
+    Args:
+        rule: settings.
+        w: initial parameters of the layer.
+        steps: learning rate and gradient of each step.
+        adapts: scale the step by the trust ratio and apply weight decay.
+    """
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    decay = rule.weight_decay if adapts else 0
+    for t, (rate, g) in enumerate(steps, 1):
+        m, v = rule.beta1 * m + (1 - rule.beta1) * g, rule.beta2 * v + (1 - rule.beta2) * g**2
+        r = (m / (1 - rule.beta1**t)) / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon) + decay * w
+        norm_w, norm_r = np.sqrt((w**2).sum()), np.sqrt((r**2).sum())
+        w = w - rate * (norm_w / norm_r if adapts and norm_w and norm_r else 1) * r
+    return w
+
+
+def of_formula(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> OptimizerOracle:
+    """Return the oracle by formulas that treat all layers alike."""
+
+    def follow(values: list[Tensor], steps: Steps) -> list[Tensor]:
+        return [
+            torch.from_numpy(
+                layer(rule, value.numpy(), [(rate, gradients[place].numpy()) for rate, gradients in steps])
+            )
+            for place, value in enumerate(values)
+        ]
+
+    return OptimizerOracle(rule, reference, follow)
+
+
+def decoupled_sgd(rule: SGDConfig, w: Any, steps: Any) -> Any:
+    """Return one layer by PyDTNN's rule: w -= lr (decay w + v), or with Nesterov's lr (decay w + g + momentum v)."""
+    v = np.zeros_like(w)
+    for rate, g in steps:
+        v = rule.momentum * v + g
+        w = w - rate * (rule.weight_decay * w + (g + rule.momentum * v if rule.nesterov else v))
+    return w
+
+
+def decoupled_rmsprop(rule: RMSpropConfig, w: Any, steps: Any) -> Any:
+    """Return one layer by w -= lr (decay w + g / (sqrt(c) + epsilon)), c the decaying mean of g^2."""
+    c = np.zeros_like(w)
+    for rate, g in steps:
+        c = rule.rho * c + (1 - rule.rho) * g**2
+        w = w - rate * (rule.weight_decay * w + g / (np.sqrt(c) + rule.epsilon))
+    return w
+
+
+def pydtnn_rmsprop(rule: RMSpropConfig, w: Any, steps: Any) -> Any:
+    """Return one layer by PyDTNN's rule: w -= lr (decay w + g / sqrt(c + epsilon))."""
+    c = np.zeros_like(w)
+    for rate, g in steps:
+        c = rule.rho * c + (1 - rule.rho) * g**2
+        w = w - rate * (rule.weight_decay * w + g / np.sqrt(c + rule.epsilon))
+    return w
+
+
+def pydtnn_adam(rule: AdamConfig | AdamWConfig, w: Any, steps: Any) -> Any:
+    """Return one layer by PyDTNN's rule, w -= lr (decay w + m^ / sqrt(v^ + epsilon)); for adam, g contains decay w."""
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, (rate, g) in enumerate(steps, 1):
+        outside = rule.weight_decay * w if rule.name == "adamw" else 0.0
+        g = g if rule.name == "adamw" else g + rule.weight_decay * w
+        m = rule.beta1 * m + (1 - rule.beta1) * g
+        v = rule.beta2 * v + (1 - rule.beta2) * g**2
+        w = w - rate * (outside + m / (1 - rule.beta1**t) / np.sqrt(v / (1 - rule.beta2**t) + rule.epsilon))
+    return w
+
+
+INSIDE: dict[str, Any] = {"epsilon": 0.01, "epsilon_inside_root": True}
+FORMULA_CASES: dict[str, OptimizerOracle] = {
+    name: of_formula(
+        rule,
+        "with `epsilon_inside_root`: rules of PyDTNN, in NumPy"
+        if "inside" in name
+        else "with `decoupled`: w <- w - lr (decay w + step), in NumPy",
+        layer,
+    )
+    for name, rule, layer in (
+        ("sgd, decoupled", SGDConfig(momentum=0.8, weight_decay=0.2, decoupled=True), decoupled_sgd),
+        (
+            "sgd, decoupled, nesterov",
+            SGDConfig(lr=0.1, momentum=0.5, nesterov=True, weight_decay=0.3, decoupled=True),
+            decoupled_sgd,
+        ),
+        ("rmsprop, decoupled", RMSpropConfig(lr=0.01, weight_decay=0.2, decoupled=True), decoupled_rmsprop),
+        (
+            "rmsprop, inside the root",
+            RMSpropConfig(lr=0.01, weight_decay=0.2, decoupled=True, **INSIDE),
+            pydtnn_rmsprop,
+        ),
+        ("adam, inside the root", AdamConfig(lr=0.01, weight_decay=0.2, **INSIDE), pydtnn_adam),
+        ("adamw, inside the root", AdamWConfig(lr=0.01, weight_decay=0.2, **INSIDE), pydtnn_adam),
+    )
+}
+PAPERS = {
+    "lars": ("You, Gitman and Ginsburg 2017, algorithm 1, in NumPy", lars),
+    "lamb": ("You et al. 2020, algorithm 2, in NumPy", lamb),
+}
+BETAS = {"beta1": 0.8, "beta2": 0.99}
+ADAM = {"betas": (0.8, 0.99), "eps": 1e-6}
+TORCH_CASES: dict[str, tuple[BaseOptimizerConfig, type[optim.Optimizer], dict[str, Any]]] = {
+    "sgd": (SGDConfig(lr=0.1), optim.SGD, {"lr": 0.1}),
+    "sgd, momentum": (
+        SGDConfig(momentum=0.8, weight_decay=0.2),
+        optim.SGD,
+        {"momentum": 0.8, "weight_decay": 0.2},
+    ),
+    "sgd, nesterov": (
+        SGDConfig(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        optim.SGD,
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    ),
+    "adam": (
+        AdamConfig(lr=0.01, epsilon=1e-6, weight_decay=0.1, **BETAS),
+        optim.Adam,
+        {"weight_decay": 0.1, **ADAM},
+    ),
+    "adam, amsgrad": (AdamConfig(epsilon=1e-6, amsgrad=True, **BETAS), optim.Adam, {"amsgrad": True, **ADAM}),
+    "adam, defaults": (AdamConfig(), optim.Adam, {}),
+    "adamw": (AdamWConfig(epsilon=1e-6, **BETAS), optim.AdamW, {"weight_decay": 0.01, **ADAM}),
+    "adamw, amsgrad": (
+        AdamWConfig(lr=0.02, amsgrad=True, weight_decay=0.3),
+        optim.AdamW,
+        {"amsgrad": True, "weight_decay": 0.3},
+    ),
+    "nadam": (
+        NAdamConfig(epsilon=1e-6, momentum_decay=0.01, weight_decay=0.1, **BETAS),
+        optim.NAdam,
+        {"momentum_decay": 0.01, "weight_decay": 0.1, **ADAM},
+    ),
+    "nadam, decoupled": (
+        NAdamConfig(lr=0.01, decoupled=True, weight_decay=0.2),
+        optim.NAdam,
+        {"decoupled_weight_decay": True, "weight_decay": 0.2},
+    ),
+    "adamax": (AdamaxConfig(epsilon=1e-6, **BETAS), optim.Adamax, ADAM),
+    "adamax, decay": (AdamaxConfig(lr=0.02, weight_decay=0.1), optim.Adamax, {"weight_decay": 0.1}),
+    "rmsprop": (
+        RMSpropConfig(lr=0.01, rho=0.8, momentum=0.5, weight_decay=0.1),
+        optim.RMSprop,
+        {"alpha": 0.8, "momentum": 0.5, "weight_decay": 0.1},
+    ),
+    "rmsprop, centered": (
+        RMSpropConfig(centered=True, epsilon=1e-4),
+        optim.RMSprop,
+        {"alpha": 0.9, "centered": True, "eps": 1e-4},
+    ),
+    "adadelta": (AdadeltaConfig(rho=0.9), optim.Adadelta, {"rho": 0.9}),
+    "adadelta, decay": (
+        AdadeltaConfig(lr=0.5, epsilon=1e-4, weight_decay=0.1),
+        optim.Adadelta,
+        {"rho": 0.95, "eps": 1e-4, "weight_decay": 0.1},
+    ),
+    "adagrad": (
+        AdagradConfig(lr=0.1, lr_decay=0.1, initial=0.2, weight_decay=0.1),
+        optim.Adagrad,
+        {"lr_decay": 0.1, "initial_accumulator_value": 0.2, "weight_decay": 0.1},
+    ),
+    "adagrad, plain": (AdagradConfig(epsilon=1e-3), optim.Adagrad, {"eps": 1e-3}),
+}
+PAPER_CASES: dict[str, BaseOptimizerConfig] = {
+    "lars": LARSConfig(weight_decay=0.1),
+    "lars, matrices": LARSConfig(lr=2.0, exclude_vectors=True, weight_decay=0.1),
+    "lars, without decay": LARSConfig(momentum=0.5, trust=0.02, epsilon=0.1),
+    "lamb": LAMBConfig(lr=0.01),
+    "lamb, all": LAMBConfig(epsilon=1e-3, weight_decay=0.2, exclude_vectors=False, **BETAS),
+}
+OPTIMIZERS = {name: of_torch(rule, kind, **options) for name, (rule, kind, options) in TORCH_CASES.items()}
+OPTIMIZERS |= {name: of_paper(rule, *PAPERS[rule.name]) for name, rule in PAPER_CASES.items()} | FORMULA_CASES
+RULES = {name: oracle.rule for name, oracle in OPTIMIZERS.items()}
+
+
+def random_oracle(number: int) -> OptimizerOracle:
+    """Return an oracle with random settings; `number` selects the optimizer and the settings."""
+    drawn = np.random.default_rng(number)
+    chance = lambda: bool(drawn.integers(2))  # noqa: E731
+    decay = drawn.choice([0.0, 0.01, 0.5])
+    betas = tuple(drawn.choice([0.0, 0.5, 0.9, 0.999], 2).tolist())
+    two = {"beta1": betas[0], "beta2": betas[1]}
+    epsilon = float(drawn.choice([1e-10, 1e-8, 1e-3, 0.1]))
+    momentum = float(drawn.choice([0.0, 0.3, 0.99]))
+    share = float(drawn.choice([0.0, 0.5, 0.99]))
+    flag, other = chance(), chance()
+    adam, shared = {"betas": betas, "eps": epsilon, "weight_decay": decay}, {"weight_decay": decay}
+    ours = {"epsilon": epsilon, "weight_decay": decay}
+    kinds: list[Callable[[], OptimizerOracle]] = [
+        lambda: of_torch(
+            SGDConfig(momentum=momentum, nesterov=flag and momentum > 0, **shared),
+            optim.SGD, momentum=momentum, nesterov=flag and momentum > 0, **shared,
+        ),
+        lambda: of_torch(AdamConfig(amsgrad=flag, **two, **ours), optim.Adam, amsgrad=flag, **adam),
+        lambda: of_torch(AdamWConfig(amsgrad=flag, **two, **ours), optim.AdamW, amsgrad=flag, **adam),
+        lambda: of_torch(
+            NAdamConfig(decoupled=flag and decay > 0, momentum_decay=share, **two, **ours),
+            optim.NAdam, decoupled_weight_decay=flag and decay > 0, momentum_decay=share, **adam,
+        ),
+        lambda: of_torch(AdamaxConfig(**two, **ours), optim.Adamax, **adam),
+        lambda: of_torch(
+            RMSpropConfig(rho=share, momentum=momentum, centered=flag and share > 0, **ours),
+            optim.RMSprop, alpha=share, momentum=momentum, centered=flag and share > 0, eps=epsilon, **shared,
+        ),
+        lambda: of_torch(AdadeltaConfig(rho=share, **ours), optim.Adadelta, rho=share, eps=epsilon, **shared),
+        lambda: of_torch(
+            AdagradConfig(lr_decay=share, initial=momentum, **ours),
+            optim.Adagrad, lr_decay=share, initial_accumulator_value=momentum, eps=epsilon, **shared,
+        ),
+        lambda: of_paper(
+            LARSConfig(momentum=momentum, trust=share or 0.001, exclude_vectors=flag, **ours), *PAPERS["lars"]
+        ),
+        lambda: of_paper(LAMBConfig(exclude_vectors=other, **two, **ours), *PAPERS["lamb"]),
+    ]  # fmt: skip
+    return kinds[number % len(kinds)]()
+
+
+def references() -> Iterator[tuple[str, str]]:
+    """Yield (name of an optimizer, reference), each once."""
+    yield from dict.fromkeys((oracle.rule.name, oracle.reference) for oracle in OPTIMIZERS.values())  # type: ignore[attr-defined]

@@ -1,0 +1,258 @@
+"""Ways to end a training: each function takes a folder, brings a training in it to its end and returns the end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from helpers.ended_training import TIMEOUT_S, EndedTraining, wait_for_end
+from helpers.repository_copy import environment
+from helpers.requires import absent
+from helpers.training_process import Training, processes_of, under_way, wait
+from helpers.training_process import started as training
+
+WayToEnd = Callable[[Path], EndedTraining]
+Disturbance = Callable[[Training, "subprocess.Popen[str]"], object]
+
+NETWORK = """
+import os, signal, subprocess, sys, time
+import torch
+
+LAST = "1" if "PMI_RANK" in os.environ else None  # the second of two ranks; a single rank has no number
+
+class Net(torch.nn.Module):
+    steps = 0
+
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, classes)
+
+    def forward(self, x):
+        if "nnlo_lib.train.rank" in sys.orig_argv and os.environ.get("PMI_RANK") == LAST:
+            Net.steps += 1
+            if Net.steps == 5:
+                {failure}
+        return self.layer(x.flatten(1))
+
+def build(shape, classes):
+    return Net(classes)
+"""
+
+
+def untouched(*options: str, **changes: object) -> WayToEnd:
+    """Return a training that ends by itself.
+
+    Args:
+        *options: options of `nnlo run`.
+        **changes: settings.
+    """
+
+    def end(folder: Path) -> EndedTraining:
+        run = training(folder, **changes)
+        return wait_for_end(run, run.start(*options))
+
+    return end
+
+
+def failing(failure: str, **changes: object) -> WayToEnd:
+    """Return a training that ends by code of the user, which the last rank runs in its fifth step."""
+
+    def end(folder: Path) -> EndedTraining:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "net.py").write_text(NETWORK.format(failure=failure))
+        return untouched(**changes, model={"name": "net.py:build"})(folder)
+
+    return end
+
+
+def disturbed(disturb: Disturbance, epochs: int = 400, **changes: object) -> WayToEnd:
+    """Return a training that is disturbed after its first epoch.
+
+    Args:
+        disturb: the disturbance.
+        epochs: length of the training.
+        **changes: settings.
+    """
+
+    def end(folder: Path) -> EndedTraining:
+        run = training(folder, train={"epochs": epochs}, **changes)
+        with under_way(run, 1) as process:
+            assert process.poll() is None, process.communicate()[0]
+            disturb(run, process)
+            return wait_for_end(run, process)
+
+    return end
+
+
+def signal_rank(rank: int, number: signal.Signals) -> Disturbance:
+    return lambda run, _: os.kill(run.pid(rank), number)
+
+
+def signal_launcher(number: signal.Signals) -> Disturbance:
+    return lambda _, process: process.send_signal(number)
+
+
+def signal_program(name: str, number: signal.Signals) -> Disturbance:
+    """Return the disturbance that signals the program of MPI whose name begins with `name`."""
+
+    def disturb(run: Training, _: object) -> None:
+        names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in processes_of(run.folder)}
+        [found] = [pid for pid, comm in names.items() if comm.startswith(name)]
+        os.kill(found, number)
+
+    return disturb
+
+
+def interrupt_terminal(run: Training, _: object) -> None:
+    """Send SIGINT to all processes of the training, as a terminal does for Ctrl-C."""
+    for pid in processes_of(run.folder):
+        os.kill(pid, signal.SIGINT)
+
+
+def suspend_all(run: Training, _: object) -> None:
+    """Suspend all ranks for longer than the peer time-out, as a scheduler does, and continue them."""
+    ranks = [run.pid(rank) for rank in (0, 1)]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    subprocess.run(["sleep", "23"], check=True)
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+
+
+def move_results(run: Training, _: object) -> None:
+    shutil.move(run.folder / "results", run.folder / "elsewhere")
+
+
+def signalled_early(number: signal.Signals) -> WayToEnd:
+    """Return a command that gets a signal as soon as it handles signals, before it has loaded torch."""
+
+    def end(folder: Path) -> EndedTraining:
+        run = training(folder)
+        # A shell ignores SIGINT in background jobs, and a command inherits and respects it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = run.start()
+        wait(
+            "the command handles signals", lambda: _handles_signals(process.pid) or process.poll() is not None
+        )
+        process.send_signal(number)
+        return wait_for_end(run, process)
+
+    return end
+
+
+def _handles_signals(pid: int) -> bool:
+    """Return True if a process has a handler for SIGUSR2, which Python does not install by itself."""
+    caught = Path(f"/proc/{pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
+
+
+def killed_command(folder: Path) -> EndedTraining:
+    """Kill `nnlo run` without its ranks; the next command records the attempt."""
+    run = training(folder, train={"epochs": 400})
+    with under_way(run, 1) as process:
+        process.kill()
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    second = run.start()
+    wait("the attempt is recorded", lambda: EndedTraining.of(run, "", 0).reason != "")
+    seen = EndedTraining.of(run, output, process.returncode)
+    second.terminate()
+    wait_for_end(run, second)
+    return EndedTraining(output, "(nothing)", seen.status, seen.reason, seen.next_attempt)
+
+
+def repeated(folder: Path) -> EndedTraining:
+    """Run the command again after it has finished."""
+    run = training(folder)
+    run.finish()
+    return wait_for_end(run, run.start())
+
+
+def second_command(folder: Path) -> EndedTraining:
+    """Run the command again while it trains; return the end of the second one."""
+    run = training(folder, train={"epochs": 400})
+    with under_way(run, 1) as first:
+        second = run.start()
+        output, _ = second.communicate(timeout=TIMEOUT_S)
+        seen = EndedTraining.of(run, output, second.returncode)
+        first.terminate()
+        wait_for_end(run, first)
+    return seen
+
+
+def near_time_limit(folder: Path) -> EndedTraining:
+    """Run the command of the rule `train` in a batch job with a time limit of seconds; its Slurm does not answer."""
+    run = training(folder, train={"optimizer": {"lr": 1e30}})
+    run.finish(expect=2)
+    config, [manifest] = run.job.parent / "config.json", folder.glob("data/*/*/manifest.json")
+    config.write_text(config.read_text().replace("1e+30", "0.01").replace('"epochs": 3', '"epochs": 4000'))
+    command = [
+        sys.executable, "-m", "nnlo_lib.cli", "task", "train", "--config", config, "--manifest", manifest, "--folder",
+        run.job.relative_to(folder), "--seed", "0", "--minutes", "0.2",
+    ]  # fmt: skip
+    (folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "scontrol").chmod(0o755)
+    variables = environment() | {"SLURM_JOB_ID": "7", "PATH": f"{folder}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return wait_for_end(run, process)
+
+
+@contextmanager
+def mounted(folder: Path, megabytes: int) -> Iterator[None]:
+    """Mount a small disk on a folder."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        absent("only root may mount the small disk that this test fills")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def on_full_disk(folder: Path) -> EndedTraining:
+    """Fill the disk of the results after the first epoch; no unfinished checkpoint frees space again."""
+    disk = folder / "disk"
+    disk.mkdir(parents=True)
+    with mounted(disk, megabytes=3):
+        (disk / "results").mkdir()
+        (folder / "results").symlink_to(disk / "results")
+        return disturbed(lambda *_: fill(disk), epochs=30, checkpoint={"every": "100 epochs"})(folder)
+
+
+def on_read_only_disk(folder: Path) -> EndedTraining:
+    """Make the disk of the results read-only before the start."""
+    disk = folder / "disk"
+    disk.mkdir(parents=True)
+    with mounted(disk, megabytes=3):
+        (disk / "results").mkdir()
+        (folder / "results").symlink_to(disk / "results")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        return untouched()(folder)
+
+
+def fill(disk: Path) -> None:
+    """Write to a disk until it is full."""
+    with (disk / "ballast").open("ab", buffering=0) as ballast:
+        try:
+            while True:
+                ballast.write(bytes(1 << 12))
+        except OSError:
+            pass
+
+
+def with_small_shared_memory(folder: Path) -> EndedTraining:
+    """Train in a mount namespace of its own with 1 MB of /dev/shm, as containers have."""
+    run = training(folder)
+    script = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        absent("only root may mount a small /dev/shm")
+    process = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", script, "sh", *run.command],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    return wait_for_end(run, process)

@@ -1,0 +1,159 @@
+"""Options of srun, jsrun, Hydra and Open MPI for ranks, cores and GPUs; the launchers of MPICH and jsrun's stand-in are run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.nnlo_command import REPOSITORY
+
+from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import experiment_from_settings
+from nnlo_lib.launch.launcher import rank_environment
+from nnlo_lib.launch.launcher_command import LauncherCommand, is_needed
+
+JSRUN = REPOSITORY / "tests" / "lsf" / "stand_in" / "jsrun"
+PRINT_CORES = "import os; print(len(os.sched_getaffinity(0)), flush=True)"
+
+
+def run_of(**parallel):
+    return Run.model_validate({"parallel": {"ranks": 4, **parallel}})
+
+
+def words(launcher, environment=None, **parallel):
+    return " ".join(LauncherCommand(launcher, run_of(**parallel), environment or {}).words)
+
+
+def launcher_of(folder: Path, version: str) -> str:
+    """Return a command that prints a version as its only work."""
+    path = folder / "mpiexec"
+    path.write_text(f"#!/bin/sh\necho '{version}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_by_default_only_the_number_of_ranks_is_added():
+    assert words("mpiexec -x") == "mpiexec -x -n 4"
+    assert words("srun --mpi=pmi2", threads_per_rank=3) == "srun --mpi=pmi2 --cpus-per-task=3 -n 4"
+
+
+@pytest.mark.parametrize(
+    ("parallel", "expected"),
+    [
+        ({}, "-n 4 -a 1 -c 1 -g 0 -b packed:1"),
+        ({"threads_per_rank": 7}, "-n 4 -a 1 -c 7 -g 0 -b packed:7"),
+        ({"gpus_per_rank": 1, "threads_per_rank": 7}, "-n 4 -a 1 -c 7 -g 1 -b packed:7"),
+        ({"gpus_per_rank": 1, "ranks_per_gpu": 2, "bind": "core"}, "-n 2 -a 2 -c 2 -g 1 -b packed:1"),
+        ({"bind": "none"}, "-n 4 -a 1 -c 1 -g 0 -b none"),
+        ({"ranks": 1, "gpus_per_rank": 1}, "-n 1 -a 1 -c 1 -g 1 -b packed:1"),
+        ({"ranks": 8, "transport": "simulated", "gpus_per_rank": 1}, "-n 1 -a 1 -c 1 -g 1 -b packed:1"),
+    ],
+)
+def test_resource_sets_of_jsrun(parallel, expected):
+    assert words("/opt/jsm/bin/jsrun", **parallel) == f"/opt/jsm/bin/jsrun {expected}"
+
+
+def test_a_binding_in_the_command_of_jsrun_stays():
+    assert words("jsrun -b rs") == "jsrun -b rs -n 4 -a 1 -c 1 -g 0"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "parallel", "message"),
+    [
+        ("jsrun -n 3", {}, r"'jsrun -n 3': the resource sets come from the experiment \(nrs\)"),
+        ("jsrun --gpu_per_rs=1 -c4", {}, r"experiment \(cpu_per_rs, gpu_per_rs\)"),
+        ("jsrun", {"gpus_per_rank": 1, "ranks_per_gpu": 3}, "parallel.ranks_per_gpu: jsrun needs equal resource sets"),
+        ("jsrun", {"bind": "numa"}, "parallel.bind: jsrun does not bind to a numa"),
+        ("jsrun -b rs", {"bind": "core"}, "parallel.bind: 'jsrun -b rs' already has -b; remove one"),
+        ("srun --cpu-bind=none", {"bind": "core"}, "already has --cpu-bind"),
+        ("/no/mpiexec", {"bind": "core"}, "the options of '/no/mpiexec' for binding are not known"),
+    ],
+)  # fmt: skip
+def test_what_a_launcher_cannot_do_is_refused(launcher, parallel, message):
+    with pytest.raises(UserError, match=message):
+        words(launcher, **parallel)
+
+
+def test_jsrun_refuses_servers_without_gpu_as_its_sets_are_equal():
+    run = Run.model_validate(
+        {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3, "gpus_per_rank": 1, "master_gpu": False}}
+    )
+    with pytest.raises(UserError, match="3 ranks share 2 GPUs"):
+        assert LauncherCommand("jsrun", run, {}).words
+
+
+@pytest.mark.parametrize(
+    ("bind", "srun"), [("none", "none"), ("core", "cores"), ("socket", "sockets"), ("numa", "ldoms")]
+)
+def test_binding_by_srun(bind, srun):
+    assert words("srun", bind=bind) == f"srun --cpus-per-task=1 --cpu-bind={srun} -n 4"
+
+
+@pytest.mark.processes
+def test_binding_by_hydra_and_open_mpi(tmp_path):
+    for folder in ("hydra", "open"):
+        (tmp_path / folder).mkdir()
+    hydra = launcher_of(tmp_path / "hydra", "HYDRA build details:")
+    open_mpi = launcher_of(tmp_path / "open", "mpiexec (OpenRTE) 4.1.4")
+    assert words(hydra, bind="core", threads_per_rank=2) == f"{hydra} -bind-to core:2 -n 4"
+    assert words(hydra, bind="numa") == f"{hydra} -bind-to numa -n 4"
+    assert words(open_mpi, bind="socket") == f"{open_mpi} --bind-to socket -n 4"
+    assert words(open_mpi, bind="core", threads_per_rank=2) == (
+        f"{open_mpi} --bind-to core --map-by slot:PE=2 -n 4"
+    )
+
+
+@pytest.mark.processes
+def test_on_several_hosts_of_lsf_a_rank_has_its_slots(tmp_path):
+    hydra, hosts = launcher_of(tmp_path, "HYDRA build details:"), {"LSB_MCPU_HOSTS": "a 4 b 4"}
+    assert words(hydra, hosts, threads_per_rank=2) == f"{hydra} -ppn 2 -n 4"
+    assert words(hydra, hosts) == f"{hydra} -n 4"  # a slot per rank: Hydra reads the hosts of LSF itself
+    assert words(hydra, {"LSB_MCPU_HOSTS": "a 8"}, threads_per_rank=2) == f"{hydra} -n 4"
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="binding to one of several cores needs two cores"
+)
+def test_mpich_binds_each_rank_to_one_core():
+    run = run_of(ranks=2, bind="core")
+    command = LauncherCommand("mpiexec", run, rank_environment(run.parallel))
+    done = subprocess.run(
+        [*command.words, sys.executable, "-c", PRINT_CORES], env=rank_environment(run.parallel),
+        capture_output=True, text=True, timeout=200, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["1", "1"]
+
+
+def test_one_rank_needs_the_launchers_that_reach_another_host():
+    alone = run_of(ranks=1)
+    assert [is_needed(name, alone) for name in ("mpiexec", "", "srun", "jsrun")] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("parallel", [{"ranks": 1}, {"ranks": 4, "transport": "simulated"}])
+def test_binding_without_a_launcher_is_refused(parallel):
+    settings = {"parallel": {"bind": "core", **parallel}}
+    with pytest.raises(
+        UserError, match=r"parallel\.bind: no command starts the only process of this run; remove"
+    ):
+        experiment_from_settings(settings)
+    runs = {"one": {"parallel": parallel}, "two": {"parallel": {"ranks": 2}}}
+    experiment_from_settings({"parallel": {"bind": "core"}, "runs": runs})
+
+
+@pytest.mark.mpi
+def test_the_stand_in_for_jsrun_starts_the_ranks_of_a_run(tmp_path):
+    run, calls = run_of(ranks=4, ranks_per_gpu=2, gpus_per_rank=1), tmp_path / "calls"
+    variables = rank_environment(run.parallel) | {"JSRUN_GPUS": "2", "JSRUN_CALLS": str(calls)}
+    command = [*LauncherCommand(str(JSRUN), run, variables).words, "sh", "-c", "echo rank"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.split() == ["rank"] * 4, done.stderr
+    assert json.loads(calls.read_text()) == {
+        "nrs": 2, "tasks_per_rs": 2, "cpu_per_rs": 2, "gpu_per_rs": 1, "bind": "packed:1",
+    }  # fmt: skip
+    variables["JSRUN_GPUS"] = "1"
+    refused = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200, check=False)
+    assert "Not enough resources" in refused.stderr

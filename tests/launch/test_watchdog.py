@@ -1,0 +1,87 @@
+"""The watchdog ends ranks that outlive a failure, and a launcher that outlives its ranks."""
+
+import json
+import signal
+import subprocess
+from dataclasses import asdict
+from threading import Event
+
+import pytest
+from helpers.training_process import wait
+
+from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.launch import watchdog
+from nnlo_lib.launch.rank_processes import RankProcesses
+
+pytestmark = pytest.mark.processes
+
+
+class NoSignals:
+    """A source without stop signals."""
+
+    first = ""
+
+
+@pytest.fixture
+def started():
+    """Return a function that starts a process which does not end by itself; all are killed at the end."""
+    processes = []
+
+    def start():
+        processes.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def watched(tmp_path, started, monkeypatch):
+    """Return a launcher process, a rank process that has registered, and the watchdog of both."""
+    monkeypatch.setattr(watchdog, "LINGER_TIMEOUT_S", 0.2)
+    launcher, rank = started(), started()
+    (tmp_path / "0").write_text(json.dumps(asdict(ProcessIdentity.from_pid(rank.pid))))
+    return launcher, rank, watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, NoSignals(), Event(), 60)
+
+
+def start(watch):
+    """Start a watchdog and wait until it has found the rank."""
+    watch.start()
+    wait("the rank is found", lambda: bool(watch._ranks.registered))
+
+
+def test_ranks_that_outlive_a_failure_are_killed(watched):
+    launcher, rank, watch = watched
+    watch.has_failed = lambda: True
+    watch.start()
+    assert rank.wait(60) == launcher.wait(60) == -signal.SIGKILL
+    watch.join(60)
+    assert not watch.is_alive()
+    assert not watch.outlived_ranks
+
+
+def test_a_launcher_that_outlives_its_ranks_is_ended(watched, capfd):
+    launcher, rank, watch = watched
+    start(watch)
+    rank.kill()
+    rank.wait(60)
+    assert launcher.wait(60) == -signal.SIGTERM
+    watch.join(60)
+    assert watch.outlived_ranks
+    assert f"the launcher (process {launcher.pid}) is ended" in capfd.readouterr().err
+
+
+def test_a_launcher_with_running_ranks_is_left_alone(watched):
+    launcher, rank, watch = watched
+    start(watch)
+    with pytest.raises(subprocess.TimeoutExpired):
+        launcher.wait(1)
+    assert rank.poll() is None
+    launcher.kill()
+    rank.kill()
+    rank.wait(60)
+    watch.join(60)
+    assert watch.first_exits == ["0"]
+    assert not watch.is_alive()

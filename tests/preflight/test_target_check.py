@@ -1,0 +1,131 @@
+"""Targets outside of 0..1 are found by `nnlo check` in the store, in each split that a run is measured on."""
+
+import numpy as np
+import pytest
+from helpers.nnlo_command import nnlo, refused
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import store_of
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.preflight import target_check
+from nnlo_lib.preflight.preflight import check_experiment
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.prepare_dataset import prepare_store
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+SPLITS = ("train", "validation", "test")
+EXPERIMENT = """name: t
+problem: regression
+model: {name: perceptron, args: {hidden: [4]}}
+%s
+data:
+  dataset: mine
+  source: .
+  validation: %s
+  shard_size: 7
+  reader: {name: arrays, one_hot: false%s}
+train: {epochs: 1}
+parallel: {ranks: 2, transport: simulated}
+runs: {run: {}}
+"""
+LOSS = "loss: binary_cross_entropy"
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    """Return a function that writes x.yaml and its data, and converts the data."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(wrong, line=LOSS, validation="validation", splits=SPLITS):
+        """Write splits of 20 samples.
+
+        Args:
+            wrong: value of sample 19, by split.
+            line: the loss or the metrics of the experiment.
+            validation: `data.validation`.
+            splits: the splits.
+        """
+        for split in splits:
+            targets = np.append(np.linspace(0, 1, 19), wrong.get(split, 1.0))
+            np.savez(f"{split}.npz", features=np.zeros((20, 3), np.float32), labels=targets)
+        files = "".join(f", {split}: {split}.npz" for split in splits)
+        (tmp_path / "x.yaml").write_text(EXPERIMENT % (line, validation, files))
+        prepare_store(store_of(load_experiment("x.yaml"), leads=True))
+        return tmp_path
+
+    return write
+
+
+def sentence(split, value, place="loss"):
+    return f"{place}: binary_cross_entropy needs targets from 0 to 1, but sample 19 of the {split} split has {value};"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("split", SPLITS[:2])
+def test_check_names_split_sample_and_value(experiment, split):
+    folder = experiment({split: 1.5})
+    assert f"x.yaml:4: {sentence(split, 1.5)}" in refused(nnlo("check", "x.yaml", folder=folder))
+
+
+def mistakes(changes=()):
+    try:
+        check_experiment(load_experiment("x.yaml", changes))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def test_all_splits_are_named_at_once(experiment):
+    experiment({"train": -0.5, "validation": 7.0, "test": 1.5})
+    found = mistakes()
+    for split, value in ("train", "-0.5"), ("validation", "7"), ("test", "1.5"):
+        assert sentence(split, value) in found
+
+
+def test_a_metric_is_named_as_a_metric(experiment):
+    experiment({"test": 1.5}, "metrics: [mae, binary_cross_entropy]")
+    assert sentence("test", 1.5, "metrics") in mistakes()
+
+
+@pytest.mark.parametrize("line", [LOSS, "loss: mse"])
+def test_targets_that_fit_are_accepted(experiment, line):
+    experiment({} if line == LOSS else dict.fromkeys(SPLITS, 9.0), line)
+    assert mistakes() == ""
+
+
+def test_a_split_on_which_no_model_is_measured_may_have_other_targets(experiment):
+    """The test split is evaluated, and the validation samples come from the training split."""
+    experiment({"validation": 1.5}, validation=0.25)
+    assert mistakes() == ""
+
+
+def test_the_validation_split_is_evaluated_without_a_test_split(experiment):
+    experiment({"validation": 1.5}, validation=0.25, splits=SPLITS[:2])
+    assert sentence("validation", 1.5) in mistakes()
+
+
+@pytest.mark.parametrize("limit", ["MAX_LABEL_SHARDS", "MAX_TARGETS"])
+def test_of_a_large_split_the_first_shards_are_read(experiment, monkeypatch, limit):
+    """Of three shards with 7 samples, the last has the wrong target: the training finds it."""
+    experiment({"test": 1.5})
+    monkeypatch.setattr(target_check, limit, 2 if limit == "MAX_LABEL_SHARDS" else 10)
+    assert mistakes() == ""
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_training_does_not_start_with_targets_outside(experiment, split):
+    folder = experiment({split: 1.5})
+    loaded = load_experiment("x.yaml")
+    run, store = Plan.of(loaded).run("run"), store_of(loaded, leads=True)
+    task = Task("t", "run", run, 0, None, 1, store.manifest, folder / "run")
+    with pytest.raises(UserError, match=f"^{sentence(split, 1.5)}"):
+        train_simulated(task, StopFlag())
+    assert not task.paths.state.checkpoints.exists()
+
+
+def test_a_model_of_classes_reads_no_targets(monkeypatch):
+    monkeypatch.setattr(target_check, "stored_labels", lambda *_: pytest.fail("read"))
+    check_experiment(Experiment.model_validate({"name": "t", "data": {"dataset": "digits"}}))

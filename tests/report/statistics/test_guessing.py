@@ -1,0 +1,67 @@
+"""Trainings that end at guessing level are named: on the last line of the training and on the page."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.html_page import check
+from helpers.training_process import training
+
+from nnlo_lib.report.finished_job import load_jobs
+from nnlo_lib.report.statistics.guessing import guessing_level, guessing_sentence
+
+
+def evaluation(truth, guesses):
+    """Return the content of evaluation.json for true and predicted classes."""
+    confusion = np.zeros((10, 10), int)
+    np.add.at(confusion, (truth, guesses), 1)
+    return {"accuracy": float(np.mean(truth == guesses)), "confusion": confusion.tolist()}
+
+
+DRAWS = np.random.default_rng(1)
+TRUTH = DRAWS.integers(10, size=355)
+
+
+@pytest.mark.parametrize(
+    ("guesses", "is_guessing"),
+    [
+        (np.full(355, np.bincount(TRUTH).argmax()), True),
+        (np.full(355, 3), True),
+        (DRAWS.integers(10, size=355), True),
+        (np.where(DRAWS.random(355) < 0.2, TRUTH, 0), False),
+        (TRUTH, False),
+    ],
+    ids=["most frequent", "another class", "random", "a little better", "right"],
+)
+def test_guessing_level(guesses, is_guessing):
+    level = guessing_level(evaluation(TRUTH, guesses))
+    assert level == (np.bincount(TRUTH).max() / 355 if is_guessing else None)
+
+
+def test_without_classes_there_is_no_level():
+    assert guessing_level({"loss": 1.0, "samples": 3}) is None
+    assert guessing_level({"accuracy": 0.1, "samples": 3}) is None
+
+
+def test_the_page_names_them(fake, report):
+    fake.job("good")
+    bad = fake.job("bad", seed=2)
+    path = bad / "evaluation.json"
+    found = evaluation(TRUTH, np.full(355, 3))
+    path.write_text(json.dumps(json.loads(path.read_text()) | found))
+    said = guessing_sentence(load_jobs(fake.folders))
+    assert said.startswith(
+        "At guessing level, not better than always naming the most frequent class: bad seed 2 ("
+    )
+    assert "good" not in said
+    assert "At guessing level" in check(report(fake)).text
+
+
+@pytest.mark.processes
+def test_the_last_line_of_a_training_says_so(tmp_path):
+    run = training(
+        tmp_path, train={"epochs": 1, "optimizer": {"name": "sgd", "lr": 1e-6, "momentum": 0.0}},
+        parallel={"ranks": 2, "transport": "simulated"},
+    )  # fmt: skip
+    assert "warning: guessing level: " in run.finish().strip().splitlines()[-1]
+    assert "guessing" not in training(tmp_path / "good", parallel={"ranks": 1}).finish()

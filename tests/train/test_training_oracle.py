@@ -1,0 +1,165 @@
+"""Weights of whole trainings on several ranks, equal to a loop in torch on all samples at once, in float64.
+
+Each step uses all samples, so that the order of the samples does not matter; ranks and parts of batches have
+different numbers of samples.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers.oracles.losses import categorical_hinge, entropy, entropy_of_decisions, huber, squares
+from helpers.oracles.schedules import rates_of
+from safetensors.torch import load_file
+from torch import nn, optim
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+SAMPLES, EPOCHS, TOLERANCE = 50, 9, 1e-10
+NETWORK = """
+import torch
+from torch import nn
+
+
+def network(shape, outputs):
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, outputs))
+"""
+CASES = {
+    "smoothed classes, nadam": (
+        {"problem": {"name": "classification", "label_smoothing": 0.2}},
+        lambda outputs, labels: entropy(outputs, labels, 0.2),
+        {"name": "nadam", "lr": 0.05, "weight_decay": 0.1},
+        (optim.NAdam, {"weight_decay": 0.1}),
+        {"schedule": {"name": "cosine", "final": 0.01}, "warm_up": {"epochs": 3}},
+    ),
+    "hinge, clipped sgd": (
+        {"loss": "hinge", "metrics": ["accuracy"]},
+        categorical_hinge,
+        {"name": "sgd", "lr": 0.5, "momentum": 0.9, "nesterov": True},
+        (optim.SGD, {"momentum": 0.9, "nesterov": True}),
+        {"schedule": {"name": "one_cycle", "rise": 0.95}, "clip_norm": 0.3},
+    ),
+    "binary decisions, adamw": (
+        {"loss": "binary_cross_entropy"},
+        entropy_of_decisions,
+        {"name": "adamw", "lr": 0.1, "amsgrad": True},
+        (optim.AdamW, {"amsgrad": True}),
+        {"schedule": {"name": "step", "every": 4, "factor": 0.5}, "scale_lr": "sqrt"},
+    ),
+    "huber, rmsprop": (
+        {"problem": {"name": "regression", "huber_delta": 0.3}, "loss": "huber"},
+        lambda outputs, labels: huber(outputs, labels, 0.3),
+        {"name": "rmsprop", "lr": 0.01, "momentum": 0.5},
+        (optim.RMSprop, {"alpha": 0.9, "momentum": 0.5}),
+        {"schedule": {"name": "polynomial"}},
+    ),
+    "squares, adagrad": (
+        {"problem": "regression", "loss": "mse"},
+        squares,
+        {"name": "adagrad", "lr": 0.2, "lr_decay": 0.1},
+        (optim.Adagrad, {"lr_decay": 0.1, "eps": 1e-10}),
+        {"schedule": {"name": "exponential", "factor": 0.8}},
+    ),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Write inputs, classes and numbers of SAMPLES samples."""
+    drawn = np.random.default_rng(1)
+    inputs = drawn.normal(size=(SAMPLES, 3)).astype(np.float32)
+    classes = np.arange(SAMPLES) % 4
+    numbers = drawn.normal(size=(SAMPLES, 4))
+    for name, labels in (("classes", classes), ("numbers", numbers)):
+        np.savez(tmp_path / f"{name}.npz", features=inputs, labels=labels)
+    (tmp_path / "net.py").write_text(NETWORK)
+    return tmp_path
+
+
+def trained(files, labels, ranks, accumulate, settings, train):
+    """Return the published weights of a training.
+
+    Args:
+        files: folder of the arrays and the network.
+        labels: name of the arrays.
+        ranks: number of simulated ranks.
+        accumulate: parts of a batch.
+        settings: problem, loss and metrics.
+        train: optimizer, schedule and other keys of the section `train`.
+    """
+    arrays = {
+        "name": "arrays",
+        "train": [f"{labels}.npz"],
+        "test": [f"{labels}.npz"],
+        "one_hot": labels == "classes",
+    }
+    batch = {
+        "epochs": EPOCHS,
+        "batch_size": math.ceil(SAMPLES / ranks),
+        "accumulate": accumulate,
+        "precision": "float64",
+    }
+    experiment = Experiment.model_validate(
+        {
+            "data": {"dataset": "mine", "source": str(files), "reader": arrays, "validation": 0.0},
+            "model": {"name": f"{files}/net.py:network"},
+            "parallel": {"ranks": ranks, "transport": "simulated"},
+            "train": batch | train,
+            "runs": {"run": {}},
+            **settings,
+        }
+    )  # fmt: skip
+    run, manifest = Plan.of(experiment).run("run"), files / "store" / "manifest.json"
+    prepare_dataset(run.data, manifest.parent)
+    assert train_simulated(Task("t", "run", run, 0, None, 1, manifest, files / "job"), StopFlag())
+    return load_file(files / "job/model.safetensors")
+
+
+def followed(files, labels, formula, kind, rates, clip):
+    """Return the weights after a loop of torch.
+
+    Args:
+        files: folder of the arrays and the network.
+        labels: name of the arrays.
+        formula: loss of each sample.
+        kind: optimizer of torch and its options.
+        rates: learning rate of each step.
+        clip: largest norm of the gradient; None for no limit.
+    """
+    names: dict = {}
+    exec(NETWORK, names)
+    module = names["network"]((3,), 4).double()
+    arrays = np.load(files / f"{labels}.npz")
+    inputs, targets = torch.from_numpy(arrays["features"]).double(), torch.from_numpy(arrays["labels"])
+    optimizer = kind[0](module.parameters(), **kind[1])
+    for rate in rates:
+        optimizer.zero_grad()
+        formula(module(inputs), targets).mean().backward()
+        if clip:
+            nn.utils.clip_grad_norm_(module.parameters(), clip)
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+    return module.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks", "accumulate"), [*((case, 3, 4) for case in CASES), (next(iter(CASES)), 1, 1)]
+)
+def test_trainings_follow_a_loop_in_torch(files, case, ranks, accumulate):
+    settings, formula, optimizer, kind, train = CASES[case]
+    labels = "numbers" if settings.get("problem", {}) == "regression" or "huber" in case else "classes"
+    found = trained(files, labels, ranks, accumulate, settings, {"optimizer": optimizer, **train})
+    scheduled = {key: value for key, value in train.items() if key != "clip_norm"}
+    rates = rates_of(EPOCHS, 1, ranks, lr=optimizer["lr"], **scheduled)
+    expected = followed(files, labels, formula, kind, rates, train.get("clip_norm"))
+    assert found.keys() == expected.keys()
+    for name, values in found.items():
+        torch.testing.assert_close(values, expected[name], rtol=TOLERANCE, atol=TOLERANCE)
