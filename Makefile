@@ -5,31 +5,27 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-fast test-slow test-nightly check setup docs site clean
+.PHONY: run test test-real test-all planted-defects check setup docs site clean
 
-SLOW := slow or slurm or browser or snakemake
-STARTS := mpi or processes
-TWO := -n 2 --dist loadfile
-# One of the three processes mostly waits for Slurm.
-THREE := -n 3 --dist loadfile
 # Tests run in parallel, so each test uses one core.
-test test-fast test-slow test-nightly: export OMP_NUM_THREADS := 1
+test test-real test-all planted-defects: export OMP_NUM_THREADS := 1
+PART ?=
 
 run: $(READY)  ## run the default experiment and write results/quickstart/report.html
 	@snakemake --profile profiles/local
 	@echo "results/quickstart/report.html"
 
-test: $(READY)  ## run all tests except those of test-slow, including tests with MPI ranks
-	@pytest $(TWO) -m "not ($(SLOW) or nightly)"
+test: $(READY)  ## run all tests but those of test-real and test-all: five minutes
+	@pytest -n 2 --dist loadfile -m "not (real or exhaustive)"
 
-test-fast: $(READY)  ## run the quick tests that start no processes
-	@pytest $(TWO) --no-starts -m "not ($(SLOW) or $(STARTS) or long or nightly)"
+test-real: $(READY)  ## run each real part once: Snakemake, Slurm, killed ranks, full disk, browser
+	@python tests/helpers/real_lane.py
 
-test-slow: $(READY)  ## run the tests that `test` excludes: crash matrix, Slurm, browser, workflows; those that cannot run are skipped
-	@pytest $(THREE) -m "($(SLOW)) and not nightly"
+test-all: $(READY)  ## run all tests, also the exhaustive ones, or those of a folder: make test-all PART=launch
+	@pytest -n 3 --dist loadfile tests/$(PART)
 
-test-nightly: $(READY)  ## run the tests that all others leave out: short runs of all benchmarks, more cases of slow tests
-	@pytest $(TWO) -m nightly
+planted-defects: $(READY)  ## plant 40 mistakes in the code, one at a time, and print which test finds each
+	@python tests/planted_defects/plant.py
 
 check: $(READY)  ## check style, types, import layers, workflow, generated files and names
 	ruff check .

@@ -1,38 +1,18 @@
-"""Assignment of tests to the lanes of the Makefile; in `make test-fast`, an unmarked test that starts a process fails.
+"""Lanes of the Makefile: marks, timeouts, the distribution to workers, and the budget of `make test-real`."""
 
-Lanes run on parallel workers. The marks mpi, snakemake, slurm, browser and processes denote tests that start these.
-"""
-
-import sys
-from collections.abc import Iterator
+from collections import defaultdict
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from nnlo_lib.core.version import code_version
-
-STARTS = {"mpi", "processes", "snakemake", "slurm", "browser"}  # marks of tests that start processes
-UNHURRIED = STARTS | {"slow"}  # marks of tests with the timeout STARTS_TIMEOUT_S
 FIXTURES = {"slurm": "slurm", "browser": "browser", "checkout": "snakemake"}
-SLURM = "tests/slurm/"  # scheduled first: its tests mostly wait, and other tests run in parallel
-STARTS_TIMEOUT_S = 900  # a test may retry the start of its processes, which is slow on a busy machine
-EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
-
-
-class _Guard:
-    """Audit hook that fails a test without a mark of STARTS if the test starts a process; off by default."""
-
-    def __init__(self) -> None:
-        self.on, self.test = False, ""
-
-    def __call__(self, event: str, _: object) -> None:
-        if self.on and self.test and event in EVENTS:
-            raise AssertionError(f"{self.test} starts a process: mark it, with one of {sorted(STARTS)}")
-
-
-GUARD = _Guard()
-sys.addaudithook(GUARD)
+UNHURRIED = {"real", "exhaustive", "mpi", "processes", "snakemake", "slurm", "browser"}
+# A busy machine may be six times slower than a quiet one; a test may retry the start of its processes.
+UNHURRIED_TIMEOUT_S = 900
+REAL_TESTS = 40  # more would not fit into the minutes that a delivery has
+LONG_S = 5.0  # a longer test of `make test` needs the mark `long` with its reason
+SLURM = "tests/slurm/"  # one worker has the cluster, and begins with it: its tests mostly wait
 
 
 class _FileScheduling(LoadFileScheduling):
@@ -53,18 +33,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _FileSc
     return _FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make test-fast`."""
-    parser.addoption("--no-starts", action="store_true", help="fail tests that start processes unmarked")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Turn the guard on after `code_version` has run git: every training writes the cached version."""
-    if config.getoption("--no-starts"):
-        code_version()
-        GUARD.on = True
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures and transport, set timeouts, and move the Slurm tests to the front."""
     for item in items:
@@ -74,15 +43,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if callspec and callspec.params.get("transport") == "mpi":
             item.add_marker("mpi")
         if UNHURRIED & {mark.name for mark in item.iter_markers()} and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(STARTS_TIMEOUT_S))
+            item.add_marker(pytest.mark.timeout(UNHURRIED_TIMEOUT_S))
+    real = sum(item.get_closest_marker("real") is not None for item in items)
+    if real > REAL_TESTS:
+        raise pytest.UsageError(f"{real} tests are marked real; at most {REAL_TESTS} fit into `make test-real`")
     items.sort(key=lambda item: not item.nodeid.startswith(SLURM))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Guard a test and its fixtures."""
-    GUARD.test = "" if STARTS & {mark.name for mark in item.iter_markers()} else item.nodeid
-    try:
-        return (yield)
-    finally:
-        GUARD.test = ""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests of `make test` that took long without a mark that says why; a busy machine lists more."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in terminalreporter.getreports("passed"):
+        if not {"real", "exhaustive", "long"} & set(report.keywords):
+            seconds[report.nodeid] += report.duration
+    if slow := {test: taken for test, taken in seconds.items() if taken > LONG_S}:
+        terminalreporter.section(f"over {LONG_S:.0f} s without a mark `long`")
+        for test, taken in sorted(slow.items(), key=lambda each: -each[1]):
+            terminalreporter.line(f"{taken:6.1f} s {test}")
