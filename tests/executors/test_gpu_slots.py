@@ -85,7 +85,6 @@ def side_by_side(run, count):
         return found
 
 
-@pytest.mark.processes
 def test_trainings_at_the_same_time_take_different_gpus(machine):
     machine(4)
     assert side_by_side(experiment(), 4) == [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]
@@ -94,7 +93,6 @@ def test_trainings_at_the_same_time_take_different_gpus(machine):
     assert side_by_side(simulated, 2) == [["cuda:0"], ["cuda:1"]]
 
 
-@pytest.mark.processes
 def test_several_share_a_gpu_evenly_where_its_ranks_may(machine):
     machine(2)
     shared = experiment(parallel={"ranks_per_gpu": 2})
@@ -104,7 +102,7 @@ def test_several_share_a_gpu_evenly_where_its_ranks_may(machine):
     assert side_by_side(whole, 2) == [["cuda:0", "cuda:0", "cuda:1"], ["cuda:2", "cuda:2", "cuda:3"]]
 
 
-def test_what_a_person_shows_is_kept_and_known_by_its_name(machine, monkeypatch):
+def test_visible_gpus_of_the_user_are_kept_and_locked_by_their_names(machine, monkeypatch):
     machine(1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     with reserve_gpus(experiment()):
@@ -114,7 +112,7 @@ def test_what_a_person_shows_is_kept_and_known_by_its_name(machine, monkeypatch)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,2"
 
 
-def test_jobs_of_a_scheduler_have_gpus_of_their_own(machine, monkeypatch):
+def test_jobs_of_a_scheduler_do_not_share_locks(machine, monkeypatch):
     machine(1)
     for job in ("7", "8"):
         monkeypatch.setenv("SLURM_JOB_ID", job)
@@ -122,8 +120,7 @@ def test_jobs_of_a_scheduler_have_gpus_of_their_own(machine, monkeypatch):
         assert seat.__enter__()
 
 
-@pytest.mark.processes
-def test_who_wants_more_than_are_here_is_told_so_by_its_ranks(machine):
+def test_a_rank_without_a_gpu_names_the_missing_gpu(machine):
     machine(2)
     with (
         reserve_gpus(experiment(parallel={"ranks": 3})),
@@ -150,7 +147,7 @@ def test_a_training_waits_for_a_gpu(machine, monkeypatch, capsys):
     assert capsys.readouterr().err.count("waiting for 1 of 1 GPUs") == 1
 
 
-def test_who_waits_hears_a_signal_and_leaves_the_handlers_as_they_were(machine, monkeypatch):
+def test_a_signal_ends_the_wait_for_a_gpu_and_the_handlers_are_restored(machine, monkeypatch):
     machine(1)
     before = signal.getsignal(signal.SIGTERM)
     sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
@@ -193,20 +190,19 @@ def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
         pass
 
 
-def test_without_gpus_nobody_locks_or_counts(machine, tmp_path):
+def test_trainings_without_gpus_take_no_locks(machine, tmp_path):
     with reserve_gpus(experiment(parallel={"gpus_per_rank": 0})) as there:
         assert there
     assert not list(tmp_path.iterdir())
 
 
-def test_a_person_is_told_who_waits(machine, capsys):
+def test_a_search_with_too_few_gpus_is_warned(machine, capsys):
     machine(2)
     warn_if_gpus_are_few(experiment())
     assert "2 GPUs are visible, enough for 2 of 4 simultaneous trainings" in capsys.readouterr().err
+    warn_if_gpus_are_few(experiment(parallel={"ranks_per_gpu": 2}))
     machine(4)
     warn_if_gpus_are_few(experiment())
-    machine(2)
-    warn_if_gpus_are_few(experiment(parallel={"ranks_per_gpu": 2}))
     assert not capsys.readouterr().err
 
 
@@ -222,7 +218,7 @@ def search(tmp_path):
     return folder
 
 
-def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, monkeypatch):
+def test_fold_tasks_of_all_executors_reserve_gpus(machine, search, monkeypatch):
     """Fold tasks reserve GPUs as a process of the local executor or Snakemake, and as a simultaneous submitit job."""
     machine(2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
@@ -289,13 +285,7 @@ def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, 
 
 
 def world(rank, size, hosts):
-    """Return a stand-in for an allocation.
-
-    Args:
-        rank: rank of this process.
-        size: ranks per rank group.
-        hosts: host of each rank, of the coordinator first.
-    """
+    """Return a stand-in for one rank of an allocation with rank groups of `size` ranks; hosts[0] is the coordinator's."""
     return SimpleNamespace(
         rank=rank, group=(rank - 1) // size, groups=range((len(hosts) - 1) // size),
         processes=[SimpleNamespace(host=host) for host in hosts],
@@ -303,36 +293,25 @@ def world(rank, size, hosts):
     )  # fmt: skip
 
 
-def shares(settings, size, gpus, hosts):
-    """Return the GPUs of each rank's group on the rank's host.
-
-    Args:
-        settings: the experiment.
-        size: ranks per rank group.
-        gpus: number of GPUs per host.
-        hosts: host of each rank, of the coordinator first.
-    """
-    return [
-        gpus_of_group(world(rank, size, hosts), settings, list(range(gpus))) for rank in range(1, len(hosts))
-    ]
-
-
-def test_blocks_on_a_host_take_different_gpus():
-    assert shares(experiment(), 1, 4, "aaaaa") == [[0], [1], [2], [3]]
-    assert shares(experiment(parallel={"ranks": 2}), 2, 4, "aaaaa") == [[0, 1]] * 2 + [[2, 3]] * 2
-    assert shares(experiment(parallel={"ranks": 2}), 2, 2, "aabba") == [[0], [0], [1], [1]]
+@pytest.mark.parametrize(
+    ("settings", "size", "gpus", "hosts", "expected"),
+    [
+        ({}, 1, 4, "aaaaa", [[0], [1], [2], [3]]),
+        ({"ranks": 2}, 2, 4, "aaaaa", [[0, 1]] * 2 + [[2, 3]] * 2),
+        ({"ranks": 2}, 2, 2, "aabba", [[0], [0], [1], [1]]),
+        ({"ranks_per_gpu": 2}, 1, 2, "aaaaa", [[0], [1], [0], [1]]),
+        ({"ranks": 3, "ranks_per_gpu": 2}, 3, 4, "a" * 7, [[0, 1]] * 3 + [[2, 3]] * 3),
+        ({"ranks": 3, "master_gpu": False}, 3, 4, "a" * 7, [[0, 1]] * 3 + [[2, 3]] * 3),
+    ],
+)
+def test_rank_groups_on_a_host_take_different_gpus(settings, size, gpus, hosts, expected):
+    downpour = {"algorithm": {"name": "downpour"}} if "master_gpu" in settings else {}
+    settings = experiment(**downpour, parallel=settings)
+    ranks = range(1, len(hosts))
+    assert [gpus_of_group(world(rank, size, hosts), settings, [*range(gpus)]) for rank in ranks] == expected
 
 
-def test_blocks_share_gpus_evenly_where_their_ranks_may():
-    shared = experiment(parallel={"ranks_per_gpu": 2})
-    assert shares(shared, 1, 2, "aaaaa") == [[0], [1], [0], [1]]
-    whole = experiment(parallel={"ranks": 3, "ranks_per_gpu": 2})
-    assert shares(whole, 3, 4, "a" * 7) == [[0, 1]] * 3 + [[2, 3]] * 3
-    spared = experiment(algorithm={"name": "downpour"}, parallel={"ranks": 3, "master_gpu": False})
-    assert shares(spared, 3, 4, "a" * 7) == [[0, 1]] * 3 + [[2, 3]] * 3
-
-
-def test_a_block_without_gpus_ends_the_search_and_says_why(machine):
+def test_a_rank_group_without_gpus_ends_the_search_with_the_reason(machine):
     machine(2)
     assert assign_gpus(world(2, 1, "aaaa"), experiment()) == ""
     assert devices(experiment()) == ["cuda:1"]

@@ -64,7 +64,7 @@ def test_a_line_for_each_rung(search, capsys):
     assert "trial 0  val_loss 2.0111" in last  # 2 + exp(-9/2)
 
 
-def test_what_is_told_at_the_end(search, capsys):
+def test_the_outcome_names_the_best_trial_and_the_files(search, capsys):
     made = (
         search()
         .trial({"train.optimizer.lr": 0.01, "algorithm.name": "average"})
@@ -85,13 +85,7 @@ def test_what_is_told_at_the_end(search, capsys):
         assert (made.folder / file).stat().st_size > 100
 
 
-def test_where_all_failed_the_reason_is_told(search):
-    made = search().trial(status="failed", error="boom")
-    with pytest.raises(UserError, match="boom"):
-        report_outcome(made.folder)
-
-
-def test_an_exhausted_space_is_told(search, capsys):
+def test_the_outcome_names_an_exhausted_space(search, capsys):
     made = search(space={"train.batch_size": [8, 16]})
     for size in (8, 16):
         made.trial({"train.batch_size": size})
@@ -109,7 +103,9 @@ def test_an_exhausted_space_is_told(search, capsys):
         ({"trials": 20, "budget": {"hours": 100}}, False),
     ],
 )
-def test_a_budget_that_the_default_number_of_trials_leaves_unused_is_told(search, capsys, settings, told):
+def test_the_outcome_names_a_budget_that_the_default_number_of_trials_leaves_unused(
+    search, capsys, settings, told
+):
     made = search(**settings)
     for _ in range(20):
         made.trial()
@@ -118,7 +114,7 @@ def test_a_budget_that_the_default_number_of_trials_leaves_unused_is_told(search
     assert (line in capsys.readouterr().out) == told
 
 
-def test_a_grid_with_points_that_were_not_tried_is_told(search, capsys):
+def test_the_outcome_names_a_grid_with_points_that_were_not_tried(search, capsys):
     made = search(space={"train.batch_size": {"integer": [1, 5]}}, method={"name": "grid"}, trials=2)
     made.trial({"train.batch_size": 1}).trial({"train.batch_size": 2})
     report_outcome(made.folder)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers import ways_to_end as ways
-from helpers.ended_training import EndedTraining
 from helpers.repository_copy import REPOSITORY
-from helpers.ways_to_end import WayToEnd, disturbed, failing, untouched
+from helpers.ways_to_end import EndedTraining, WayToEnd, disturbed, failing, untouched
 
 PAGE = REPOSITORY / "docs/reference/endings.md"
 INTRODUCTION = """# Every way in which a training ends

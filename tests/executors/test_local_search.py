@@ -1,4 +1,4 @@
-"""The cause of a failed trial is visible in the output of the search, in its table, on its page and in its attempts."""
+"""`nnlo search` on this machine: the causes of failed trials, and the command of a search that has finished."""
 
 import csv
 import json
@@ -40,36 +40,36 @@ SETTINGS = {
     "model": {"name": "net.py", "args": {"kind": 0}},
     "train": {"epochs": 1, "batch_size": 256},
     "parallel": {"transport": "simulated"},
-    "search": {"trials": 3, "space": {"model.args.kind": [0, 1, 2]}, "method": {"name": "grid"}},
+    "search": {"trials": 3, "space": {"model.args.kind": [0, 1, 2, 3]}, "method": {"name": "grid"}},
 }
 CAUSES = {1: "layer three is too wide", 2: "RuntimeError: Expected target size [256, 10], got [256]"}
 
 
+def nnlo_search(folder, *options):
+    """Run `nnlo search` on processes of the fork server."""
+    done = subprocess.run(
+        [str(fork_server.programs() / "nnlo"), "search", "t.yaml", *options], cwd=folder, env=environment(),
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
-    """Return the folder and the output of a search of which two trials fail."""
+    """Return the folder and the command of a finished search of which two trials failed."""
     folder = tmp_path_factory.mktemp("search")
     (folder / "net.py").write_text(NET)
     (folder / "t.yaml").write_text(yaml.safe_dump(SETTINGS))
-    command = [str(fork_server.programs() / "nnlo"), "search", "t.yaml"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / "results/t/search", done.stderr
+    return folder, nnlo_search(folder)
 
 
 @pytest.mark.parametrize("trial", CAUSES)
-def test_the_line_of_a_trial_tells_the_cause(searched, trial):
-    _, said = searched
-    (line,) = [line for line in said.splitlines() if f"trial {trial} failed" in line]
+def test_output_table_page_attempts_and_log_name_the_cause_of_a_failed_trial(searched, trial):
+    folder, done = searched[0] / "results/t/search", searched[1]
+    (line,) = [line for line in done.stderr.splitlines() if f"trial {trial} failed" in line]
     assert CAUSES[trial] in line
     assert len(line) < 320
-
-
-@pytest.mark.parametrize("trial", CAUSES)
-def test_the_table_and_the_page_tell_the_cause_in_one_line(searched, trial):
-    folder, _ = searched
     with (folder / "trials.csv").open() as file:
         error = list(csv.DictReader(file))[trial]["error"]
     assert CAUSES[trial] in error
@@ -78,12 +78,26 @@ def test_the_table_and_the_page_tell_the_cause_in_one_line(searched, trial):
     page = (folder / "report.html").read_text()
     assert CAUSES[trial] in page
     assert "Traceback" not in page
-
-
-@pytest.mark.parametrize("trial", CAUSES)
-def test_the_record_of_attempts_tells_the_cause_and_the_log_the_traceback(searched, trial):
-    folder, _ = searched
     state = folder / f"trials/{trial:04}/fold-0/state"
     (attempt,) = map(json.loads, (state / "attempts.jsonl").read_text().splitlines())
     assert CAUSES[trial] in attempt["error"]
     assert "Traceback" in (state / "log.txt").read_text()
+
+
+def contents(folder):
+    """Return content and modification time of each file."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_a_finished_search_changes_nothing_and_continues_with_more_trials(searched):
+    folder, first = searched
+    before = contents(folder / "results")
+    again = nnlo_search(folder)
+    assert again.stdout == first.stdout
+    assert "already finished: results/t/search" in again.stderr
+    assert contents(folder / "results") == before
+    more = nnlo_search(folder, "--set", "search.trials=4")
+    assert "already finished" not in more.stderr
+    assert (folder / "results/t/search/trials/0003.json").exists()
