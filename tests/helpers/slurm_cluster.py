@@ -59,7 +59,7 @@ class Slurm:
         path = f"{self.folder / 'bin'}{os.pathsep}{SEARCH}"
         return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
 
-    def run(self, *command: str, timeout: float = 60) -> str:
+    def run(self, *command: str, timeout: float = 300) -> str:
         """Return the standard output of a command. Raises RuntimeError with the command's output if it fails."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout)
         if done.returncode:

@@ -8,6 +8,7 @@ from helpers.lsf_cluster import STANDIN
 from helpers.training_process import started as training
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mpi
 def test_a_training_by_jsrun_records_the_cores_of_its_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

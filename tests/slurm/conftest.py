@@ -6,7 +6,7 @@ import pytest
 from helpers.requires import absent
 from helpers.slurm_cluster import Slurm, cluster, missing
 
-pytest.register_assert_rewrite("helpers.slurm_scenarios")
+pytest.register_assert_rewrite("helpers.slurm_stories")
 
 
 @pytest.fixture(scope="session")

@@ -118,8 +118,8 @@ class Job:
 
     def resume(self) -> None:
         """Resume the job's processes."""
+        self.state = "RUN"  # first: a job that ends at once must not be left in this state
         self.send(signal.SIGCONT)
-        self.state = "RUN"
 
     def end(self, reason: str) -> None:
         """Kill the job's processes for a reason that bjobs shows; after TERM_REQUEUE_OWNER, the job runs again."""
@@ -141,8 +141,9 @@ class Job:
 
     def _write(self, name: str, text: str) -> None:
         """Write a file atomically, because another process may read it at any time."""
-        (self.folder / f"{name}.part").write_text(f"{text}\n")
-        (self.folder / f"{name}.part").rename(self.folder / name)
+        part = self.folder / f".{name}.{os.getpid()}"
+        part.write_text(f"{text}\n")
+        part.rename(self.folder / name)
 
 
 def is_running(pid: int) -> bool:
