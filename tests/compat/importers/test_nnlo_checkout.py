@@ -134,8 +134,8 @@ def in_checkout(checkout, monkeypatch):
     ("example", "shape", "classes"),
     [
         ("example_mnist.py", (28, 28, 1), 10),
-        ("example_mnist_torch.py", (28, 28, 1), 10),
-        ("example_hls4mlgru.py", (6, 9), 5),
+        pytest.param("example_mnist_torch.py", (28, 28, 1), 10, marks=pytest.mark.exhaustive),
+        pytest.param("example_hls4mlgru.py", (6, 9), 5, marks=pytest.mark.exhaustive),
         ("example_jedi_torch.py", (6, 9), 5),
     ],
 )
