@@ -194,13 +194,3 @@ def run_all(comm: Communicator) -> dict[str, str]:
             failed[behaviour.__name__] = f"rank {comm.rank}: {error!r}"
         comm.barrier()
     return failed
-
-
-def vanish(comm: Communicator) -> str:
-    """Let rank 1 exit without notice while the other ranks wait for it in a barrier."""
-    import os
-
-    if comm.rank == 1:
-        os._exit(0)
-    comm.barrier()
-    return "came back"
