@@ -1,10 +1,8 @@
 """`snakemake --profile slurm` in a clone: two trainings on two nodes, one preempted and one canceled, and a search."""
 
 import csv
-import functools
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,17 +14,14 @@ from helpers.slurm_cluster import Slurm
 from helpers.slurm_stories import (
     RESOURCES,
     TRAINING,
+    Clone,
+    Prepared,
     Submitted,
     assert_trained_once,
     edit,
-    finish,
     finished_again,
     held,
     preempt,
-    start,
-    start_undisturbed,
-    terminal,
-    undisturbed_weights,
 )
 
 # The first test waits for the cluster and for the whole workflow, on a busy machine several times as long.
@@ -44,9 +39,6 @@ def build(shape, classes, width):
 """
 
 
-Search = tuple[Checkout, "subprocess.Popen[str]"]  # a clone, and Snakemake in it
-
-
 @dataclass(frozen=True)
 class Workflow:
     """A workflow that was disturbed in its first Snakemake; the second Snakemake wrote the page.
@@ -54,7 +46,6 @@ class Workflow:
     Attributes:
         preempted: the training that was preempted.
         canceled: the training that was canceled.
-        weights: bytes of the model file of the first training without Slurm.
         first_output: output of the first Snakemake.
         first_jobs: jobs that the first Snakemake submitted for the canceled training.
         canceled_reasons: reasons of the canceled training's attempts under the first Snakemake.
@@ -62,41 +53,47 @@ class Workflow:
 
     preempted: Submitted
     canceled: Submitted
-    weights: bytes
     first_output: str
     first_jobs: list[str]
     canceled_reasons: list[str]
 
 
 @pytest.fixture(scope="module")
-def search(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Search]]:
+def search(
+    prepared: Prepared, slurm: Slurm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Clone]]:
     """Return a function that starts a search of two trials, once."""
 
-    @functools.cache
-    def begin() -> Search:
-        checkout = tuned(tmp_path_factory.mktemp("search"), [4, PARALLEL], epochs=3)
-        return checkout, start(slurm, checkout, "--configfile", "tuned.yaml")
+    begun: list[Clone] = []
+
+    def begin() -> Clone:
+        if not begun:
+            checkout = prepared.copy(tmp_path_factory.mktemp("search") / "checkout")
+            write_search(checkout, [4, PARALLEL], epochs=3)
+            begun.append(Clone(slurm, checkout, "tuned"))
+            begun[0].start()
+        return begun[0]
 
     yield begin
-    if begin.cache_info().currsize:
-        begin()[1].kill()
+    for clone in begun:
+        clone.abandon()
 
 
 @pytest.fixture(scope="module")
 def workflow(
     request: pytest.FixtureRequest,
+    prepared: Prepared,
     slurm: Slurm,
     search: Callable[[], object],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Workflow]:
     """Preempt one of two trainings and cancel the other, then run the same command again to the page."""
-    checkout = copy_checkout(tmp_path_factory.mktemp("clone") / "checkout")
+    checkout = prepared.copy(tmp_path_factory.mktemp("clone") / "checkout")
     edit(checkout, "cluster", **TRAINING | {"seeds": [1, 2], "resources": RESOURCES})
-    weights = undisturbed_weights(checkout, start_undisturbed(checkout, "cluster"))
     preempted = Submitted(slurm, checkout, "cluster")
     canceled = replace(preempted, seed=2)
     try:
-        preempted.start("all")
+        preempted.start()
         with held(preempted, canceled) as ranks:
             slurm.run("scancel", canceled.job)
             canceled.wait_for_signal(ranks[2:])
@@ -105,9 +102,9 @@ def workflow(
             search()  # in parallel, because both mostly wait
         preempted.finish(status=1)
         seen = preempted.terminal, canceled.submitted, canceled.reasons
-        preempted.start("all")
+        preempted.start()
         preempted.finish()
-        yield Workflow(preempted, canceled, weights, *seen)
+        yield Workflow(preempted, canceled, *seen)
     finally:
         preempted.abandon()
 
@@ -129,9 +126,11 @@ def test_two_trainings_on_two_nodes_reach_the_page(workflow: Workflow) -> None:
 
 
 @pytest.mark.real
-def test_a_preempted_training_is_requeued_and_ends_with_the_same_weights(workflow: Workflow) -> None:
+def test_a_preempted_training_is_requeued_and_ends_with_the_same_weights(
+    prepared: Prepared, workflow: Workflow
+) -> None:
     run = workflow.preempted
-    assert_trained_once(run, workflow.weights)
+    assert_trained_once(run, prepared.weights)
     *before, last = run.reasons_of_training
     assert (set(before), last) == ({"preempted"}, "finished")
     assert len(set(run.jobs)) == 1
@@ -140,16 +139,15 @@ def test_a_preempted_training_is_requeued_and_ends_with_the_same_weights(workflo
 
 @pytest.mark.real
 def test_a_canceled_training_is_resumed_only_by_the_same_command(workflow: Workflow) -> None:
-    assert workflow.first_output.count("canceled; run the same command again to resume") == 1
+    assert "ended as CANCELLED: canceled; run the same command again to resume" in workflow.first_output
     assert workflow.first_jobs == workflow.canceled.jobs[:1]
     assert workflow.canceled_reasons == ["canceled"]
     assert workflow.canceled.reasons == ["canceled", "finished"]
     assert_trained_once(workflow.canceled)
 
 
-def tuned(folder: Path, widths: list[int], epochs: int) -> Checkout:
-    """Return a clone with a search for the width of a model; trials of the width PARALLEL have two ranks."""
-    checkout = copy_checkout(folder / "checkout")
+def write_search(checkout: Checkout, widths: list[int], epochs: int) -> None:
+    """Write a search for the width of a model, tuned.yaml; trials of the width PARALLEL have two ranks."""
     (checkout.folder / "model.py").write_text(MODEL)
     space = {
         "model.args.width": widths,
@@ -161,7 +159,6 @@ def tuned(folder: Path, widths: list[int], epochs: int) -> Checkout:
         resources={"mem_mb": 1000, "runtime": 10},
         search={"space": space, "method": {"name": "grid"}, "trials": len(widths), "parallel": 4, "folds": {"k": 2}},
     )  # fmt: skip
-    return checkout
 
 
 def attempts(trial: Path) -> list[dict[str, object]]:
@@ -196,10 +193,9 @@ def assert_searched(folder: Path, widths: list[int]) -> None:
 
 
 @pytest.mark.real
-def test_a_search_trains_two_folds_of_two_trials(slurm: Slurm, search: Callable[[], Search]) -> None:
-    checkout, process = search()
-    finish(slurm, checkout, process)
-    assert_searched(checkout.folder / "results/tuned", [4, PARALLEL])
+def test_a_search_trains_two_folds_of_two_trials(slurm: Slurm, search: Callable[[], Clone]) -> None:
+    (clone := search()).finish()
+    assert_searched(clone.checkout.folder / "results/tuned", [4, PARALLEL])
 
 
 @dataclass(frozen=True)
@@ -214,20 +210,19 @@ class FoldTask(Submitted):
 
 
 @pytest.mark.exhaustive
-def test_a_search_with_a_preempted_and_a_failing_trial(slurm: Slurm, tmp_path: Path) -> None:
+def test_a_search_with_a_preempted_and_a_failing_trial(slurm: Slurm, checkout: Checkout) -> None:
     slurm.wait("all nodes are idle", slurm.idle)
-    checkout = tuned(tmp_path, WIDTHS, epochs=20)
-    process = start(slurm, checkout, "--configfile", "tuned.yaml")
-    trials = checkout.folder / "results/tuned/search/trials"
-    slurm.wait("two trials are begun", lambda: len(list(trials.glob("*.json"))) >= 2)
-    first = json.loads(min(trials.glob("*.json")).read_text())["point"]["model.args.width"]
-    run = FoldTask(slurm, checkout, "tuned", trial=int(first == UNLUCKY))
+    write_search(checkout, WIDTHS, epochs=20)
+    run, trials = FoldTask(slurm, checkout, "tuned"), checkout.folder / "results/tuned/search/trials"
     try:
+        run.start()
+        slurm.wait("two trials are begun", lambda: len(list(trials.glob("*.json"))) >= 2)
+        first = json.loads(min(trials.glob("*.json")).read_text())["point"]["model.args.width"]
+        run = replace(run, trial=int(first == UNLUCKY))
         with held(run) as ranks:
-            preempt(run, ranks, run.batch_host)
-        finish(slurm, checkout, process)
+            preempt(run, ranks, run.shown("%B"))
+        run.finish()
     finally:
-        process.kill()
         run.abandon()
     assert run.reasons_of_training == ["preempted", "finished"]
     assert len(set(run.jobs)) == 1
@@ -240,11 +235,12 @@ def test_tfrecords_are_converted_by_independent_jobs(
 ) -> None:
     source = str(shared_data / "imagenet_tfrecord")
     edit(checkout, "shards", data={"dataset": "imagenet", "source": source, "format": "npz"})
-    finish(slurm, checkout, start(slurm, checkout, "stores", "--configfile", "shards.yaml"))
+    (clone := Clone(slurm, checkout, "shards")).start("stores")
+    clone.finish()
     (manifest,) = checkout.folder.glob("data/imagenet/npz-*/manifest.json")
     splits = json.loads(manifest.read_text())["splits"]
     assert {name: part["samples"] for name, part in splits.items()} == {"train": 64, "test": 16}
-    jobs = re.findall(r"submitted with SLURM jobid (\d+) \(log: \S*convert_shard", terminal(checkout))
+    jobs = re.findall(r"submitted with SLURM jobid (\d+) \(log: \S*convert_shard", clone.terminal)
     states = slurm.run("sacct", "--noheader", "--allocations", "--format=State", f"--jobs={','.join(jobs)}")
     assert states.split() == ["COMPLETED"] * 5
 
@@ -256,7 +252,8 @@ def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
     checkout = copy_checkout(tmp_path / "a b'c;é")
     edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
     file = (checkout.folder / "cluster.yaml").rename(checkout.folder / "my 'own' (1).yaml")
-    finish(slurm, checkout, start(slurm, checkout, "--configfile", file.name))
+    (clone := Clone(slurm, checkout, file.stem)).start()
+    clone.finish()
     assert (checkout.folder / "results/cluster/report.html").stat().st_size > 10_000
 
 
@@ -264,7 +261,8 @@ def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
 def test_a_folder_that_the_submission_would_change_is_refused(slurm: Slurm, tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "a $(touch ran) b")
     edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
-    finish(slurm, checkout, start(slurm, checkout, "--configfile", "cluster.yaml"), status=1)
-    assert "cannot use a working folder with '$' in its path" in terminal(checkout)
-    assert "Traceback" not in terminal(checkout)
+    (clone := Clone(slurm, checkout, "cluster")).start()
+    clone.finish(status=1)
+    assert "cannot use a working folder with '$' in its path" in clone.terminal
+    assert "Traceback" not in clone.terminal
     assert list(tmp_path.rglob("ran")) == []
