@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.lease import Lease
 from nnlo_lib.workflow.plan import Plan
 from nnlo_lib.workflow.simulation import comparing_metric
 
@@ -154,6 +156,7 @@ def test_a_second_snakemake_of_an_experiment_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     releases = []
     monkeypatch.setattr("atexit.register", releases.append)
+    monkeypatch.setattr("nnlo_lib.workflow.plan.Lease", partial(Lease, beat=0.1))
     plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {}}}))
     plan.lease_experiment()
     try:
