@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.algorithm_trainings import manifest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
+from helpers.training_here import training_here
 from helpers.training_process import StopAfter
 from safetensors.torch import load_file
 
@@ -29,7 +29,6 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
-__all__ = ["manifest"]
 BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5
 UNEQUAL = {"speeds": {1: 0.6}, "jitter": 0.3}
 ELASTIC = {
@@ -67,7 +66,6 @@ def test_every_elastic_algorithm_is_here():
     }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", ELASTIC)
 def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case):
     name = case.partition(",")[0]
@@ -128,13 +126,50 @@ def alone(job, cuts):
     return model.state_dict()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["gosgd", "dsgd", "gem"])
-def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
-    assert not train_simulated(task(tmp_path, manifest, 4, name), StopAfter(9))
-    with pytest.raises(UserError, match="was written by 4 ranks and cannot resume with 5: each rank of"):
-        train_simulated(task(tmp_path, manifest, 5, name), StopFlag())
-    assert train_simulated(task(tmp_path, manifest, 4, name), StopFlag())
+EACH = "each rank of {} has a state that other ranks cannot take over"
+DOWNPOUR = {"algorithm": {"name": "downpour"}}
+REFUSED = {
+    **{name: ({"algorithm": {"name": name}}, EACH.format(name)) for name in ("gosgd", "dsgd", "gem")},
+    "adpsgd": ({"algorithm": {"name": "adpsgd"}, "topology": {"name": "path"}}, EACH.format("adpsgd")),
+    "separate samples": (
+        DOWNPOUR | {"data": {"partition": {"name": "by_class"}}},
+        "its workers have separate samples (data.partition)",
+    ),
+    "a number of steps": (
+        DOWNPOUR | {"train": {"steps_per_epoch": 4}},
+        "with train.steps_per_epoch, the samples of an epoch depend on the number of workers",
+    ),
+    "compression": (
+        DOWNPOUR | {"compression": {"name": "sign"}},
+        "each rank keeps the error feedback of its compressed vectors",
+    ),
+    "groups": (
+        DOWNPOUR | {"parallel": {"processes_per_worker": 2}},
+        "a worker consists of several ranks (parallel.processes_per_worker)",
+    ),
+    "several masters": (
+        {"algorithm": {"name": "downpour", "masters": 2}},
+        "it has several servers (algorithm.masters)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_another_number_of_ranks_is_refused_and_the_checkpoint_stays(tmp_path, case):
+    changes, reason = REFUSED[case]
+    changes = {"model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}}, **changes}
+    algorithm = changes.pop("algorithm")
+    run = training_here(tmp_path, algorithm, 5, **changes)
+    run.finish(expect=75, calls=12)
+    saved = {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")}
+    assert saved
+    said = run.finish("--set", "parallel.ranks=7", expect=2)
+    assert "Traceback" not in said
+    state = f"results/t/{algorithm['name']}/seed-0/state"
+    assert said.splitlines()[-1].endswith(
+        f"was written by 5 ranks and cannot resume with 7: {reason}; use 5 ranks, or delete {state} to start again"
+    )
+    assert {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")} == saved
 
 
 def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
@@ -176,7 +211,7 @@ def test_steps_go_on_counting_and_none_is_done_again(tmp_path, manifest, name):
     assert attempts[-1].saved == steps[-1] == json.loads((tmp_path / "summary.json").read_text())["steps"]
 
 
-def test_what_was_measured_of_the_published_weights_is_told_after_ranks_have_come(tmp_path, manifest):
+def test_the_summary_has_the_metrics_of_the_published_weights_after_ranks_have_come(tmp_path, manifest):
     train = {"restore_best": "val_loss", "optimizer": {"name": "sgd", "lr": 2.0, "momentum": 0.9}}
     job, _ = went_through(tmp_path, manifest, (2, 5), (80, 10**9), **train)
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -185,7 +220,7 @@ def test_what_was_measured_of_the_published_weights_is_told_after_ranks_have_com
     assert summary["final"]["val_loss"] == best["val_loss"]
 
 
-def test_the_summary_tells_the_legs_and_nobody_calls_them_one_training(tmp_path, manifest):
+def test_the_summary_has_the_legs_and_verify_does_not_call_them_one_training(tmp_path, manifest):
     job, attempts = went_through(tmp_path, manifest, (2, 2, 3), (40, 40, 10**9))
     legs = json.loads((tmp_path / "summary.json").read_text())["legs"]
     assert [(leg["step"], leg["ranks"]) for leg in legs] == [(0, 2), (attempts[-1].start, 3)]
@@ -204,15 +239,15 @@ def network(shape, classes):
 """
 
 
-def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(tmp_path):
+def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(tmp_path, small_store):
     (tmp_path / "network.py").write_text(NORMALIZED)
-    data, store_path = {"validation": 0.2}, store(tmp_path / "store")
+    data = {"validation": 0.2}
     model = {"name": f"{tmp_path / 'network.py'}:network"}
 
     def resized(ranks):
         # 160 samples: whole batches of 4 and of 5 ranks.
         train = {"batch_size": 2}
-        return watched(tmp_path / "run", store_path, {}, ranks, train=train, model=model, data=data)
+        return watched(tmp_path / "run", small_store, {}, ranks, train=train, model=model, data=data)
 
     assert not train_simulated(resized(4), StopAfter(30))
     taken = 8 * read_progress(tmp_path / "run" / "state")[2]

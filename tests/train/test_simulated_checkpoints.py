@@ -8,7 +8,6 @@ from helpers.algorithm_trainings import (
     EPOCHS,
     SIMULATED_ASYNCHRONOUS,
     interrupt,
-    manifest,
     measured,
     rows,
     task,
@@ -17,7 +16,6 @@ from helpers.algorithm_trainings import (
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
-__all__ = ["manifest"]
 MACHINES = {
     "unequal": {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3},
     "stragglers": {"stragglers": {"ranks": [1, 2], "slowdown": 3, "probability": 0.5}},

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
@@ -25,13 +25,8 @@ GROUPED = {
 }
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("store"))
-
-
 @pytest.mark.parametrize("case", GROUPED)
-def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, manifest, case):
+def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, small_store, case):
     algorithm, servers = GROUPED[case]
     scale = {} if case == "individual" else {"scale_lr": "linear"}
     train = {"batch_size": 14, "precision": "float64", "optimizer": SGD, **scale}
@@ -40,7 +35,9 @@ def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, manifest, case
         folder = tmp_path / str(processes)
         parallel = {"ranks": 2 * processes + servers, "processes_per_worker": processes}
         parallel |= {"transport": "simulated"}
-        task = watched(folder, manifest, {}, train=train, model=MODEL, algorithm=algorithm, parallel=parallel)
+        task = watched(
+            folder, small_store, {}, train=train, model=MODEL, algorithm=algorithm, parallel=parallel
+        )
         assert train_simulated(task, StopFlag())
         logs.append((folder / "log.txt").read_text())
     assert all("scaled for 2 workers" in log for log in logs) == (case != "individual")
@@ -54,7 +51,7 @@ def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, manifest, case
 SPEEDS = (1.0, 0.6, 1.7, 1.3)
 
 
-def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, manifest):
+def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, small_store):
     """Asynchronous: equal only if the events have the same order, hence a virtual machine without network delays."""
     trained, rows, gaps = [], [], []
     for processes in (1, 2):
@@ -66,7 +63,7 @@ def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, manif
         }
         task = watched(
             tmp_path / str(processes),
-            manifest,
+            small_store,
             {},
             # 180 samples: four equal steps of 4 workers of 10 samples, and 20 left for the fifth.
             train={"batch_size": 10, "precision": "float64", "optimizer": SGD, "validate_every": 2},
@@ -121,7 +118,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "rule"), PAIRS)
 def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
-    tmp_path, manifest, monkeypatch, name, rule
+    tmp_path, small_store, monkeypatch, name, rule
 ):
     steps: Counter[int] = Counter()
     step = Replica.step
@@ -132,7 +129,7 @@ def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
     train = {"batch_size": 5, "optimizer": RULES[rule]}
     task = watched(
         tmp_path,
-        manifest,
+        small_store,
         {},
         7 + servers,
         train=train,

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from helpers.requires import absent
 from helpers.training_process import StopAfter
 
@@ -77,11 +77,6 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("store"))
-
-
 def history(task) -> list[dict]:
     return read_rows(task.paths.state.history)
 
@@ -101,15 +96,15 @@ def check(task) -> None:
     assert not {"epoch", "step", "samples", "seconds"} & found.keys()
 
 
-def test_the_history_is_in_the_event_file(tmp_path, manifest):
-    task = watched(tmp_path, manifest, {"tensorboard": True}, ranks=2)
+def test_the_history_is_in_the_event_file(tmp_path, small_store):
+    task = watched(tmp_path, small_store, {"tensorboard": True}, ranks=2)
     assert train_simulated(task, StopFlag())
     check(task)
 
 
-def test_a_resumed_run_writes_no_row_twice(tmp_path, manifest):
+def test_a_resumed_run_writes_no_row_twice(tmp_path, small_store):
     task = watched(
-        tmp_path, manifest, {"tensorboard": True}, train={"epochs": 6}, checkpoint={"every": "4 epochs"}
+        tmp_path, small_store, {"tensorboard": True}, train={"epochs": 6}, checkpoint={"every": "4 epochs"}
     )
     stops = 0
     while not train_simulated(task, StopAfter(25)):

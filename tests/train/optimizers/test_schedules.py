@@ -1,12 +1,11 @@
 """Learning rates compared with torch's schedulers and the plateau rules of Keras and PyDTNN, also after a resume."""
 
-import dataclasses
 import math
 from itertools import pairwise
 
 import pytest
 import torch
-from helpers.algorithm_trainings import STEPS, manifest, rows, task
+from helpers.algorithm_trainings import STEPS, rows, task
 from helpers.oracles.schedules import (
     LR,
     PER_EPOCH,
@@ -17,14 +16,14 @@ from helpers.oracles.schedules import (
     rates_of,
     references,
 )
-from helpers.training_process import TIMINGS, StopAfter
+from helpers.training_process import StopAfter
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from torch.optim import lr_scheduler
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.config import Run, merge_settings
+from nnlo_lib.config import Run
 from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.config.schedule import (
@@ -39,13 +38,13 @@ from nnlo_lib.config.schedule import (
     StepScheduleConfig,
 )
 from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
 from nnlo_lib.train.optimizers.schedules import num_plateau_drops
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 
-__all__ = ["manifest"]
 ScheduleAdapter: TypeAdapter[ScheduleConfig] = TypeAdapter(ScheduleConfig)
 SETTINGS = {
     name: oracle.train["schedule"] for name, oracle in SCHEDULES.items() if "schedule" in oracle.train
@@ -57,7 +56,7 @@ def test_schedules_follow_their_references(oracle):
     assert rates_of(**oracle.train) == pytest.approx(oracle.rates(), rel=TOLERANCE, abs=1e-12)
 
 
-@pytest.mark.parametrize("number", range(270))
+@pytest.mark.parametrize("number", range(90))
 def test_schedules_with_random_settings_follow_their_references(number):
     train, expected = random_oracle(number)
     assert rates_of(**train) == pytest.approx(expected, rel=TOLERANCE, abs=1e-12)
@@ -75,11 +74,6 @@ def test_a_round_has_the_rate_of_its_first_step_or_of_a_training_of_rounds(name,
         expected = rates_of(schedule=SETTINGS[name])[::size]
     found = rates_of(a_round=size, schedule=SETTINGS[name])
     assert found == [rate for rate in expected for _ in range(size)][:TOTAL]
-
-
-def test_polynomial_ends_where_it_shall():
-    rates = rates_of(schedule={"name": "polynomial", "power": 1, "final": 0.1})
-    assert rates == pytest.approx(rates_of(schedule={"name": "linear", "final": 0.1}))
 
 
 def test_a_finished_training_has_a_rate():
@@ -232,33 +226,25 @@ def test_scale():
 
 # Refused settings, and the fingerprint that checkpoints must match
 
+LENGTH = "set either `train.warm_up.steps` or `train.warm_up.epochs`"
+SGD = {"name": "sgd", "lr": 1.0}
 REFUSED = {
     "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "not in increasing order"),
     "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "requires `restart`"),
-    "two lengths": (
-        {"warm_up": {"steps": 1, "epochs": 1}},
-        "set either `train.warm_up.steps` or `train.warm_up.epochs`",
-    ),
-    "no length": ({"warm_up": {}}, "set either `train.warm_up.steps` or `train.warm_up.epochs`"),
-    "two warm-ups": (
-        {"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}},
-        "one_cycle, which includes a warm-up",
-    ),
+    "two lengths": ({"warm_up": {"steps": 1, "epochs": 1}}, LENGTH),
+    "no length": ({"warm_up": {}}, LENGTH),
+    "two warm-ups": ({"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}}, "one_cycle, which includes a warm-up"),
     "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "'val_mae' is not measured"),
     "mu": (
-        {"schedule": {"name": "diminishing", "mu": 2}, "optimizer": {"name": "sgd", "lr": 0.5}},
-        r"mu times the learning rate is 1, .* set `train.schedule.mu` below 2, or lower",
+        {"schedule": {"name": "diminishing", "mu": 1}, "optimizer": SGD},
+        r"mu times the learning rate is 1, .* set `train.schedule.mu` below 1, or lower",
     ),
     "mu of several workers": (
-        {
-            "schedule": {"name": "diminishing", "mu": 0.8},
-            "optimizer": {"name": "sgd", "lr": 1.0},
-            "scale_lr": "linear",
-        },
+        {"schedule": {"name": "diminishing", "mu": 0.8}, "optimizer": SGD, "scale_lr": "linear"},
         "mu times the learning rate is 1.6",
     ),
     "growth": ({"schedule": {"name": "step", "every": 1, "factor": 1.5}}, "less than or equal to 1"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("train", "said"), REFUSED.values(), ids=REFUSED)
@@ -292,35 +278,24 @@ def test_more_epochs_go_on_if_they_change_no_rate(tmp_path, schedule):
 PLATEAU = {"name": "plateau", "metric": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.4}
 WARM = {"steps": STEPS + 2}
 TRAININGS = {
-    "allreduce": {},
-    "dsgd": {},
     "average": {"algorithm": {"name": "average", "sync_every": 2}, "parallel": {"processes_per_worker": 2}},
     "easgd": {"algorithm": {"name": "easgd", "sync_every": 2, "synchronous": True}},
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_plateau_survives_interruptions_to_the_bit(tmp_path, manifest, name):
     train = {"schedule": PLATEAU, "warm_up": WARM, "scale_lr": "sqrt"}
-    jobs = []
-    for folder in ("whole", "parts"):
-        job = task(tmp_path / folder, manifest, name, TRAININGS[name] | {"train": train})
-        run = Run.model_validate(merge_settings(job.run.model_dump(), {"train": {"epochs": 4}}))
-        jobs.append(dataclasses.replace(job, run=run))
-    whole, parts = jobs
-    assert train_simulated(whole, StopFlag())
-    while not train_simulated(parts, StopAfter(25)):
-        pass
-    one, other = (
-        [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
-        for job in jobs
+    whole, parts = (
+        task(tmp_path / folder, manifest, name, TRAININGS[name] | {"train": train | {"epochs": 4}})
+        for folder in ("whole", "parts")
     )
-    assert one == other
-    assert (whole.folder / "model.safetensors").read_bytes() == (
-        parts.folder / "model.safetensors"
-    ).read_bytes()
-    scale = math.sqrt({"easgd": 3, "average": 2}.get(name, 4))  # two processes are one worker of `average`
+    assert train_simulated(whole, StopFlag())
+    while not train_simulated(parts, StopAfter(50)):
+        pass
+    assert find_differences(parts.folder, whole.folder) == []
+    one = rows(whole)
+    scale = math.sqrt({"easgd": 3, "average": 2}[name])  # two processes are one worker of `average`
     seen = [row["learning_rate"] / (0.02 * scale) for row in one]
     falling = [
         0.5 ** num_plateau_drops(PlateauScheduleConfig.model_validate(PLATEAU), one[:epoch])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.algorithm_trainings import SYNCHRONOUS, manifest, rows, task
+from helpers.algorithm_trainings import SYNCHRONOUS, rows, task
 from pydantic import ValidationError
 from torch import nn
 
@@ -20,7 +20,6 @@ from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
-__all__ = ["manifest"]
 LR, SIZE = 0.1, 12
 
 
