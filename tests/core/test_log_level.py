@@ -86,6 +86,7 @@ def test_the_record_of_a_run_has_all_messages(tmp_path, capsys):
     assert (tmp_path / "all.log").read_text().endswith(" error: lost\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mpi
 def test_the_ranks_have_the_level_of_their_command(tmp_path: Path):
     run = training(tmp_path, parallel={"ranks": 2}, train={"epochs": 1})
