@@ -1,6 +1,5 @@
 """A stand-in for LSF: commands that run jobs on this machine and store their state in a folder."""
 
-import json
 import os
 import subprocess
 import sys
@@ -60,38 +59,17 @@ class Lsf:
             if job.state not in FINAL:
                 self.run("bkill", job.number)
 
-    def refuse(self, job: str, text: str) -> None:
-        """Let bsub refuse a job once.
-
-        Args:
-            job: part of the name of the job.
-            text: what bsub prints.
-        """
-        self._plan("refusals", json.dumps({"job": job, "text": text}))
-
     def fail_query(self) -> None:
         """Let one of the next calls of bjobs fail."""
-        self._plan("failing_queries", "")
-
-    def _plan(self, kind: str, text: str) -> None:
-        """Write the file of an event in one step, because bsub and bjobs read it at any time."""
-        folder, name = self.folder / kind, f"{uuid.uuid4().hex}.json"
+        folder = self.folder / "failing_queries"
         folder.mkdir(exist_ok=True)
-        (self.folder / name).write_text(text)
-        (self.folder / name).rename(folder / name)
+        (folder / uuid.uuid4().hex).touch()
 
     @property
     def queries(self) -> int:
         """Number of calls of bjobs."""
-        return len(self._lines("queries"))
-
-    def submissions(self, name: str) -> int:
-        """Return how often a job with `name` in its name was handed to bsub, including refusals."""
-        return sum(name in line for line in self._lines("submissions"))
-
-    def _lines(self, name: str) -> list[str]:
-        path = self.folder / name
-        return path.read_text().splitlines() if path.exists() else []
+        path = self.folder / "queries"
+        return path.read_text().count("\n") if path.exists() else 0
 
     def jobs(self, name: str) -> list[Job]:
         """Return the jobs with `name` in their names, in the order of their submission."""
