@@ -14,7 +14,6 @@ from helpers.keras_layers import (
     input_2,
     layer_1,
     layer_2,
-    pool_2,
     recurrent_1,
     recurrent_2,
     sequential,
@@ -72,25 +71,12 @@ def l1l2_2(l1=0.0, l2=0.0):
     return {"class_name": "L1L2", "config": {"l1": l1, "l2": l2}}
 
 
-def batch_norm_1(name, axis=-1, mode=0):
-    return layer_1(
-        "BatchNormalization", name, gamma_regularizer=None, epsilon=0.001, mode=mode, momentum=0.99, axis=axis,
-        beta_regularizer=None,
-    )  # fmt: skip
-
-
 KERAS_1 = {
-    "1.0.8 perceptron": KerasFile(
-        sequential([
-            dense_1("d1", 16, 64, [16], activation="relu"), layer_1("Dropout", "drop", p=0.2),
-            dense_1("d2", 64, 5), layer_1("Activation", "act", activation="softmax"),
-        ], "1.0.8", as_list=True),
-        (16,), 16 * 64 + 64 + 64 * 5 + 5,
-    ),
     "1.0.8 Theano images": KerasFile(
         sequential([
             conv_1("c1", 4, 3, [1, 8, 8], dim_ordering="th", activation="relu"), pool_1("p1", "th"),
-            layer_1("Flatten", "f"), dense_1("d", 36, 5, activation="softmax"),
+            layer_1("Flatten", "f"), layer_1("Dropout", "drop", p=0.2), dense_1("d", 36, 5),
+            layer_1("Activation", "act", activation="softmax"),
         ], "1.0.8", as_list=True),
         (1, 8, 8), 4 * 9 + 4 + 36 * 5 + 5,
     ),
@@ -117,36 +103,21 @@ KERAS_1 = {
         ], "1.2.1", as_list=True),
         (7, 3), 3 * 6 * (3 + 6 + 1) + 6 * 4 + 4 + 28 * 5 + 5,
     ),
-    "1.2.2 functional Convolution1D": KerasFile(
+    "1.2.2 functional Convolution1D and Merge": KerasFile(
         functional([
             {"class_name": "InputLayer", "config": {
                 "batch_input_shape": [None, 10, 3], "input_dtype": "float32", "sparse": False, "name": "i"}},
             layer_1("Convolution1D", "c", [10, 3], nb_filter=4, filter_length=3, border_mode="same", subsample_length=1,
                     input_dim=3, input_length=10, **weights_1(activation="relu")),
-            layer_1("MaxPooling1D", "p", stride=2, pool_length=2, border_mode="valid"),
-            layer_1("Flatten", "f"), dense_1("d", 20, 5, activation="softmax"),
-        ], "1.2.2", {}),
-        (10, 3), 3 * 3 * 4 + 4 + 20 * 5 + 5,
-    ),
-    "1.2.2 BatchNormalization": KerasFile(
-        sequential([
-            conv_1("c1", 4, 3, [8, 8, 1]), batch_norm_1("b"), layer_1("LeakyReLU", "r", alpha=0.1), pool_1("p1"),
-            layer_1("GaussianNoise", "n", sigma=0.1), layer_1("Flatten", "f"), dense_1("d", 36, 5, activation="softmax"),
-        ], "1.2.2", as_list=True),
-        (1, 8, 8), 4 * 9 + 4 + 2 * 4 + 36 * 5 + 5,
-    ),
-    "1.2.2 Merge": KerasFile(
-        functional([
-            {"class_name": "InputLayer", "config": {
-                "batch_input_shape": [None, 16], "input_dtype": "float32", "sparse": False, "name": "i"}},
-            dense_1("a", 16, 4, activation="relu"), dense_1("b", 16, 3, activation="tanh"),
+            layer_1("MaxPooling1D", "p", stride=2, pool_length=2, border_mode="valid"), layer_1("Flatten", "f"),
+            dense_1("a", 20, 4, activation="relu"), dense_1("b", 20, 3, activation="tanh"),
             layer_1("Merge", "m", mode="concat", concat_axis=-1, dot_axes=-1, output_shape=None, mode_type="raw",
                     output_shape_type="raw", output_mask=None, output_mask_type="raw", arguments={}),
             dense_1("d", 7, 5, activation="softmax"),
-        ], "1.2.2", {"b": ["i"], "m": ["a", "b"]}),
-        (16,), 17 * 4 + 17 * 3 + 8 * 5,
+        ], "1.2.2", {"b": ["f"], "m": ["a", "b"]}),
+        (10, 3), 3 * 3 * 4 + 4 + 21 * 4 + 21 * 3 + 8 * 5,
     ),
-    "1.2.2 separable, dilated and padded": KerasFile(
+    "1.2.2 separable, dilated and padded, BatchNormalization": KerasFile(
         sequential([
             layer_1("ZeroPadding2D", "z", [8, 8, 2], padding=[1, 1, 1, 1], dim_ordering="tf"),
             layer_1("SeparableConvolution2D", "s", nb_filter=4, nb_row=3, nb_col=3, init="glorot_uniform",
@@ -155,9 +126,12 @@ KERAS_1 = {
                     activity_regularizer=None, depthwise_constraint=None, pointwise_constraint=None, b_constraint=None),
             layer_1("AtrousConvolution2D", "a", nb_filter=3, nb_row=3, nb_col=3, border_mode="valid", subsample=[1, 1],
                     dim_ordering="tf", atrous_rate=[2, 2], **weights_1()),
+            layer_1("BatchNormalization", "b", gamma_regularizer=None, epsilon=0.001, mode=0, momentum=0.99, axis=-1,
+                    beta_regularizer=None),
+            layer_1("LeakyReLU", "r", alpha=0.1), layer_1("GaussianNoise", "n", sigma=0.1),
             layer_1("GlobalAveragePooling2D", "g", dim_ordering="tf"), dense_1("d", 3, 5, activation="softmax"),
         ], "1.2.2", as_list=True),
-        (2, 8, 8), 2 * 9 + 2 * 4 + 4 + 4 * 3 * 9 + 3 + 3 * 5 + 5,
+        (2, 8, 8), 2 * 9 + 2 * 4 + 4 + 4 * 3 * 9 + 3 + 2 * 3 + 3 * 5 + 5,
     ),
     "1.2.2 Bidirectional": KerasFile(
         sequential([
@@ -168,29 +142,13 @@ KERAS_1 = {
     ),
 }  # fmt: skip
 KERAS_2 = {
-    "2.0.6 three layers, l1": KerasFile(
-        functional([
-            input_2([16]),
-            dense_2("fc1", 64, activation="relu", kernel_regularizer=l1l2_2(l1=0.0001)),
-            dense_2("fc2", 32, activation="relu", kernel_regularizer=l1l2_2(l1=0.0001)),
-            dense_2("output", 5, activation="softmax", kernel_regularizer=l1l2_2(l1=0.0001)),
-        ], "2.0.6", {}),
-        (16,), 17 * 64 + 65 * 32 + 33 * 5, True,
-    ),
-    "2.0.6 one layer, l1 = l2 = 0": KerasFile(
-        sequential([
-            dense_2("fc1", 32, [10], activation="relu", kernel_regularizer=l1l2_2()),
-            dense_2("output", 5, activation="softmax", kernel_regularizer=l1l2_2()),
-        ], "2.0.6", as_list=True),
-        (10,), 11 * 32 + 33 * 5,
-    ),
-    "2.1.2 Conv1D with regularizers": KerasFile(
+    "2.0.6 Conv1D with regularizers": KerasFile(
         functional([
             input_2([10, 3]),
             convolution_2("Conv1D", "c1", 4, 3, activation="relu", kernel_regularizer=l1l2_2(l1=0.01, l2=0.02),
                           bias_regularizer=l1l2_2(l2=0.1)),
             layer_2("Flatten", "f"), dense_2("d", 5, activation="softmax"),
-        ], "2.1.2", {}),
+        ], "2.0.6", {}),
         (10, 3), 3 * 3 * 4 + 4 + 32 * 5 + 5, True,
     ),
     "2.1.4 Theano Conv2D": KerasFile(
@@ -244,39 +202,16 @@ def tf_conv(name, filters, size=3, shape=None, **options):
 
 
 TF_KERAS = {
-    "tf 1.13 BatchNormalizationV1": KerasFile(
-        sequential([
-            dense_2("d1", 8, [16], kernel=initializer("GlorotUniform", "float32", seed=None),
-                    bias=initializer("Zeros", "float32")),
-            batch_norm_2("b", class_name="BatchNormalizationV1", dtype="float32"),
-            layer_2("Activation", "a", activation="relu"), dense_2("d2", 5, activation="softmax"),
-        ], "2.2.4-tf"),
-        (16,), 17 * 8 + 2 * 8 + 9 * 5,
-    ),
-    "tf 1.15 functional, UnifiedLSTM": KerasFile(
+    "tf 1.15 functional, UnifiedLSTM, BatchNormalizationV1": KerasFile(
         functional([
             tf_input([7, 3]),
             recurrent_2("UnifiedLSTM", "l", 4, recurrent_activation="sigmoid", implementation=2, time_major=False,
                         dropout=0.0, recurrent_dropout=0.0),
-            dense_2("d", 5, activation="softmax"),
+            batch_norm_2("b", class_name="BatchNormalizationV1", dtype="float32"),
+            dense_2("d", 5, activation="softmax", kernel=initializer("GlorotUniform", "float32", seed=None),
+                    bias=initializer("Zeros", "float32")),
         ], "2.2.4-tf", {}),
-        (7, 3), 4 * 4 * (3 + 4 + 1) + 5 * 5,
-    ),
-    "tf 2.0 Sequential": KerasFile(
-        sequential([
-            dense_2("d1", 64, [16], kernel=GLOROT, kernel_regularizer=l1l2_2(l1=9.999999747378752e-05)),
-            batch_norm_2("b", axis=[1]), layer_2("ReLU", "r", max_value=None, negative_slope=0.0, threshold=0.0),
-            dense_2("d2", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.2.4-tf"),
-        (16,), 17 * 64 + 2 * 64 + 65 * 5, True,
-    ),
-    "tf 2.3 InputLayer and batch_input_shape": KerasFile(
-        sequential([
-            tf_input([8, 8, 1], "conv2d_input"), tf_conv("c", 4, 3, [8, 8, 1], activation="relu"),
-            pool_2("MaxPooling2D", "p"), layer_2("Flatten", "f", data_format="channels_last"),
-            dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.4.0"),
-        (1, 8, 8), 4 * 9 + 4 + 36 * 5 + 5,
+        (7, 3), 4 * 4 * (3 + 4 + 1) + 2 * 4 + 5 * 5,
     ),
     "tf 2.4 mobile network": KerasFile(
         functional([
@@ -334,14 +269,6 @@ TF_KERAS = {
             dense_2("d2", 5, kernel=GLOROT, activation="softmax"),
         ], "2.13.1", {"j": ["input_1", "o"]}, "Functional")),
         (16,), 17 * 8 + 25 * 5,
-    ),
-    "tf 2.14 Sequential with modules": KerasFile(
-        with_modules(sequential([
-            tf_input([8, 8, 1], "c_input"), tf_conv("c", 4, 3, [8, 8, 1], activation="relu"),
-            pool_2("MaxPooling2D", "p"), layer_2("Flatten", "f", data_format="channels_last"),
-            dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.14.0")),
-        (1, 8, 8), 4 * 9 + 4 + 36 * 5 + 5,
     ),
     "tf 2.15 normalization": KerasFile(
         with_modules(sequential([
