@@ -47,12 +47,7 @@ class ClusterOptions:
     short: str = "short"
 
     def template_values(self, folder: object, slurmdbd_port: int) -> dict[str, object]:
-        """Return the values of the placeholders in the templates.
-
-        Args:
-            folder: the cluster's folder.
-            slurmdbd_port: port of slurmdbd.
-        """
+        """Return the values of the placeholders in the templates, for a cluster in a folder."""
         names = {key: getattr(self, key) for key in ("preempt_mode", "low", "graceful", "high", "short")}
         seconds = {key: getattr(self, key) for key in ("min_job_age_s", "grace_time_s")}
         accounting = SLURMDBD.format(folder=folder, port=slurmdbd_port) if self.accounting else NO_ACCOUNTING
