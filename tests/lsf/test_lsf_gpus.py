@@ -28,7 +28,7 @@ REQUESTS = {"train:": FOUR, "train_single": ONE, "evaluate": ONE, "fold_task": F
 
 @pytest.mark.exhaustive
 @pytest.mark.snakemake
-def test_each_rule_asks_for_its_gpus_per_host_as_planned(lsf: Lsf, tmp_path: Path) -> None:
+def test_each_rule_asks_for_its_gpus_per_host(lsf: Lsf, tmp_path: Path) -> None:
     for name in ("profiles", "lsf"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     (tmp_path / "gpus.yaml").write_text(yaml.safe_dump(EXPERIMENT))
