@@ -55,17 +55,6 @@ def test_one_backward_pass_gives_each_network_the_gradient_of_its_own_loss(name,
     torch.testing.assert_close(sums(), 7 * torch.cat([torch.ones(1), measured.detach()]).double())
 
 
-def test_losses_of_the_papers():
-    real, fake = torch.tensor([[0.5], [2.0]]), torch.tensor([[-1.0], [0.0]])
-    assert GAN_LOSSES["wasserstein"](real, fake) == (pytest.approx(-1.75), pytest.approx(0.5))
-    # ((0.5 - 1)^2 + (2 - 1)^2 + 1 + 0) / 4, (4 + 1) / 4
-    assert GAN_LOSSES["least_squares"](real, fake) == (pytest.approx(2.25 / 4), pytest.approx(1.25))
-    entropy = nn.functional.binary_cross_entropy_with_logits
-    critic, generator = GAN_LOSSES["non_saturating"](real, fake)
-    assert critic == pytest.approx(float(entropy(real, torch.ones(2, 1)) + entropy(fake, torch.zeros(2, 1))))
-    assert generator == pytest.approx(float(entropy(fake, torch.ones(2, 1))))
-
-
 def test_penalty_against_finite_differences():
     """Finite differences give the slopes in the samples and the gradient of the penalty in the critic's parameters."""
     module, real, fake = networks(), samples(), samples(7).flip(0) - 0.3
@@ -101,12 +90,6 @@ def test_penalty_against_finite_differences():
 def penalty_of(penalty) -> torch.Tensor:
     with torch.enable_grad():
         return penalty().detach()
-
-
-def test_the_penalty_of_a_straight_critic_is_known():
-    critic = nn.Linear(4, 1, bias=False).double()
-    critic.weight.data = torch.tensor([[3.0, 0.0, 4.0, 0.0]], dtype=torch.float64)  # constant slope 5
-    assert float(gradient_penalty(critic, samples(), samples().flip(0)).detach()) == pytest.approx(16)
 
 
 def test_the_generator_rests_between_its_turns():

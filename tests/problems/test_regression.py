@@ -117,6 +117,7 @@ def of_linear(folder, model="linear", **changes):
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_simulated_and_real_ranks_learn_the_same_and_more_than_the_mean(tmp_path):
     from sklearn.datasets import load_diabetes
@@ -252,16 +253,3 @@ def test_two_classes_of_one_output(tmp_path):
     assert found["accuracy"] == found["binary_accuracy"] > 0.95
     (right, wrong), (missed, hit) = found["confusion"]
     assert (right + hit) / (right + wrong + missed + hit) == found["accuracy"]
-
-
-def test_the_density_of_a_map(tmp_path):
-    """A network maps positions to a density between 0 and 1, as in the DiNNO paper."""
-    places = np.random.default_rng(2).uniform(-1, 1, (600, 2)).astype(np.float32)
-    np.savez(tmp_path / "train.npz", features=places, labels=(np.hypot(*places.T) < 0.6).astype(np.float32))
-    model = {"name": "fourier", "args": {"hidden": [32, 16], "scale": 4}}
-    train = {"epochs": 20, "optimizer": {"name": "adam", "lr": 0.01}}
-    found = learned(
-        tmp_path, tmp_path, ranks=3, problem="regression", loss="binary_cross_entropy", model=model, train=train,
-        metrics=["binary_accuracy"], algorithm={"name": "dsgd"}, topology={"name": "cycle"},
-    ).evaluation  # fmt: skip
-    assert found["binary_accuracy"] > 0.9
