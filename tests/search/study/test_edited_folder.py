@@ -20,16 +20,10 @@ def study(folder: Path, **settings: Any) -> Study:
     return Study(folder, wanted, 9, near_the_best, wanted.parallel)
 
 
-@pytest.mark.parametrize("changes", [{}, {"trials": 2}, {"parallel": 9}, {"parallel": 1}])
-def test_fewer_trials_or_more_workers_do_not_continue_a_search_that_has_ended(
-    changes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_only_more_trials_and_deleted_results_continue_a_search_that_has_ended(tmp_path: Path) -> None:
     run(tmp_path, search(trials=4, order="fixed"), propose=near_the_best)
-    assert study(tmp_path, **changes).has_ended
-
-
-def test_more_trials_and_deleted_results_continue_it(tmp_path: Path) -> None:
-    run(tmp_path, search(trials=4, order="fixed"), propose=near_the_best)
+    for changes in ({}, {"trials": 2}, {"parallel": 9}, {"parallel": 1}):
+        assert study(tmp_path, **changes).has_ended
     assert not study(tmp_path, trials=5).has_ended
     LAST.result_path(tmp_path).unlink()
     assert not study(tmp_path).has_ended
