@@ -29,14 +29,6 @@ class Lsf:
         search = os.pathsep.join([str(STANDIN), os.environ["PATH"]])
         return environment() | {"LSF_STANDIN": str(self.folder), "PATH": search, "LSB_DEFAULTPROJECT": "mine"}
 
-    def run(self, *command: str) -> str:
-        """Run an LSF command, assert success and return its standard output."""
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     def start_snakemake(self, folder: Path, *options: str | Path) -> "subprocess.Popen[bytes]":
         """Start `snakemake --profile lsf` in a folder; its output goes to snakemake.log."""
         command = [Path(sys.executable).with_name("snakemake"), "--profile", "lsf", *options]
@@ -48,16 +40,11 @@ class Lsf:
         try:
             wait("Snakemake has ended", lambda: process.poll() is not None, seconds=TIMEOUT_S)
         finally:
-            self.end(process)
-        return process.returncode
-
-    def end(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill Snakemake and all jobs."""
-        process.kill()
-        process.wait()
-        for job in self.jobs(""):
-            if job.state not in FINAL:
-                self.run("bkill", job.number)
+            process.kill()
+            for job in self.jobs(""):
+                if job.state not in FINAL:
+                    job.end("")
+        return process.wait()
 
     def fail_query(self) -> None:
         """Let one of the next calls of bjobs fail."""

@@ -39,7 +39,7 @@ def suspend(job: Job) -> None:
 DISTURBANCES: dict[str, Callable[[Job], object]] = {
     "undisturbed": lambda job: None,
     "warned": lambda job: job.pass_minutes(LIMIT - 2),
-    "canceled": lambda job: Lsf(job.folder.parent).run("bkill", job.number),
+    "canceled": Job.cancel,
     "bereft": Job.lose_host,
     "suspended": suspend,
 }

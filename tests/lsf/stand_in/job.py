@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 TICK = 0.02  # interval between checks, in seconds
+TERMINATE_INTERVAL_S = 10  # LSF's JOB_TERMINATE_INTERVAL
 
 
 class Job:
@@ -123,16 +124,33 @@ class Job:
 
     def end(self, reason: str) -> None:
         """Kill the job's processes for a reason that bjobs shows; after TERM_REQUEUE_OWNER, the job runs again."""
+        self._wait_for_start()
         self.exit_reason = reason
         (self.folder / "is_killed").touch()  # a new run waits, or would be killed too
         self._kill()
         (self.folder / "is_killed").unlink()
+
+    def cancel(self) -> None:
+        """Send SIGINT, SIGTERM and SIGKILL, ten seconds apart, until the job ends; a suspended job continues for that."""
+        self._wait_for_start()
+        self.exit_reason = "TERM_OWNER: job killed by owner"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            self.send(signal.SIGCONT)
+            self.send(number)
+            end = time.monotonic() + TERMINATE_INTERVAL_S
+            while self.processes() and time.monotonic() < end:
+                time.sleep(TICK)
 
     def lose_host(self) -> None:
         """Simulate the loss of the job's host: kill its processes, then mark the host as dead for LSF."""
         (self.folder / "host_is_dying").touch()
         self._kill()
         (self.folder / "host_is_dying").rename(self.folder / "host_is_dead")
+
+    def _wait_for_start(self) -> None:
+        """Wait until a pending job, which has no process yet, runs; it would start after its kill."""
+        while self.state == "PEND":
+            time.sleep(TICK)
 
     def _kill(self) -> None:
         while self.processes():
