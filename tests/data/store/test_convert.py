@@ -264,18 +264,19 @@ main(sys.argv[1:])
 
 @pytest.mark.real
 @pytest.mark.processes
-def test_a_killed_conversion_that_starts_again_makes_the_same_store(digits, digits_raw, tmp_path):
+def test_a_killed_conversion_that_starts_again_makes_the_same_store(digits_raw, tmp_path):
     """The kernel releases the lock of the killed process; the shards with a record stay."""
-    options = f"task convert --dataset digits --raw {digits_raw} --target {tmp_path} --shard-size 400"
-    command = [sys.executable, "-c", KILLED, *options.split(), "--format", digits.format]
+    store = tmp_path / "store"
+    options = f"task convert --dataset digits --raw {digits_raw} --target {store} --shard-size 400"
+    command = [sys.executable, "-c", KILLED, *options.split()]
     assert subprocess.run(command, cwd=REPOSITORY, check=False).returncode == -signal.SIGKILL
-    assert not (tmp_path / "manifest.json").exists()
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "shards").glob("*.json")}
+    assert not (store / "manifest.json").exists()
+    kept = {path: path.stat().st_mtime_ns for path in (store / "shards").glob("*.json")}
     assert len(kept) == 2
-    again = stored(DIGITS, digits_raw, tmp_path, digits.format, 400)
+    again = stored(DIGITS, digits_raw, store, "hdf5", 400)
     again.verify()
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert again.splits == digits.splits
+    assert again.splits == stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400).splits
 
 
 def test_only_shards_of_files_that_changed_are_converted_again(digits_raw, tmp_path):
