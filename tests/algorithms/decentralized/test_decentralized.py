@@ -235,3 +235,19 @@ def test_invariants_hold_on_any_graph(name, nodes, steps, drop, graph, weights, 
     counts = [[BATCH] * steps] * nodes
     for result in on_ranks(train, "simulated", nodes, sections | {"optimizer": "sgd"}, counts):
         assert result["telemetry"][0]["invariant"] < 1e-12
+
+
+def test_dinno_counts_the_neighbors_in_the_graph_of_the_round():
+    star = np.diag([3.0, 1, 1, 1])
+    star[0, 1:] = star[1:, 0] = -1
+    graphs = {"name": "sequence", "of": [{"name": "star"}, CYCLE]}
+    sections = {"algorithm": DINNO, "topology": graphs, "optimizer": "sgd"}
+    results = on_ranks(train, "simulated", NODES, sections, full(NODES))
+    theta, p = np.array([START] * NODES), 0.0
+    for k in range(STEPS):
+        if k % 2 == 0:
+            laplacian, rho, anchor = (star, LAPLACIAN)[k // 2 % 2], 0.3 * 1.01 ** (k // 2 + 1), theta
+            p = p + rho * laplacian @ anchor
+        penalty = 2 * np.diag(laplacian)[:, None] * (theta - anchor) + laplacian @ anchor
+        theta = theta - 0.05 * (gradients(theta, k) + p + rho * penalty)
+        np.testing.assert_allclose([result["path"][k] for result in results], theta, **CLOSE)
