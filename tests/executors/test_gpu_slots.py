@@ -24,7 +24,6 @@ from nnlo_lib.executors.mpi_pool.worker import _run_task, failing_train_function
 from nnlo_lib.executors.submitit import job as job_module
 from nnlo_lib.executors.submitit import local_processes
 from nnlo_lib.executors.submitit.job import TrialJob
-from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
@@ -251,37 +250,6 @@ def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(machine,
             trial_process.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True))
             == EXIT_PREEMPTED
         )
-
-
-@pytest.mark.parametrize("shown", ["2,3", None])
-def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, shown):
-    submitted = []
-
-    class Executor:
-        def __init__(self, *_, **__):
-            pass
-
-        def update_parameters(self, **_):
-            pass
-
-        def submit(self, job):
-            submitted.append(job)
-            return SimpleNamespace(job_id=str(os.getpid()))
-
-    monkeypatch.setattr(local_processes, "AutoExecutor", Executor)
-    if shown:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-    LocalProcessQueue(search, "mpiexec").submit(
-        TrialJob(search, FoldTask(0, 0, 3), "mpiexec", 1), experiment(), 1
-    )
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the value that submitit sets
-    seen = []
-    monkeypatch.setattr(
-        job_module, "train_fold_task", lambda *_: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")) or 0
-    )
-    machine(2)
-    assert submitted[0]() == 0
-    assert seen == [shown]
 
 
 def world(rank, size, hosts):

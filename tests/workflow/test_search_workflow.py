@@ -56,9 +56,7 @@ def names(count, folds=1):
 @pytest.fixture(scope="module")
 def searched(clone):
     """Return the clone with a search that has ended."""
-    assert "search: at most 2 trials" in clone.run("--dry-run", **settings("tiny"))
-    assert not clone.results().exists()
-    clone.run()
+    clone.run(**settings("tiny"))
     return clone
 
 
@@ -124,7 +122,9 @@ def test_the_best_gets_edited_resources_and_seeds_and_the_search_more_trials_aft
 def test_a_killed_snakemake_goes_on_with_the_same_trials_and_trains_none_twice(clone, tmp_path):
     target = "results/killed/search/trials.csv"
     space = {"train.optimizer.lr": {"log_uniform": [1e-3, 1.0]}}
-    clone.experiment(**settings("killed", space=space, trials=3, folds={"k": 2}))
+    plan = clone.run("--dry-run", **settings("killed", space=space, trials=3, folds={"k": 2}))
+    assert "search: at most 3 trials (folds per trial: 2)" in plan
+    assert not clone.results("killed").exists()
     kill_after(clone, target, 2)
     before = results(clone, "killed")
     clone.run(target)
@@ -204,16 +204,3 @@ def test_a_search_with_another_driver_is_refused(clone):
     assert "results/held/search is being written by" in said
     assert "Traceback" not in said
     assert not list((clone.results("held") / "search").glob("trials*"))
-
-
-@pytest.mark.exhaustive
-def test_a_fold_task_that_cannot_be_trained_here_ends_snakemake_and_not_the_others(clone):
-    grid = settings("blocked", space={"train.optimizer.lr": [0.1, 0.2]}, method={"name": "grid"})
-    blocked = clone.results("blocked") / "search/trials/0000/fold-0/state"
-    blocked.parent.mkdir(parents=True)
-    blocked.write_text("where the checkpoints should go")
-    said = clone.run("results/blocked/search/trials.csv", status=1, **grid)
-    assert "fold-0/state/lease.json, the lease that gives one launcher exclusive access" in said
-    assert set(results(clone, "blocked")) == {"0001/fold-0/epochs-2.json"}
-    blocked.unlink()
-    assert clone.run("results/blocked/search/trials.csv").count("(Rule: fold_task)") == 1

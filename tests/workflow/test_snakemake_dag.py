@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from helpers import user_project
 from helpers.repository_copy import environment
 
 pytestmark = pytest.mark.snakemake
@@ -30,13 +29,12 @@ SUMMARY = {"aggregate": 1, "report": 1}
 ALL = {"train": 2, "train_single": 2, "evaluate": 4} | SUMMARY
 ONE = {"train_single": 1, "evaluate": 1} | SUMMARY
 EDITS = {
-    "nothing": ({}, {}),
     "resources": ({"resources": {"runtime": 7}}, {"report": 1}),
     "metrics": ({"metrics": ["top2_accuracy"]}, ALL),
     "one run": ({"runs": RUNS | {"own": {"train": {"batch_size": 16}} | RUNS["own"]}}, ONE),
-    "seed added": ({"seeds": [0, 1]}, ALL),
 }
 MORE_EDITS = {
+    "seed added": ({"seeds": [0, 1]}, ALL),
     "checkpoint": ({"checkpoint": {"every": "1 epoch"}}, {"report": 1}),
     "observe": ({"observe": {"trace": True}}, {"report": 1}),
     "placement": ({"data": {"stage_to": "/tmp"}}, {"report": 1}),
@@ -92,29 +90,6 @@ def test_edits_rerun_exactly_what_depends_on_them(finished):
 def test_more_edits_rerun_exactly_what_depends_on_them(finished, edit):
     changes, expected = MORE_EDITS[edit]
     assert jobs(finished.run("--dry-run", **{"runs": RUNS} | changes)) == expected
-
-
-@pytest.fixture(scope="module")
-def project(clone):
-    """Return the clone with the finished experiment `mine`, which uses files of the user of every kind."""
-    user_project.write_project(clone.folder)
-    clone.run(**user_project.COMMON, runs=user_project.RUNS)
-    assert "Nothing to be done" in clone.run("--dry-run")
-    return clone
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("change", user_project.EDITS, ids=lambda change: change.file)
-def test_an_edit_of_a_users_file_reruns_what_depends_on_the_file(project, change):
-    path = project.folder / change.file
-    before = path.read_bytes()
-    user_project.edit(project.folder, change.file)
-    plan = project.run("--dry-run", **user_project.COMMON, runs=user_project.RUNS)
-    path.write_bytes(before)
-    assert set(re.findall(r"(?:train|evaluate) \w+ seed-0", plan)) == {
-        f"{step} {change.run} seed-0" for step in ("train", "evaluate")
-    }
-    assert re.search(rf"Updated input files: .*{re.escape(change.file)}", plan)
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,7 @@
 """The plan of an experiment: its jobs, stores, options of commands, resources, and its lease."""
 
 import json
+import os
 import re
 import shlex
 from functools import partial
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import user_project
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.data import DataConfig
@@ -123,12 +125,13 @@ def test_resolved_configuration_gives_the_run_again(plan):
     assert again.hash == plan.run("one").hash
 
 
-def test_a_model_is_made_of_its_files(tmp_path):
-    weights = tmp_path / "w.safetensors"
-    weights.touch()
-    runs = {"drawn": {}, "read": {"model": {"weights": str(weights)}}}
-    plan = Plan.of(Experiment.model_validate({"runs": runs}))
-    assert [plan.input_files(name) for name in runs] == [[], [str(weights)]]
+def test_the_users_files_are_inputs_of_the_runs_that_depend_on_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    user_project.write_project(tmp_path)
+    plan = Plan.of(Experiment.model_validate(user_project.COMMON | {"runs": user_project.RUNS}))
+    edits = {(change.run, change.file) for change in user_project.EDITS}
+    found = {(run, os.path.relpath(file)) for run in user_project.RUNS for file in plan.input_files(run)}
+    assert found == edits
 
 
 def test_a_search_alone_has_no_run():

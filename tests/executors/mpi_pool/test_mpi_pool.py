@@ -5,15 +5,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
+from helpers.killed_searches import Search
 from helpers.nnlo_command import nnlo_process
-from helpers.repository_copy import environment
 from helpers.training_process import processes_of, wait
 
 from nnlo_lib.config import Experiment
@@ -27,7 +25,6 @@ from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trials
 from nnlo_lib.state.attempts import read_attempts
 
-NNLO = Path(sys.executable).with_name("nnlo")
 NET = """
 import os
 import signal
@@ -53,80 +50,48 @@ class Net(torch.nn.Sequential):
             raise RuntimeError("this model fails")
         return super().forward(images)
 """
-BASE = {
-    "name": "t",
-    "model": {"name": "net.py:build"},
-    "train": {"epochs": 2, "batch_size": 16},
-    "checkpoint": {"every": "1 epoch"},
-    "seeds": [7],
-}
 
 
-class Trials:
-    """Grid search in its own folder."""
+def pool_search(folder: Path, space: dict, size: int, groups: int, **changes: object) -> Search:
+    """Return a grid search for `groups` rank groups of `size` ranks."""
+    folder.mkdir(exist_ok=True)
+    (folder / "net.py").write_text(NET)
+    search = {
+        "space": space, "method": {"name": "grid"}, "parallel": groups, "objective": {"metric": "val_accuracy"},
+        "blocks": {"size": size, "silence": changes.pop("silence", 60)},
+    }  # fmt: skip
+    settings = {
+        "model": {"name": "net.py:build"}, "train": {"epochs": 2, "batch_size": 16}, "parallel": {"ranks": size},
+        "checkpoint": {"every": "1 epoch"}, "seeds": [7], "search": search,
+    }  # fmt: skip
+    return Search(folder, "t", "mpi", settings | changes).prepare()
 
-    def __init__(self, folder: Path, space: dict, size: int, silence: float = 60, **changes: object) -> None:
-        (folder / "net.py").write_text(NET)
-        search = {
-            "space": space, "method": {"name": "grid"}, "trials": 100, "blocks": {"size": size, "silence": silence},
-            "objective": {"metric": "val_accuracy"},
-        }  # fmt: skip
-        (folder / "t.yaml").write_text(yaml.safe_dump(BASE | changes | {"search": search}))
-        self.root, self.folder = folder, folder / "results/t/search"
 
-    def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
-        """Start the search with rank groups, or, if `ranks` is None, with one set of processes per training."""
-        options = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
-        return subprocess.Popen(
-            [NNLO, "search", "t.yaml", *options], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+def run_folder(search: Search, trial: int) -> Path:
+    return FoldTask(trial, 0, 0).run_folder(search.folder / "results/t/search")
 
-    def finish(self, ranks: int | None = None) -> str:
-        process = self.start(ranks)
-        said, _ = process.communicate(timeout=800)
-        assert process.returncode == 0, said
-        wait("no process is left", lambda: not processes_of(self.root))
-        return said
 
-    @contextmanager
-    def under_way(self, ranks: int, epochs: int):
-        """Start the search and yield its process after `epochs` more epochs of all trainings; kill it at the end."""
-        before, process = self.epochs, self.start(ranks)
-        try:
-            wait("epochs", lambda: self.epochs >= before + epochs or process.poll() is not None, 600)
-            assert process.poll() is None, process.communicate()[0]
-            yield process
-        finally:
-            process.kill()
-            process.communicate(timeout=100)
-        wait("no process is left", lambda: not processes_of(self.root))
+def results(search: Search) -> dict[int, tuple[dict, Result]]:
+    """Return point and result of each trial."""
+    folder = search.folder / "results/t/search"
+    return {
+        each.number: (each.point, read_result(folder, each.decisions[-1].task))
+        for each in read_trials(folder)
+    }
 
-    @property
-    def epochs(self) -> int:
-        return sum(
-            path.read_text().count("\n") for path in self.folder.glob("trials/*/*/state/history.jsonl")
-        )
 
-    @property
-    def points(self) -> dict:
-        return {each.number: each.point for each in read_trials(self.folder)}
-
-    @property
-    def results(self) -> dict:
-        return {
-            each.number: read_result(self.folder, each.decisions[-1].task)
-            for each in read_trials(self.folder)
-        }
-
-    def run(self, trial: int) -> Path:
-        return FoldTask(trial, 0, 0).run_folder(self.folder)
-
-    def attempts(self, trial: int) -> list:
-        return read_attempts(self.run(trial) / "state")
-
-    def reasons(self, trial: int) -> list[str]:
-        return [each.reason for each in self.attempts(trial)]
+@contextmanager
+def under_way(search: Search, epochs: int):
+    """Start the search and yield its process after `epochs` more epochs of all trainings; kill it at the end."""
+    before, process = search.epochs_done, search.start()
+    try:
+        wait("epochs", lambda: search.epochs_done >= before + epochs or process.poll() is not None, 600)
+        assert process.poll() is None, search.said
+        yield process
+    finally:
+        process.kill()
+        process.wait(100)
+    wait("no process is left", lambda: not processes_of(search.folder))
 
 
 @pytest.mark.exhaustive
@@ -134,59 +99,62 @@ def test_a_rank_group_goes_on_after_a_failure_with_the_bits_of_processes_of_its_
     space = {
         "algorithm.name": ["gosgd", "allreduce"], "model.args.ends": ["failed", "well"], "train.optimizer.lr": [0.05],
     }  # fmt: skip
-    trials = Trials(tmp_path, space, 2, train=BASE["train"] | {"optimizer": {"name": "sgd", "momentum": 0.9}})
-    trials.finish(3)
-    results, points = trials.results, trials.points
-    failed = {number for number, point in points.items() if point["model.args.ends"] == "failed"}
-    assert len(results) == 4
-    for number, result in results.items():
+    train = {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "momentum": 0.9}}
+    search = pool_search(tmp_path, space, 2, 1, train=train)
+    search.run()
+    trials = results(search)
+    failed = {number for number, (point, _) in trials.items() if point["model.args.ends"] == "failed"}
+    assert len(trials) == 4
+    for number, (_, result) in trials.items():
         assert result.status == ("failed" if number in failed else "finished")
         assert ("this model fails" in result.error) == (number in failed)
-        assert trials.reasons(number) == (["bad input"] if number in failed else ["finished"])
-    last = max(number for number in points.keys() - failed if points[number]["algorithm.name"] == "allreduce")
+        reasons = [each.reason for each in read_attempts(run_folder(search, number) / "state")]
+        assert reasons == (["bad input"] if number in failed else ["finished"])
+    last = max(
+        number for number in trials.keys() - failed if trials[number][0]["algorithm.name"] == "allreduce"
+    )
     assert last > min(failed)
-    before = (trials.run(last) / "model.safetensors").read_bytes()
-    shutil.rmtree(trials.run(last))
-    done = nnlo_process("task", "trial", str(trials.folder), str(last), "0", "2", folder=tmp_path)
+    folder = run_folder(search, last)
+    before = (folder / "model.safetensors").read_bytes()
+    shutil.rmtree(folder)
+    done = nnlo_process("task", "trial", "results/t/search", str(last), "0", "2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (trials.run(last) / "model.safetensors").read_bytes() == before
-    assert trials.results[last].rows[-1]["val_loss"] == results[last].rows[-1]["val_loss"]
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert results(search)[last][1].rows[-1]["val_loss"] == trials[last][1].rows[-1]["val_loss"]
 
 
 @pytest.mark.exhaustive
 def test_a_search_with_killed_drivers_and_ranks_ends_with_every_trial_once(tmp_path):
     """The search resumes after a SIGKILL of its driver, of a rank, and after SIGTERM, also without rank groups."""
     space = {"train.optimizer.lr": [0.01, 0.02, 0.03]}
-    trials = Trials(tmp_path, space, 2, train={"epochs": 25, "batch_size": 32})
-    with trials.under_way(5, 4):
+    search = pool_search(tmp_path, space, 2, 2, train={"epochs": 25, "batch_size": 32})
+    with under_way(search, 4):
         pass
-    with trials.under_way(5, 2) as process:
-        [note, *_] = trials.folder.glob("trials/*/fold-0/state/ranks/1")
+    with under_way(search, 2) as process:
+        [note, *_] = tmp_path.glob("results/t/search/trials/*/fold-0/state/ranks/1")
         os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
-        wait("the other rank ends", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 600)
+        wait("the other rank ends", lambda: "peer lost" in {each["reason"] for each in search.attempts}, 600)
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=600)
-        assert process.returncode == 75, said
-        assert "lost rank group" in said
-    trials.finish()
-    assert [each.status for each in trials.results.values()] == ["finished"] * 3
+        assert process.wait(600) == 75, search.said
+        assert "lost rank group" in search.said
+    replace(search, executor="local").run()
+    assert [result.status for _, result in results(search).values()] == ["finished"] * 3
     for number in range(3):
-        history = (trials.run(number) / "state/history.jsonl").read_text().splitlines()
+        history = (run_folder(search, number) / "state/history.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in history] == list(range(1, 26))
-        assert trials.reasons(number)[-1] == "finished"
-    assert any(each.start > 0 for number in range(3) for each in trials.attempts(number))
+    assert any(each["from"] > 0 for each in search.attempts)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("ranks", "lost"), [(3, [2]), (2, [1, 1])])
-def test_a_training_that_ends_two_rank_groups_has_failed_and_nothing_else_is_lost(tmp_path, ranks, lost):
+@pytest.mark.parametrize(("groups", "lost"), [(2, [2]), (1, [1, 1])])
+def test_a_training_that_ends_two_rank_groups_has_failed_and_nothing_else_is_lost(tmp_path, groups, lost):
     """All other trainings finish; without a rank group left, all ranks restart."""
-    trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
-    said = trials.finish(ranks)
-    assert said.count("restarting all ranks") == len(lost) - 1
-    table = (trials.folder / "state/blocks.jsonl").read_text().splitlines()
+    search = pool_search(tmp_path, {"model.args.ends": ["killed", "well"]}, 1, groups)
+    search.run()
+    assert search.said.count("restarting all ranks") == len(lost) - 1
+    table = (tmp_path / "results/t/search/state/blocks.jsonl").read_text().splitlines()
     assert [json.loads(line)["lost"] for line in table] == lost
-    ends = {trials.points[number]["model.args.ends"]: result for number, result in trials.results.items()}
+    ends = {point["model.args.ends"]: result for point, result in results(search).values()}
     assert ends["well"].status == "finished"
     assert ends["killed"].status == "failed"
     assert "2 rank groups were lost" in ends["killed"].error
@@ -194,12 +162,13 @@ def test_a_training_that_ends_two_rank_groups_has_failed_and_nothing_else_is_los
 
 @pytest.mark.exhaustive
 def test_a_stopped_leader_is_lost_and_its_training_is_repeated(tmp_path):
-    trials = Trials(tmp_path, {"model.args.ends": ["stopped", "well"]}, 1, silence=12)
+    search = pool_search(tmp_path, {"model.args.ends": ["stopped", "well"]}, 1, 2, silence=12)
+    search.run()
     assert re.search(
         r"lost rank group \d, 1 left: rank [12] \(process \d+ on \S+\) is stopped and sent no heartbeat",
-        trials.finish(3),
+        search.said,
     )
-    assert {each.status for each in trials.results.values()} == {"finished"}
+    assert {result.status for _, result in results(search).values()} == {"finished"}
 
 
 class OneRankGroups:

@@ -97,9 +97,8 @@ def test_a_search_of_an_older_version_keeps_the_order_of_its_keys(folder: Path) 
         assert proposals(found) == proposals(first)
 
 
-@pytest.mark.parametrize("text", ["", '{"search": ', "[]"])
-def test_a_damaged_file_is_named(text: str, folder: Path) -> None:
-    (folder / "search.json").write_text(text)
+def test_a_damaged_file_is_named(folder: Path) -> None:
+    (folder / "search.json").write_text('{"search": ')
     with pytest.raises(UserError, match=rf"{folder}/search.json"):
         freeze_or_verify_settings(folder, experiment({}))
 

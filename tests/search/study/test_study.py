@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,18 +156,11 @@ def cut(text: str) -> str:
     [
         ("0003.json", cut),
         ("0003.json", lambda text: ""),
-        ("0003.json", lambda text: "[]"),
-        ("0003.json", lambda text: "null"),
-        ("0003.json", lambda text: text.replace('"trial": 3', '"trial": 4')),
-        ("0003.json", lambda text: text.replace('"fold"', '"folds"')),
         ("0003.json", lambda text: json.dumps(json.loads(text) | {"decisions": []})),
         ("", lambda text: text.replace('"decision": 3', '"decision": 4')),
-        ("", lambda text: text.replace('"decision": 3', '"decision": "x"')),
-        ("", lambda text: text.replace('"pending": [', '"pending": [99, ')),
         ("0003/fold-0/epochs-9.json", cut),
-        ("0003/fold-0/epochs-9.json", lambda text: text.replace('"status"', '"stat"')),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_is_named(name: str, change: Callable[[str], str], tmp_path: Path) -> None:
     run(tmp_path, search(parallel=1))
     path = tmp_path / "trials" / (name or "0003.json")
@@ -184,6 +178,35 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "trials/0003.json").unlink()
     with pytest.raises(UserError, match=r"trials/0003.json is damaged"):
         Study(tmp_path, search(), 9, draw, 1)
+
+
+def test_only_more_trials_and_deleted_results_continue_a_search_that_has_ended(tmp_path: Path) -> None:
+    def has_ended(**changes: Any) -> bool:
+        wanted = search(**{"trials": 4, "order": "fixed"} | changes)
+        return Study(tmp_path, wanted, 9, near_the_best, wanted.parallel).has_ended
+
+    run(tmp_path, search(trials=4, order="fixed"), propose=near_the_best)
+    assert all(has_ended(**changes) for changes in ({}, {"trials": 2}, {"parallel": 9}, {"parallel": 1}))
+    assert not has_ended(trials=5)
+    FoldTask(3, 0, 9).result_path(tmp_path).unlink()
+    assert not has_ended()
+
+
+def test_a_new_trial_adopts_the_result_of_the_same_point_only(tmp_path: Path) -> None:
+    """The file of the trial was deleted, and its result was not."""
+    run(tmp_path, search(trials=4))
+    path, task = tmp_path / "trials/0003.json", FoldTask(3, 0, 9)
+    point = json.loads(path.read_text())["point"]
+    for recorded in (None, {"train.optimizer.lr": 0.7, "train.batch_size": 16}):
+        replace(read_result(tmp_path, task), point=recorded).write(tmp_path)
+        path.unlink(missing_ok=True)
+        with pytest.raises(
+            UserError, match=r"epochs-9.json: the result of an earlier trial 3 with another point"
+        ):
+            Study(tmp_path, search(trials=4), 9, draw, 3).decide()
+    replace(read_result(tmp_path, task), point=point).write(tmp_path)
+    assert not run(tmp_path, search(trials=4)).started
+    assert json.loads(path.read_text())["point"] == point
 
 
 def hash_free(*what: Any) -> int:
