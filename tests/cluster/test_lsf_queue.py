@@ -1,5 +1,6 @@
 """Looks at LSF through scripted commands: what bjobs, bhist and bacct print, and what they do not."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -212,3 +213,15 @@ def test_a_job_without_contact_or_on_hold_waits(tmp_path: Path, state: str) -> N
     held = (0, f"5|{state}|-|-\n", "")
     seconds, fate = end_of_job(lambda now: held if now < 3000 else DONE, tmp_path / "x.status")
     assert (fate, seconds >= 3000) == (Fate.DONE, True)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "fate", "status"), [("true", Fate.DONE, 0), ("(exit 3)", Fate.FAILED, 1)]
+)
+def test_a_job_ends_with_the_success_that_its_status_file_records(
+    tmp_path: Path, command: str, fate: Fate, status: int
+) -> None:
+    file = StatusFile(tmp_path / "a name.status")
+    done = subprocess.run(["bash", "-c", f"{file.prefix} && {command} && {file.suffix}"], check=False)
+    assert (file.fate, done.returncode) == (fate, status)
