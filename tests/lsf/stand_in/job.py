@@ -36,7 +36,7 @@ class Job:
     @property
     def state(self) -> str:
         """PEND, RUN, SSUSP (suspended by the system), USUSP (suspended by the owner), DONE or EXIT."""
-        return (self.folder / "state").read_text().strip()
+        return self._read("state")
 
     @state.setter
     def state(self, state: str) -> None:
@@ -45,12 +45,20 @@ class Job:
     @property
     def exit_reason(self) -> str:
         """Why LSF or a person ended the last run of the job; an empty string if the job ended by itself."""
-        path = self.folder / "exit_reason"
-        return path.read_text().strip() if path.exists() else ""
+        return self._read("exit_reason")
 
     @exit_reason.setter
     def exit_reason(self, reason: str) -> None:
         self._write("exit_reason", reason)
+
+    @property
+    def session(self) -> str:
+        """Session of the job's command while it runs, else an empty string."""
+        return self._read("session")
+
+    @session.setter
+    def session(self, number: str) -> None:
+        self._write("session", number)
 
     @property
     def is_purged(self) -> bool:
@@ -69,8 +77,7 @@ class Job:
     @property
     def minutes_passed(self) -> float:
         """Simulated minutes of run time, added by `pass_minutes`."""
-        path = self.folder / "minutes"
-        return float(path.read_text()) if path.exists() else 0.0
+        return float(self._read("minutes") or 0)
 
     def pass_minutes(self, minutes: float) -> None:
         """Advance the job's clock, which determines its warning and its time limit."""
@@ -93,16 +100,6 @@ class Job:
         return state not in "ZX" and (
             its_session == session or f"LSB_JOBID={self.number}".encode() in variables
         )
-
-    @property
-    def session(self) -> str:
-        """Session of the job's command while it runs, else an empty string."""
-        path = self.folder / "session"
-        return path.read_text().strip() if path.exists() else ""
-
-    @session.setter
-    def session(self, number: str) -> None:
-        self._write("session", number)
 
     def send(self, number: int) -> None:
         """Send a signal to every process of the job."""
@@ -156,6 +153,10 @@ class Job:
         while self.processes():
             self.send(signal.SIGKILL)
             time.sleep(TICK)
+
+    def _read(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text().strip() if path.exists() else ""
 
     def _write(self, name: str, text: str) -> None:
         """Write a file atomically, because another process may read it at any time."""
