@@ -18,23 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from helpers.slurm_clients import write_clients
 from helpers.slurm_options import CONFIGURATIONS, ClusterOptions
 
-PROGRAMS = (
-    "munged",
-    "mariadbd",
-    "mariadb-install-db",
-    "slurmdbd",
-    "slurmctld",
-    "slurmd",
-    "sbatch",
-    "sacctmgr",
-)
+PROGRAMS = [*"munged mariadbd mariadb-install-db slurmdbd slurmctld slurmd sbatch sacctmgr".split()]
 # A socket's path has at most 107 bytes; slurmstepd's are <folder>/spool.n1/n1_<job>.<step>, with long numbers of steps.
 MAX_FOLDER_LENGTH = 107 - len("/spool.n1/n1_999.4294967294")
 NODES = ("n1", "n2", "n3")
@@ -212,40 +202,34 @@ def start_node(slurm: Slurm, node: str) -> None:
 
 def kill_controller(slurm: Slurm) -> None:
     """Kill slurmctld."""
-    _kill([process for process in _processes(slurm) if _facts(process)["name"] == "slurmctld"])
+    _kill_if(slurm, lambda process: process.name() == "slurmctld")
 
 
 def kill_slurmd(slurm: Slurm, node: str) -> None:
     """Kill the slurmd of a node; the processes that it started keep running."""
-    _kill([process for process in _processes(slurm) if _facts(process)["cmdline"][-2:] == ["-N", node]])
+    _kill_if(slurm, lambda process: process.cmdline()[-2:] == ["-N", node])
 
 
 def kill_node(slurm: Slurm, node: str) -> None:
     """Kill all processes of a node, as in a power failure."""
     kill_slurmd(slurm, node)
-    tasks = [process for process in _processes(slurm) if _environ(process).get("SLURMD_NODENAME") == node]
-    steps = {parent for task in tasks for parent in _relatives(task.parents) if _is_step(parent)}
-    _kill([*steps, *(child for step in steps for child in _relatives(step.children, recursive=True))])
+    steps: set[psutil.Process] = set()
+    children: list[psutil.Process] = []
+    for task in _processes(slurm):
+        if _environ(task).get("SLURMD_NODENAME") == node:
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended since it was listed
+                steps |= {parent for parent in task.parents() if parent.name().startswith("slurmstepd")}
+    for step in steps:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children += step.children(recursive=True)
+    _kill([*steps, *children])  # the steps first, or they report the end of their tasks
 
 
-def _facts(process: psutil.Process) -> dict[str, Any]:
-    """Return name and command line of a process; return empty values if it has ended since it was listed."""
-    try:
-        return {"name": process.name(), "cmdline": process.cmdline()}
-    except psutil.NoSuchProcess:
-        return {"name": "", "cmdline": []}
-
-
-def _is_step(process: psutil.Process) -> bool:
-    return bool(_facts(process)["name"].startswith("slurmstepd"))
-
-
-def _relatives(find: Callable[..., list[psutil.Process]], **options: bool) -> list[psutil.Process]:
-    """Return the parents or children of a process; return an empty list if it has ended since it was listed."""
-    try:
-        return find(**options)
-    except psutil.NoSuchProcess:
-        return []
+def _kill_if(slurm: Slurm, condition: Callable[[psutil.Process], bool]) -> None:
+    for process in _processes(slurm):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if condition(process):
+                _kill([process])
 
 
 def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
