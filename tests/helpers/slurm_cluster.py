@@ -24,7 +24,9 @@ import psutil
 from helpers.slurm_clients import write_clients
 from helpers.slurm_options import CONFIGURATIONS, ClusterOptions
 
-PROGRAMS = [*"munged mariadbd mariadb-install-db slurmdbd slurmctld slurmd sbatch sacctmgr".split()]
+PROGRAMS = [
+    "munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacctmgr",
+]  # fmt: skip
 # A socket's path has at most 107 bytes; slurmstepd's are <folder>/spool.n1/n1_<job>.<step>, with long numbers of steps.
 MAX_FOLDER_LENGTH = 107 - len("/spool.n1/n1_999.4294967294")
 NODES = ("n1", "n2", "n3")
