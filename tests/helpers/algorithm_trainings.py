@@ -24,7 +24,7 @@ def normalised(shape, classes):
     )
 """
 DATA = {"validation": 0.5}  # leaves 721 samples: 6 steps per epoch, the last one with fewer samples
-BATCH = {2: 61, 3: 41, 4: 31}  # batch size, by number of workers
+BATCH = {1: 121, 2: 61, 3: 41, 4: 31}  # batch size, by number of workers
 STEPS, EPOCHS = 6, 2
 # Steps per round, which may span epochs; steps between two averages, which may not.
 ROUND, MEETING = 3, 5

@@ -1,18 +1,22 @@
 """The same experiment gives the same bits on MPI and simulated ranks, stopped or not, and the same weights on one rank."""
 
+import json
+
 import pytest
 import torch
 from helpers.algorithm_trainings import SYNCHRONOUS, rows, task
 from helpers.observed_training import watched
 from helpers.training_here import train_with_mpi
+from PIL import Image
 from safetensors.torch import load_file
 
 from nnlo_lib.config import merge_settings
 from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
+from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
-AUGMENTED = {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "crop": 7, "normalize": "standard"}
+AUGMENTED = {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "normalize": "standard"}
 FEW = {"partition": {"name": "dirichlet", "alpha": 0.1}}
 THREE = {"parallel": {"ranks": 3}}
 CASES = {
@@ -72,6 +76,19 @@ def test_a_gan_has_the_bits_and_samples_of_simulated_ranks_on_mpi(tmp_path, smal
     assert find_differences(real.folder, virtual.folder) == []
     sheets = [(each.folder / "samples.png").read_bytes() for each in (virtual, real)]
     assert sheets[0] == sheets[1]
+    with Image.open(real.folder / "samples.png") as sheet:
+        assert sheet.size == (8 * 60 - 4, 8 * 60 - 4)
+    weights = load_file(real.folder / "model.safetensors")
+    critic = [each for name, each in weights.items() if name.startswith("critic") and "weight" in name]
+    assert max(float(each.abs().max()) for each in critic) <= 0.05 + 1e-7
+    evaluate_model(real.run, small_store, real.paths.model, real.paths.evaluation)
+    evaluation = json.loads(real.paths.evaluation.read_text())
+    assert {"loss", "distance", "critic_loss", "generator_loss"} < evaluation.keys()
+    assert "confusion" not in evaluation
+    assert {"val_distance", "train_critic_loss"} < rows(real)[-1].keys()
+    summary = json.loads((real.folder / "summary.json").read_text())
+    assert "samples.png" in summary["outputs"]
+    assert {row["name"].partition(".")[0] for row in summary["model"]["layers"]} == {"generator", "critic"}
 
 
 @pytest.mark.mpi

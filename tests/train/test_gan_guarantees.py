@@ -22,17 +22,13 @@ GRAPHS = {"d2": {"name": "cycle", "weights": "lazy_metropolis"}}
 UNEVEN = {"name": "directed_edges", "edges": [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]]}
 
 
-def row_allows_cast(name):
-    return ALGORITHMS[name].compression == "cast"
-
-
 CASES = {
     **{name: {"algorithm": {"name": name}} for name in ALGORITHMS},
     **{
         f"{name}, {compression}": {"algorithm": {"name": name}, "compression": {"name": compression}}
         for name in ALGORITHMS
         for compression in ("sign", "qsgd", "top_k", "random_k", "powersgd", "fp16")
-        if ALGORITHMS[name].compression == "any" or (row_allows_cast(name) and compression == "fp16")
+        if ALGORITHMS[name].compression == "any" or (ALGORITHMS[name].compression == "cast" and compression == "fp16")
     },
     "average, often": {"algorithm": {"name": "average", "sync_every": 3}},
     "diloco, often": {"algorithm": {"name": "diloco", "sync_every": 3}},
@@ -53,6 +49,12 @@ CASES = {
 UNBOUNDED = {"diloco", "gem", "adpsgd", "d2", "prox_pda"}
 TRACKING = {"dsgt", "dinno", "next", "prox_pda"}
 EXCHANGES_GRADIENTS = {"allreduce", "downpour"}
+
+
+def marked(cases):
+    """Return the cases; trainings with compressions other than `top_k` are exhaustive."""
+    rare = [case for case in cases if CASES[case].get("compression", {"name": "top_k"})["name"] != "top_k"]
+    return [pytest.param(case, marks=pytest.mark.exhaustive) if case in rare else case for case in cases]
 
 
 def settings(case, **problem):
@@ -95,7 +97,9 @@ def test_a_setting_that_would_not_be_kept_is_refused(case):
     assert at == (("problem", "critic_steps") if breaks_steps(case) else None)
 
 
-@pytest.mark.parametrize("case", [each for each in CASES if not (breaks_bound(each) and breaks_steps(each))])
+@pytest.mark.parametrize(
+    "case", marked([each for each in CASES if not (breaks_bound(each) and breaks_steps(each))])
+)
 def test_bound_of_the_critic_and_steps_of_the_generator_are_kept(tmp_path, small_store, monkeypatch, case):
     wanted = {} if breaks_bound(case) else {"weight_clip": BOUND}
     wanted |= {} if breaks_steps(case) else {"critic_steps": CRITIC_STEPS}
@@ -132,7 +136,7 @@ def unchecked_training(folder, small_store, monkeypatch, case, **problem):
     assert train_simulated(watched(folder, small_store, {}, **given), StopFlag())
 
 
-@pytest.mark.parametrize("case", [each for each in CASES if breaks_bound(each)])
+@pytest.mark.parametrize("case", marked([each for each in CASES if breaks_bound(each)]))
 def test_without_the_refusal_weights_leave_the_bound(tmp_path, small_store, monkeypatch, case):
     largest = bounds(monkeypatch)
     unchecked_training(tmp_path, small_store, monkeypatch, case, weight_clip=BOUND)
@@ -141,7 +145,7 @@ def test_without_the_refusal_weights_leave_the_bound(tmp_path, small_store, monk
     assert max(largest) > BOUND * (1 + 1e-5)
 
 
-@pytest.mark.parametrize("case", [each for each in CASES if breaks_steps(each)])
+@pytest.mark.parametrize("case", marked([each for each in CASES if breaks_steps(each)]))
 def test_without_the_refusal_the_generator_moves_in_steps_of_the_critic(
     tmp_path, small_store, monkeypatch, case
 ):

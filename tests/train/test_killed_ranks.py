@@ -2,6 +2,7 @@
 
 import json
 import random
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from helpers import fork_server
 from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, rows, task
+from helpers.repository_copy import environment
 from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait
 
@@ -40,15 +42,19 @@ def ledger_of(state):
 
 
 @pytest.mark.parametrize(("algorithm", "ranks", "victim"), VICTIMS)
-def test_a_killed_rank_ends_all_and_the_same_command_resumes(tmp_path, monkeypatch, algorithm, ranks, victim):
+def test_a_killed_rank_ends_all_and_the_same_command_resumes(tmp_path, algorithm, ranks, victim):
     settings = {"train": {"epochs": 3}}
     whole = training_here(tmp_path / "whole", algorithm, ranks, **settings)
     run = started(tmp_path / "real", algorithm, ranks, **settings)
     share_store(run.folder)
     fault = InjectedFault(0, "checkpoint.written", victim, 2, "kill")
-    with monkeypatch.context() as patched:
-        patched.setenv(FAULTS_ENV_VAR, FaultPlan(tmp_path, 0, [fault]).json_text)
-        said = run.finish(expect=1)
+    plan = {FAULTS_ENV_VAR: FaultPlan(tmp_path, 0, [fault]).json_text}
+    done = subprocess.run(
+        run.command, cwd=run.folder, env=environment() | plan, timeout=800, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    said = done.stdout
+    assert done.returncode == 1, said
     assert injected_faults(tmp_path) == [0]
     assert f"rank {victim} (process {run.pid(victim)} on " in said.splitlines()[-1]
     assert "Traceback" not in said
@@ -63,6 +69,7 @@ def test_a_killed_rank_ends_all_and_the_same_command_resumes(tmp_path, monkeypat
 
 
 FAILING = """
+import os
 from torch import nn
 
 class Failing(nn.Linear):

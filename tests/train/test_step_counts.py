@@ -16,11 +16,14 @@ from nnlo_lib.train.replica.replica import Replica
 LR, WORKERS, BATCH, SAMPLES = 0.1, 4, 5, 180
 SGD = {"name": "sgd", "lr": LR}
 MODEL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
+DIMINISHED = LR
+for _ in range(26):
+    DIMINISHED *= 1 - 0.5 * DIMINISHED
 STEPS = {
     "step": ({"schedule": {"name": "step", "every": 4, "factor": 0.5, "unit": "steps"}}, 0.5 ** (27 // 4)),
     "multi_step": ({"schedule": {"name": "multi_step", "milestones": [20], "unit": "steps"}}, 0.1),
     "exponential": ({"schedule": {"name": "exponential", "factor": 0.9, "unit": "steps"}}, 0.9**26),
-    "diminishing": ({"schedule": {"name": "diminishing", "mu": 0.5}}, None),
+    "diminishing": ({"schedule": {"name": "diminishing", "mu": 0.5}}, DIMINISHED / LR),
     "warm_up": ({"warm_up": {"steps": 40, "start": 0.0}}, 26 / 40),
 }  # name: settings, and the factor on the rate after 26 steps of each worker
 
@@ -36,15 +39,6 @@ def rates(monkeypatch):
     return seen
 
 
-def factor_of(case):
-    if case != "diminishing":
-        return STEPS[case][1]
-    rate = LR
-    for _ in range(26):
-        rate *= 1 - 0.5 * rate
-    return rate / LR
-
-
 @pytest.mark.parametrize("case", STEPS)
 def test_with_dynamic_dealing_a_schedule_counts_the_steps_of_a_worker(tmp_path, small_store, rates, case):
     train = {"batch_size": BATCH, "dealing": "dynamic", "optimizer": SGD, **STEPS[case][0]}
@@ -57,10 +51,10 @@ def test_with_dynamic_dealing_a_schedule_counts_the_steps_of_a_worker(tmp_path, 
     # 3 epochs of 36 batches, 27 of each of the equally fast workers.
     assert {len(each) for each in rates.values()} == {27}
     for each in rates.values():
-        assert each[-1] == pytest.approx(LR * factor_of(case))
+        assert each[-1] == pytest.approx(LR * STEPS[case][1])
         assert case != "multi_step" or each.count(LR) == 20
     rows = [json.loads(row) for row in (tmp_path / "state/history.jsonl").read_text().splitlines()]
-    assert rows[-1]["learning_rate"] == pytest.approx(LR * factor_of(case))
+    assert rows[-1]["learning_rate"] == pytest.approx(LR * STEPS[case][1])
 
 
 def test_with_dynamic_dealing_a_schedule_of_epochs_follows_the_epochs(tmp_path, small_store, rates):

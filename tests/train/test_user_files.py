@@ -136,16 +136,13 @@ def test_contents_that_two_files_exchange_are_an_edit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    (tmp_path / "output_loss.py").write_text(
-        FILES["output_loss.py"] + "\n\ndef share(outputs, targets):\n    pass\n"
-    )
-    (tmp_path / "metric.py").write_text(FILES["metric.py"] + "\n\ndef loss(outputs, targets):\n    pass\n")
-    run = Experiment.model_validate(search_settings("network"))
-    keys = []
-    for _ in range(2):
+    run, keys = Experiment.model_validate(search_settings("network")), []
+    texts = [
+        FILES[name] + "\n\ndef {}(outputs, targets):\n    pass\n" for name in ("output_loss.py", "metric.py")
+    ]
+    texts = [text.format(name) for text, name in zip(texts, ("share", "loss"), strict=True)]
+    for order in (1, -1):
+        for name, text in zip(("output_loss.py", "metric.py"), texts[::order], strict=True):
+            (tmp_path / name).write_text(text)
         keys.append(Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint)
-        one, other = tmp_path / "metric.py", tmp_path / "output_loss.py"
-        texts = one.read_text(), other.read_text()
-        other.write_text(texts[0])
-        one.write_text(texts[1])
     assert keys[0] != keys[1]

@@ -190,12 +190,15 @@ def brier_score(outputs, targets):
 
 
 @pytest.mark.parametrize(("name", "better"), [("f1", "larger"), ("brier_score", "smaller")])
-def test_best_follows_the_direction_in_the_settings(tmp_path, small_store, name, better):
+def test_best_follows_the_direction_in_the_settings(tmp_path, manifest, name, better):
+    """The rate is large enough that neither the first nor the last epoch is the best."""
     (tmp_path / "mine.py").write_text(METRICS)
+    best = {"metric": f"val_{name}", "better": better}
+    optimizer = {"name": "sgd", "lr": 0.6, "momentum": 0.9}
     job = trained(
-        tmp_path / "job", small_store, model=MODEL, metrics=[f"{tmp_path}/mine.py:{name}"],
-        train=LARGE | {"restore_best": {"metric": f"val_{name}", "better": better}},
-        checkpoint={"best": {"metric": name, "better": better}, "keep": 1},
+        tmp_path / "job", manifest, model=MODEL, metrics=[f"{tmp_path}/mine.py:{name}"],
+        train={"epochs": 4, "batch_size": 100, "optimizer": optimizer, "restore_best": best},
+        checkpoint={"best": best | {"metric": name}, "keep": 1},
     )  # fmt: skip
     values = [row[f"val_{name}"] for row in history_of(job)]
     best = (max if better == "larger" else min)(values)

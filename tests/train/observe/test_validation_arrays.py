@@ -151,15 +151,15 @@ def test_a_column_that_starts_at_a_restart_is_empty_before(tmp_path, small_store
     assert {finding.status for finding in check_history(run)} == {"ok"}
 
 
+GAN = "problem: {name: gan, weight_clip: 0.01}\nmodel: {name: wgan}"
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ("observe: {consensus_matrix: true}", "observe.consensus_matrix: allreduce has one common model"),
         ("observe: {sample_metrics: true}\ndata: {validation: 0}", "the run has no validation samples"),
-        (
-            "observe: {sample_metrics: true}\nproblem: {name: gan, weight_clip: 0.01}\nmodel: {name: wgan}",
-            "no metrics of single samples",
-        ),
+        (f"observe: {{sample_metrics: true}}\n{GAN}", "no metrics of single samples"),
         ("observe: {loss_average: 1}", "observe.loss_average"),
     ],
 )

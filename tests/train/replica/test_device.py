@@ -43,14 +43,7 @@ def machine(monkeypatch):
 
 
 def devices(ranks, hosts=None, servers=0, **parallel):
-    """Return the device of each rank.
-
-    Args:
-        ranks: number of ranks.
-        hosts: host name of each rank; None places all ranks on one host.
-        servers: number of server ranks; they come first.
-        **parallel: other settings of the section `parallel`.
-    """
+    """Return the device of each rank; `hosts`: of each rank, by default one; `servers`: number of first ranks."""
     settings = ParallelConfig(ranks=ranks, gpus_per_rank=1, **parallel)
     names = hosts or ["here"] * ranks
 
@@ -150,8 +143,7 @@ def run_of(algorithm="allreduce", ranks=4, **parallel):
     ],
 )
 def test_what_the_scheduler_is_asked_for(run, wanted):
-    described = run_of(**run)
-    resources = RunResources(described)
+    resources = RunResources(run_of(**run))
     assert (resources.gpus, resources.tasks_per_gpu) == wanted
 
 
@@ -165,7 +157,7 @@ def vector(rank, dtype="float32", size=1003):
 
 
 def gpu_allreduce(comm, way):
-    return NcclAllreduce(comm, 20, backend="gloo") if way == "nccl" else CudaAwareAllreduce(comm.duplicate())
+    return NcclAllreduce(comm, 200, backend="gloo") if way == "nccl" else CudaAwareAllreduce(comm.duplicate())
 
 
 def finish(begun, comm):
@@ -207,8 +199,8 @@ def allreduced(comm, way):
 
 def again(comm):
     """Return the sum of NCCL's own all-reduce in a second process group, as in a later trial, and `is_cuda_aware()`."""
-    NcclAllreduce(comm, 20, backend="gloo")
-    fastest = NcclAllreduce(comm, 20, fastest=True, backend="gloo")
+    NcclAllreduce(comm, 200, backend="gloo")
+    fastest = NcclAllreduce(comm, 200, fastest=True, backend="gloo")
     ours = torch.full((7,), float(comm.rank + 1))
     finish(fastest.begin(ours), comm)
     return [ours.tolist(), is_cuda_aware()]
@@ -234,10 +226,10 @@ def test_a_later_trial_makes_a_group_of_its_own():
 
 
 @pytest.fixture
-def ways(monkeypatch):
-    """Return a function that sets the GPU of each rank, the availability of NCCL and whether MPI is CUDA-aware."""
+def exchanged(monkeypatch):
+    """Return a function from GPU of each rank, NCCL, CUDA-aware MPI and setting to the chosen way and its text."""
 
-    def make(names, nccl, aware):
+    def choose(names, nccl, aware, **setting):
         chosen = []
         monkeypatch.setattr(exchange, "unique_gpu_name", lambda device: device)
         monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
@@ -248,47 +240,43 @@ def ways(monkeypatch):
             gather=lambda item: [[name, *item[1:]] for name in names],
             use_gpu_reduction=lambda way, timeout, fastest: chosen.append(way),
         )
-        return comm, chosen
+        text = exchange.select_gpu_transport(comm, run_of(ranks=2, **setting), "x")
+        return chosen, text
 
-    return make
-
-
-CHOICES = {
-    "a gpu each": (["a 0", "a 1"], True, True, "nccl"),
-    "no nccl": (["a 0", "a 1"], False, True, "cuda_aware"),
-    "neither": (["a 0", "a 1"], False, False, "host"),
-    "shared": (["a 0", "a 0"], True, True, "cuda_aware"),
-    "server without": (["", "a 0"], True, True, "host"),
-}
+    return choose
 
 
-@pytest.mark.parametrize("case", CHOICES)
-def test_the_best_way_is_taken(ways, case):
-    names, nccl, aware, wanted = CHOICES[case]
-    comm, chosen = ways(names, nccl, aware)
-    assert exchange.select_gpu_transport(comm, run_of(ranks=2), "x") == exchange.TRANSPORT_TEXT[wanted]
-    assert chosen == [wanted]
+@pytest.mark.parametrize(
+    ("names", "nccl", "aware", "wanted"),
+    [
+        (["a 0", "a 1"], True, True, "nccl"),
+        (["a 0", "a 1"], False, True, "cuda_aware"),
+        (["a 0", "a 1"], False, False, "host"),
+        (["a 0", "a 0"], True, True, "cuda_aware"),  # a shared GPU
+        (["", "a 0"], True, True, "host"),  # a server without GPU
+    ],
+)
+def test_the_best_way_is_taken(exchanged, names, nccl, aware, wanted):
+    assert exchanged(names, nccl, aware) == ([wanted], exchange.TRANSPORT_TEXT[wanted])
 
 
 @pytest.mark.parametrize(("way", "reason"), [("nccl", "torch has no NCCL"), ("cuda_aware", "neither MPI")])
-def test_a_way_that_is_not_there_is_refused(ways, way, reason):
-    comm, _ = ways(["a 0", "a 1"], False, False)
+def test_a_way_that_is_not_there_is_refused(exchanged, way, reason):
     with pytest.raises(UserError, match=f"gpu_exchange: {way}: {reason}"):
-        exchange.select_gpu_transport(comm, run_of(ranks=2, gpu_exchange=way), "x")
+        exchanged(["a 0", "a 1"], False, False, gpu_exchange=way)
 
 
 def test_without_gpus_there_is_nothing_to_choose():
     assert exchange.select_gpu_transport(None, run_of(gpus_per_rank=0), "cpu") == ""
 
 
-REFUSED = {
-    "shared": ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
-    "none": ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware requires GPUs"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused(case):
-    settings, reason = REFUSED[case]
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
+        ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware requires GPUs"),
+    ],
+)
+def test_a_way_that_does_not_fit_the_settings_is_refused(settings, reason):
     with pytest.raises(ValidationError, match=reason):
         run_of(**settings)

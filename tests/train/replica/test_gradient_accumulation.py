@@ -38,10 +38,8 @@ def gradient(parts, kind="float64"):
     module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)).double()
     replica, comm = Replica(module), SimpleNamespace(advance_clock=lambda count: None, rank=0)
     problem = build_problem(Experiment().variants["allreduce"])
-    sums = LocalGradients(replica, problem, as_tensors, comm, Precision(kind, "cpu"), parts)(
-        batch(), 0, "here", 0
-    )
-    return replica.grad, sums()
+    gradients = LocalGradients(replica, problem, as_tensors, comm, Precision(kind, "cpu"), parts)
+    return replica.grad, gradients(batch(), 0, "here", 0)()
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5, COUNT, COUNT + 4])

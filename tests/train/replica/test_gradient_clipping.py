@@ -98,9 +98,8 @@ def test_no_optimizer_is_given_more(tmp_path, manifest, case, monkeypatch):
 
     monkeypatch.setattr(Replica, "step", measured)
     train = {"clip_norm": 0.01, "precision": "float64", "optimizer": {"name": "sgd", "lr": 0.5}}
-    assert train_simulated(
-        task(tmp_path / "job", manifest, case, SYNCHRONOUS[case] | {"train": train}), StopFlag()
-    )
+    job = task(tmp_path / "job", manifest, case, SYNCHRONOUS[case] | {"train": train | {"epochs": 1}})
+    assert train_simulated(job, StopFlag())
     assert len(lengths) > 10
     assert max(lengths) <= 0.5 * 0.01 * (1 + 1e-9)
     assert max(lengths) > 0.5 * 0.0099
