@@ -1,6 +1,6 @@
 """Networks in the JSON of Keras 1.0 to 2.15, with their numbers of parameters, counted by hand."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from helpers.keras_layers import (
     GLOROT,
@@ -20,19 +20,11 @@ from helpers.keras_layers import (
     weights_1,
     weights_2,
     with_modules,
-)
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class KerasFile:
-    """A file of Keras.
-
-    Attributes:
-        text: JSON.
-        shape: shape of a sample, images channels first.
-        parameters: number of trainable parameters.
-        penalty: whether the network has a regularizer.
-    """
+class KerasFile(NamedTuple):
+    """A file of Keras: JSON, shape of a sample (images channels first), trainable parameters, has a regularizer."""
 
     text: str
     shape: tuple[int, ...]
@@ -56,14 +48,6 @@ def embedding_1(name, words, size, length):
     return layer_1(
         "Embedding", name, [length], input_dim=words, output_dim=size, init="uniform", input_length=length,
         mask_zero=False, activity_regularizer=None, W_regularizer=None, W_constraint=None, dropout=0.0,
-    )  # fmt: skip
-
-
-def embedding_2(name, words, size, length):
-    return layer_2(
-        "Embedding", name, [length], input_dim=words, output_dim=size, mask_zero=False, input_length=length,
-        embeddings_initializer=initializer("RandomUniform", minval=-0.05, maxval=0.05, seed=None),
-        embeddings_regularizer=None, activity_regularizer=None, embeddings_constraint=None,
     )  # fmt: skip
 
 
@@ -171,15 +155,6 @@ KERAS_2 = {
         ], "2.2.4"),
         (7, 3), 4 * 4 * (3 + 4 + 1) + 4 * 5 + 5,
     ),
-    "2.2.4 Embedding and GRU": KerasFile(
-        sequential([
-            embedding_2("e", 50, 8, 7),
-            recurrent_2("GRU", "g", 6, recurrent_activation="hard_sigmoid", implementation=1, dropout=0.1,
-                        recurrent_dropout=0.1),
-            dense_2("d", 5, activation="softmax"),
-        ], "2.2.4"),
-        (7,), 50 * 8 + 3 * 6 * (8 + 6 + 1) + 6 * 5 + 5,
-    ),
     "2.3.1 activations": KerasFile(
         sequential([
             dense_2("d1", 8, [16]), layer_2("ThresholdedReLU", "t", theta=0.5),
@@ -231,14 +206,14 @@ TF_KERAS = {
         ], "2.4.0", {"plus": ["r", "w"]}, "Functional"),
         (2, 8, 8), 2 * 4 + 2 * 4 + 4 * 9 + 4 * 9 + 4 * 3 + 3 + 3 * 5 + 5,
     ),
-    "tf 2.6 jet tagger, L1": KerasFile(
-        sequential([
+    "tf 2.14 jet tagger with modules, L1": KerasFile(
+        with_modules(sequential([
             tf_input([16], "fc1_input"),
             dense_2("fc1", 64, [16], kernel=initializer("LecunUniform", seed=None),
                     kernel_regularizer={"class_name": "L1", "config": {"l1": 9.999999747378752e-05}}),
             layer_2("Activation", "relu1", activation="relu"),
             dense_2("fc2", 5, kernel_regularizer={"class_name": "L2", "config": {"l2": 0.01}}, activation="softmax"),
-        ], "2.6.0"),
+        ], "2.14.0")),
         (16,), 17 * 64 + 65 * 5, True,
     ),
     "tf 2.8 Policy and Bidirectional": KerasFile(
@@ -252,16 +227,6 @@ TF_KERAS = {
         ], "2.8.0"),
         (7, 3), 2 * 3 * 4 * (3 + 4 + 2) + 8 * 5 + 5,
     ),
-    "tf 2.11 transposed convolution": KerasFile(
-        sequential([
-            tf_input([4, 4, 2], "i"),
-            layer_2("Conv2DTranspose", "t", [4, 4, 2], filters=3, kernel_size=[3, 3], strides=[2, 2], padding="same",
-                    data_format="channels_last", dilation_rate=[1, 1], groups=1, output_padding=None,
-                    **weights_2(kernel=GLOROT, activation="relu")),
-            layer_2("Flatten", "f", data_format="channels_last"), dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.11.0"),
-        (2, 4, 4), 2 * 3 * 9 + 3 + 8 * 8 * 3 * 5 + 5,
-    ),
     "tf 2.13 functional with modules": KerasFile(
         with_modules(functional([
             tf_input([16]), dense_2("d1", 8, kernel=GLOROT, activation="relu"),
@@ -269,17 +234,6 @@ TF_KERAS = {
             dense_2("d2", 5, kernel=GLOROT, activation="softmax"),
         ], "2.13.1", {"j": ["input_1", "o"]}, "Functional")),
         (16,), 17 * 8 + 25 * 5,
-    ),
-    "tf 2.15 normalization": KerasFile(
-        with_modules(sequential([
-            tf_input([7, 3], "i"), layer_2("LayerNormalization", "n", axis=[2], epsilon=0.001, center=True, scale=True,
-                beta_initializer=initializer("Zeros"), gamma_initializer=initializer("Ones"), beta_regularizer=None,
-                gamma_regularizer=None, beta_constraint=None, gamma_constraint=None),
-            convolution_2("Conv1D", "c", 4, 3, kernel=GLOROT, groups=1, padding="causal"),
-            layer_2("GlobalAveragePooling1D", "g", data_format="channels_last", keepdims=False),
-            dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.15.0")),
-        (7, 3), 2 * 3 + 3 * 3 * 4 + 4 + 4 * 5 + 5,
     ),
 }  # fmt: skip
 KERAS_FILES = {**KERAS_1, **KERAS_2, **TF_KERAS}

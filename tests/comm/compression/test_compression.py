@@ -15,7 +15,6 @@ from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
 from nnlo_lib.comm.compression.factory import build_compressor
 from nnlo_lib.comm.compression.powersgd import PowerSGD
 from nnlo_lib.comm.compression.qsgd import QSGD
-from nnlo_lib.comm.compression.sign import Sign
 from nnlo_lib.comm.compression.sparse import TopK
 from nnlo_lib.config.compression import CompressionConfig
 from nnlo_lib.core.rng import derive_seed
@@ -234,17 +233,6 @@ def test_powersgd_tracks_a_fixed_matrix_of_its_rank_exactly():
     np.testing.assert_allclose(through(PowerSGD(2, SEED), v), v, atol=1e-10)
 
 
-@EVERY
-def test_payloads_are_replayable(kind):
-    v = torch.from_numpy(V)
-    payloads = {
-        (step, rank): bytes(make(kind).encode(v, step, rank).numpy()) for step in (0, 1) for rank in (0, 1)
-    }
-    assert all(bytes(make(kind).encode(v, *key).numpy()) == payload for key, payload in payloads.items())
-    if kind in ("random_k", "qsgd-5", "powersgd"):
-        assert len(set(payloads.values())) == 4
-
-
 def test_sizes_in_closed_form():
     v = torch.empty(1003)
     sizes = {kind: make(kind).size(v) for kind in KINDS}
@@ -308,49 +296,6 @@ def test_a_resumed_sender_sends_the_same_bytes(kind):
     fresh = ErrorFeedback(make(kind), 0)
     fresh.load_state(ErrorFeedback(make(kind), 0).state())
     assert payloads(fresh, range(6)) == straight
-
-
-def test_every_step_draws_anew():
-    feedback, seen = ErrorFeedback(make("random_k"), 0), set()
-    for _ in range(100):
-        decoded = torch.empty(30)
-        feedback.compressor.decode(feedback.encode(torch.ones(30)), decoded)
-        seen |= set(decoded.nonzero().view(-1).tolist())
-    assert seen == set(range(30))
-
-
-def descend(send, steps=1500, lr=0.02):
-    """Return the path of SGD on f(x) = <a, x>^2 + <b, x>^2 that alternates between a and b.
-
-    Karimireddy et al. 2019, counterexample 3: sign(a) = -sign(b), so signs alone never change x_1 + x_2.
-
-    Args:
-        send: compression of a gradient.
-        steps: number of steps.
-        lr: learning rate.
-    """
-    a = torch.tensor([[1.5, -0.5], [-0.5, 1.5]], dtype=torch.float64)
-    x, path = torch.ones(2, dtype=torch.float64), []
-    for step in range(steps):
-        row = a[step % 2]
-        x = x - lr * send(2 * (row @ x) * row)
-        path.append(x)
-    return path
-
-
-def test_error_feedback_converges_where_sign_alone_stalls():
-    feedback, decoded = ErrorFeedback(Sign(), 0), torch.empty(2, dtype=torch.float64)
-
-    def alone(g):
-        Sign().decode(Sign().encode(g, 0, 0), decoded)
-        return decoded.clone()
-
-    def fed_back(g):
-        feedback.compressor.decode(feedback.encode(g), decoded)
-        return decoded.clone()
-
-    assert all(abs(float(x.sum()) - 2) < 1e-9 for x in descend(alone))
-    assert float(descend(fed_back)[-1].norm()) < 1e-6
 
 
 # Sums over ranks.

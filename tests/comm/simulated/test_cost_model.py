@@ -44,13 +44,6 @@ WILD = {
 }  # fmt: skip
 
 
-def test_the_seed_decides_everything():
-    assert durations(3, **WILD) == durations(3, **WILD)
-    assert durations(3, **WILD) != durations(4, **WILD)
-    assert arrivals(seed=3, loss=0.3) == arrivals(seed=3, loss=0.3)
-    assert arrivals(seed=3, loss=0.3) != arrivals(seed=4, loss=0.3)
-
-
 def test_a_rank_draws_the_same_whatever_others_do():
     machine = CostModel(SimulationConfig(**EXACT | WILD), RANKS, 3)
     clock, alone = 0.0, []

@@ -84,16 +84,6 @@ def test_losses_of_training_and_validation_are_those_of_keras():
     ] == pytest.approx([of_keras] * 3, rel=1e-6)
 
 
-def test_the_gradient_is_that_of_numpy():
-    module = KerasNetwork(regularized(), [(4,)]).double().train()
-    inputs, labels = batch()
-    second = list(module.parameters())[2]
-    both = PROBLEM.compute_loss(module, (inputs,), labels, 0).loss
-    plain = mean_square(module(inputs), labels).mean()
-    ours, theirs = (torch.autograd.grad(loss, [second], retain_graph=True)[0] for loss in (both, plain))
-    torch.testing.assert_close(ours - theirs, 0.0625 * torch.sign(second), rtol=1e-9, atol=1e-12)
-
-
 def test_the_samples_of_a_test_have_the_loss_of_the_test():
     module = KerasNetwork(regularized(), [(4,)]).eval()
     inputs, labels = batch(torch.float32)
