@@ -8,6 +8,8 @@ from numpy.testing import assert_allclose
 from nnlo_lib.config.metrics import LOSSES, METRICS
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.problems.adversarial.gan_losses import gan_losses_by_name
 from nnlo_lib.problems.losses import loss_by_name, metric_by_name
 
 RNG = np.random.default_rng(3)
@@ -83,3 +85,20 @@ def test_a_loss_that_changes_the_targets_does_not_change_the_metrics(users):
     labels = torch.as_tensor(LABELS)
     loss_by_name(CLASSES, f"{users}:loss")(torch.as_tensor(SCORES), labels)
     assert np.array_equal(labels, LABELS)
+
+
+USES = {
+    "model": lambda path: build_model(f"{path}:leave", {}, (3,), 2, 0),
+    "loss": lambda path: metric_by_name(CLASSES, f"{path}:leave")(torch.zeros(2, 1), torch.zeros(2, 1)),
+    "GAN losses": lambda path: gan_losses_by_name(f"{path}:leave")(torch.zeros(2, 1), torch.zeros(2, 1)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", ["function", "import"])
+def test_an_exit_in_the_code_of_a_user_is_an_error_that_names_the_file(tmp_path, use, place):
+    body = "import sys\ndef leave(*args):\n    sys.exit(0)\n"
+    (tmp_path / "mine.py").write_text(body if place == "function" else body + "sys.exit('no license')\n")
+    with pytest.raises(UserError, match=r"SystemExit: (0|no license)") as error:
+        USES[use](tmp_path / "mine.py")
+    assert "mine.py:" in str(error.value)

@@ -1,6 +1,5 @@
 """Networks in the JSON format of Keras 1, 2 and 3, loaded and trained as torch modules."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -202,26 +201,3 @@ def test_a_resumed_training_equals_an_undisturbed_one_on_simulated_ranks(tmp_pat
     assert stopped.weights == virtual.weights
     assert stopped.history == virtual.history
     assert stopped.history[-1]["val_accuracy"] > 0.8
-
-
-REAL = {
-    "mnist_keras2": ({"dataset": "mnist"}, "mnist", 600_810, 1.0),
-    "cifar10_keras2": (
-        {"dataset": "cifar10-small", "reader": {"name": "cifar"}},
-        "cifar10/cifar-10-binary.tar.gz", 1_916_266, 2.2,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-@pytest.mark.parametrize("file", REAL)
-def test_nnlo_s_networks_learn_real_images(shared_data, tmp_path, file):
-    data, source, parameters, loss = REAL[file]
-    run = training(
-        tmp_path, model={"name": str(FILES / f"{file}.json")}, data=data | {"source": str(shared_data / source)},
-        train={"epochs": 1, "steps_per_epoch": 100, "optimizer": {"name": "adam", "lr": 0.001}},
-    )  # fmt: skip
-    run.finish()
-    assert json.loads((run.job / "summary.json").read_text())["model"]["parameters"] == parameters
-    assert run.rows[0]["val_loss"] < loss  # a random guess has a loss of 2.3
