@@ -341,3 +341,10 @@ def test_a_full_disk_leaves_no_store_that_mixes_two_conversions(digits_raw, tmp_
         signal.signal(signal.SIGXFSZ, handler)
     assert not (tmp_path / "manifest.json").exists()
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_the_moments_of_a_store_are_those_of_its_training_samples(digits):
+    train = Split(digits, "train")
+    (pixels,), _ = train.take(np.arange(len(train)))
+    assert digits.inputs[0].mean == pytest.approx([pixels.mean()], rel=1e-12)
+    assert digits.inputs[0].std == pytest.approx([pixels.std()], rel=1e-12)
