@@ -1,4 +1,4 @@
-"""Tables of states: why Slurm ends a job, with and without accounting; scripts stand in for scontrol and sacct."""
+"""Batch jobs, with scripts in place of the commands of Slurm and LSF: time left, why a job ends, requeues."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from nnlo_lib.core.batch_system.stop_decision import StopDecision
 
 pytestmark = pytest.mark.processes
 
-JOB = BatchJob("slurm", "7")
+JOB, LSF_JOB = BatchJob("slurm", "7"), BatchJob("lsf", "7")
 END = "EndTime=2026-11-23T07:52:52"
 # As Slurm 22.05 prints a job: shortened.
 LINE = (
@@ -19,6 +19,86 @@ LINE = (
 
 def line(state, preempted="None", end=END, reason="None", restarts=0):
     return LINE.format(state=state, preempted=preempted, end=end, reason=reason, restarts=restarts)
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """Return a function that replaces a scheduler command by a script with given output and exit status."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def answer(name, *lines, status=0, script=""):
+        text = script or "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+
+    for name in ("scontrol", "sacct", "squeue", "bjobs"):  # commands of this machine must not answer
+        answer(name, status=1)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("job", "command", "output", "minutes"),
+    [
+        (JOB, "squeue", "1-02:30:00", 1590),
+        (JOB, "squeue", "2:00:30", 120.5),
+        (JOB, "squeue", "9:30", 9.5),
+        (JOB, "squeue", "UNLIMITED", None),
+        (JOB, "squeue", "INVALID", None),
+        (JOB, "squeue", "", None),
+        (LSF_JOB, "bjobs", "1:30 L", 90),
+        (LSF_JOB, "bjobs", "0:05 L", 5),
+        (LSF_JOB, "bjobs", "-", None),
+    ],
+)
+def test_the_time_that_a_scheduler_leaves(answers, job, command, output, minutes):
+    answers(command, output)
+    assert job.minutes_left() == minutes
+
+
+@pytest.mark.parametrize(
+    ("job", "command", "output", "reason"),
+    [
+        (JOB, "sacct", ["OUT_OF_MEMORY"], "out of memory"),
+        (JOB, "sacct", ["NODE_FAIL", "RUNNING"], "node failure"),
+        (JOB, "sacct", ["PREEMPTED", "TIMEOUT"], "time limit"),
+        (JOB, "sacct", ["PREEMPTED", "CANCELLED by 0"], "canceled"),
+        (JOB, "sacct", ["CANCELLED", "COMPLETED"], "killed"),
+        (JOB, "sacct", ["PREEMPTED", "FAILED"], "killed"),
+        (JOB, "sacct", [], "killed"),
+        (LSF_JOB, "bjobs", ["TERM_MEMLIMIT: job killed after ..."], "out of memory"),
+        (LSF_JOB, "bjobs", ["TERM_OWNER: job killed by owner"], "canceled"),
+        (LSF_JOB, "bjobs", ["-"], "killed"),
+    ],
+)
+def test_why_a_scheduler_ended_a_job(answers, job, command, output, reason):
+    answers(command, *output)
+    assert job.exit_reason() == reason
+    assert job.was_cancelled() == (reason == "canceled")
+
+
+def test_the_reason_of_a_refused_requeue_is_returned(answers):
+    answers("scontrol", status=0)
+    assert JOB.requeue() == ""
+    answers("scontrol", script="echo 'Access denied' >&2; exit 1")
+    assert JOB.requeue() == "Access denied"
+
+
+def test_an_absent_scheduler_knows_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (JOB.minutes_left(), JOB.exit_reason()) == (None, "killed")
+    assert "scontrol" in JOB.requeue()
+
+
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [({}, None), ({"SLURM_JOB_ID": "7"}, JOB), ({"LSB_JOBID": "7"}, LSF_JOB)],
+)
+def test_the_job_of_this_process(monkeypatch, variables, job):
+    for name in ("SLURM_JOB_ID", "LSB_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert BatchJob.current() == job
 
 
 SELECTED = "2026-11-23T07:52:50"
@@ -84,13 +164,6 @@ def test_why_slurm_ended_a_job_without_accounting(answers, record, reason):
     assert JOB.was_cancelled() == (reason == "canceled")
 
 
-STEPS = """case "$*" in
-*-X*) echo FAILED ;;
-*) {rows} ;;
-esac
-"""
-
-
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
@@ -109,10 +182,9 @@ esac
         ([], "killed"),
     ],
 )
-def test_a_kill_for_memory_is_told_from_another_one(tmp_path, answers, rows, reason):
-    answers("sacct")
+def test_a_kill_for_memory_differs_from_other_kills(answers, rows, reason):
     echo = "; ".join(f"echo '{row}'" for row in rows) or "true"
-    (tmp_path / "sacct").write_text(f"#!/bin/sh\n{STEPS.format(rows=echo)}")
+    answers("sacct", script=f'case "$*" in *-X*) echo FAILED ;; *) {echo} ;; esac')
     assert JOB.exit_reason() == reason
 
 
@@ -132,16 +204,16 @@ def test_whether_a_job_has_ended(answers, record, ended):
     assert JOB.has_ended() == ended
 
 
-def test_the_log_of_a_job_may_have_a_name_with_spaces(answers):
+def test_the_name_of_a_log_may_have_spaces(answers):
     answers("scontrol", line("RUNNING"))
     assert str(JOB.output_file()) == "/logs/my job/7.log"
-    assert BatchJob("lsf", "7").output_file() is None
+    assert LSF_JOB.output_file() is None
 
 
 def test_the_batch_system_is_found_by_its_commands(answers, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert BatchJob.of_this_site("7") == JOB
     (tmp_path / "scontrol").unlink()
-    assert BatchJob.of_this_site("7") == BatchJob("lsf", "7")
+    assert BatchJob.of_this_site("7") == LSF_JOB
     (tmp_path / "bjobs").unlink()
     assert BatchJob.of_this_site("7") is None
