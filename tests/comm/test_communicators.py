@@ -50,18 +50,6 @@ def test_a_rank_that_exited_is_named(tmp_path):
 MACHINE = SimulationConfig(sample_seconds=0.5, latency=0.25, bandwidth=100.0)
 
 
-def test_the_virtual_clock_counts_computing_latency_and_bandwidth():
-    def program(comm):
-        if comm.rank == 0:
-            comm.advance_clock(4)
-            comm.send(torch.zeros(25), 1)
-            return comm.now()
-        comm.receive(torch.zeros(25), 0)
-        return comm.now()
-
-    assert SimulatedWorld(2, MACHINE).run(program) == [2.0, 2.0 + 0.25 + 1.0]
-
-
 def test_messages_are_received_by_arrival_not_by_rank():
     def program(comm):
         if comm.rank:
