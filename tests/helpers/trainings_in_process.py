@@ -14,9 +14,9 @@ from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.workflow.single_run import prepare_task
 
 CASES = {
-    "allreduce": {"train": {"validate_every": 5}},
+    "allreduce": {"train": {"validate_every": 5, "evaluate_before": True}},
     "dsgd": {
-        "algorithm": {"name": "dsgd"}, "topology": {"name": "cycle"}, "data": {"partition": {"name": "by_class"}},
+        "algorithm": {"name": "dsgd"}, "topology": {"name": "path"}, "data": {"partition": {"name": "by_class"}},
         "train": {"validate_every": 5},
     },
     "downpour": {"algorithm": {"name": "downpour"}, "train": {"dealing": "dynamic"}},
