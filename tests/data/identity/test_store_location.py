@@ -270,13 +270,6 @@ def test_a_store_is_found_where_nothing_can_be_written(project: Path) -> None:
     assert name() == before
 
 
-def test_a_file_that_is_listed_twice_is_another_store(project: Path) -> None:
-    (project / "files/list.txt").write_text("part0.h5\npart1.h5\n")
-    before = name(reader={"train": "list.txt"})
-    (project / "files/list.txt").write_text("part0.h5\npart1.h5\npart0.h5\n")
-    assert name(reader={"train": "list.txt"}) != before
-
-
 @pytest.mark.parametrize("what", ["file", "link"])
 def test_a_file_or_link_that_is_replaced_with_its_size_and_time_is_read(project: Path, what: str) -> None:
     shutil.copytree(project / "files", project / "others")

@@ -162,14 +162,6 @@ def test_fewer_samples_than_ranks(samples):
         SharedOrderSampler(np.arange(samples), 1, 3, 0, 1)
 
 
-@pytest.mark.parametrize(("workers", "worker", "batch"), [(2, 2, 1), (2, -1, 1), (2, 0, 0)])
-def test_nonsense_is_the_programmers_error(workers, worker, batch):
-    with pytest.raises(ValueError, match="worker"):
-        SharedOrderSampler(np.arange(9), batch, workers, worker, 1)
-    with pytest.raises(ValueError, match="worker"):
-        PartitionedSampler([np.arange(9)] * workers, batch, worker, 1)
-
-
 @settings(max_examples=40)
 @given(sizes=sizes, processes=st.integers(1, 4), seed=seeds, epoch=epochs)
 def test_processes_of_a_worker_divide_its_samples(sizes, processes, seed, epoch):

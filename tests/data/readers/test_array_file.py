@@ -1,6 +1,5 @@
 """HDF5, NPZ and NPY files: rows of any array in them, and damage (hostile files: tests/security)."""
 
-import struct
 import tracemalloc
 import zipfile
 
@@ -68,20 +67,16 @@ def test_types_are_kept_in_native_byte_order(tmp_path, dtype, write):
     assert found.dtype.isnative
 
 
-def test_links_are_followed_but_loops_of_links_are_refused(tmp_path):
+def test_links_are_followed_and_named_if_they_lead_nowhere(tmp_path):
     hdf5(tmp_path / "other.h5")
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["here"] = FEATURES
         file["features/soft"] = h5py.SoftLink("/here")
         file["features/outside"] = h5py.ExternalLink("other.h5", "/features")
-        file["round/a"] = FEATURES
-        file["round/back"] = file["round/again"] = file["round"]
         file["dangling/a"] = h5py.SoftLink("/lost")
     outside, soft = find_arrays(tmp_path / "data.h5", "features")
     assert (outside.name, soft.name) == ("features/outside", "features/soft")
     assert np.array_equal(outside.rows(3, 5), FEATURES[3:5])
-    with pytest.raises(UserError, match=r"round contains the group round/again more than once"):
-        find_arrays(tmp_path / "data.h5", "round")
     with pytest.raises(UserError, match=r"data\.h5: cannot be read"):
         find_arrays(tmp_path / "data.h5", "dangling")
 
@@ -141,7 +136,6 @@ CANNOT_BE_READ = r"data\.h5: cannot be read \(.+\); create, download or copy it 
             (content, CANNOT_BE_READ)
             for content in (b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<html>")
         ),
-        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (10**9, 100)}"), CANNOT_BE_READ),
         (
             header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100)}"),
             "declares 800,000,000,000 bytes",
@@ -181,16 +175,6 @@ def test_arrays_that_were_never_written_are_refused_before_allocation(tmp_path, 
         find_arrays(tmp_path / "data.h5", "features")
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
-
-
-def test_a_shape_that_does_not_fit_the_values_stored_is_refused(tmp_path):
-    hdf5(tmp_path / "data.h5")
-    good = (tmp_path / "data.h5").read_bytes()
-    shape, other = struct.pack("<2Q", ROWS, 4), struct.pack("<2Q", ROWS - 10, 4)
-    assert shape in good
-    (tmp_path / "data.h5").write_bytes(good.replace(shape, other))
-    with pytest.raises(UserError, match=r"features declares 1,280 bytes, but 1,600 are stored"):
-        find_arrays(tmp_path / "data.h5", "features")
 
 
 @pytest.mark.parametrize(("save", "limit"), [(np.savez, 1e6), (np.savez_compressed, 40e6)])

@@ -1,7 +1,5 @@
 """The reader `arrays`: files of a split, groups of inputs, channels, and files that do not fit each other."""
 
-import pickle
-
 import h5py
 import numpy as np
 import pytest
@@ -70,16 +68,6 @@ def test_splits_are_read_from_lists_of_files(tmp_path):
     assert found["test"].inputs[0][:, 0].tolist() == [2, 2, 3, 3]
     assert found["validation"].labels.tolist() == [0, 1]
     assert {unit.split for unit in units(tmp_path, train="train.txt")} == {"train"}
-
-
-def test_a_unit_is_sent_to_another_process_with_its_own_files_alone(tmp_path):
-    for number in range(3):
-        hdf5(tmp_path / f"part{number}.h5", GOOD)
-    found = units(tmp_path, 4)
-    assert [unit.origin.name for unit in found] == ["part0.h5", "part1.h5", "part2.h5"]
-    sent = pickle.dumps(found[2])
-    assert b"part2.h5" in sent
-    assert b"part1.h5" not in sent
 
 
 TREE = {
@@ -159,14 +147,6 @@ def test_groups_must_have_the_same_names_in_all_files(tmp_path, names):
         UserError, match=message if len(names) == 1 else r"part1\.h5: the file has features/b"
     ):
         units(tmp_path)
-
-
-def test_byte_order_does_not_make_another_type(tmp_path):
-    for number, dtype in enumerate(("<f4", ">f4")):
-        hdf5(tmp_path / f"part{number}.h5", GOOD | {"features": np.arange(6, dtype=dtype).reshape(3, 2)})
-    (features,) = units(tmp_path)[0].read().inputs
-    assert features.dtype.isnative
-    assert features.tolist() == [[0, 1], [2, 3], [4, 5]] * 2
 
 
 @pytest.mark.parametrize(

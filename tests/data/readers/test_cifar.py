@@ -265,10 +265,3 @@ def test_a_flipped_bit_of_a_pickle_changes_at_most_one_value(path, protocol, dis
         pixels, labels = found
         assert (pixels.shape, len(labels)) == ((SAMPLES, 3072), SAMPLES)
         assert int((pixels != PIXELS).sum() + (labels != LABELS).sum()) <= 1
-
-
-@settings(max_examples=40)
-@given(protocol=st.sampled_from(list(PICKLES)), at=st.floats(0, 1, exclude_max=True))
-def test_a_cut_pickle_is_refused(path, protocol, at):
-    content = PICKLES[protocol]
-    assert load(path, content[: int(at * len(content))]) is None

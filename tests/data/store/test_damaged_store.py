@@ -160,14 +160,6 @@ def test_a_wrong_field_is_named(tmp_path, path, value, message):
         Split(DataManifest.load(tmp_path / "store"), "train")
 
 
-def test_values_of_another_byte_order_are_refused(tmp_path):
-    store = handmade(tmp_path, {"train": (FEATURES, LABELS)}, scale=1.0)
-    path = tmp_path / store.splits["train"].shards[0].file
-    path.write_bytes(path.read_bytes().replace(b"'<f4'", b"'>f4'"))
-    with pytest.raises(UserError, match="is unreadable"):
-        Split(store, "train")
-
-
 def test_a_flipped_bit_of_a_value_is_found_by_the_checksum(moved):
     shard = moved.splits["train"].shards[2]
     content = bytearray((moved.folder / shard.file).read_bytes())
