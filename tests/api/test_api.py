@@ -38,15 +38,10 @@ print(*(set(sys.modules) - before))
 first = nnlo_lib.train
 import nnlo_lib.train.task, nnlo_lib.search.space.space
 assert callable(first) and callable(nnlo_lib.train) and callable(nnlo_lib.search)
-try:
-    nnlo_lib.search(nnlo_lib.load_experiment({}))
-except nnlo_lib.UserError as error:
-    print(error)
 """
-    loaded, error = python(code, tmp_path).splitlines()
-    assert {name for name in loaded.split() if name.startswith("nnlo_lib")} == {"nnlo_lib"}
-    assert not {"torch", "numpy", "pandas", "pydantic", "yaml"} & set(loaded.split())
-    assert "search" in error
+    loaded = set(python(code, tmp_path).split())
+    assert {name for name in loaded if name.startswith("nnlo_lib")} == {"nnlo_lib"}
+    assert not {"torch", "numpy", "pandas", "pydantic", "yaml"} & loaded
 
 
 def test_every_name_exists_has_a_type_and_is_in_the_docs():

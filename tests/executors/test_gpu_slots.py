@@ -45,14 +45,23 @@ def machine(monkeypatch, tmp_path):
     return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-def experiment(**changes):
-    parallel = {"ranks": 1, "gpus_per_rank": 1, **changes.pop("parallel", {})}
+@pytest.fixture
+def while_waiting(monkeypatch):
+    """Return a function that sets what happens at each check of a training that waits; without it, SIGTERM arrives."""
+
+    def set_event(event=lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=lambda seconds: event()))
+
+    return set_event
+
+
+def experiment(algorithm="allreduce", **parallel):
     return Experiment.model_validate(
         {
             "name": "x",
-            "parallel": parallel,
+            "algorithm": {"name": algorithm},
+            "parallel": {"ranks": 1, "gpus_per_rank": 1} | parallel,
             "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}},
-            **changes,
         }
     )
 
@@ -61,14 +70,14 @@ def devices(run):
     """Return the device that each rank of a training selects in the current environment."""
     parallel = run.parallel
     masters = 0 if parallel.master_gpu else run.algorithm.masters
-    ranks = 1 if parallel.transport == "simulated" else parallel.ranks
+    is_simulated = parallel.transport == "simulated"
 
     def device_of(comm):
         # The test simulates MPI ranks, too, so the flag must follow the configuration.
-        comm.is_virtual = parallel.transport == "simulated"
+        comm.is_virtual = is_simulated
         return select_device(comm, parallel, comm.rank >= masters)
 
-    return Ranks(ranks).run(device_of)
+    return Ranks(1 if is_simulated else parallel.ranks).run(device_of)
 
 
 def side_by_side(run, count):
@@ -84,21 +93,23 @@ def side_by_side(run, count):
         return found
 
 
-def test_trainings_at_the_same_time_take_different_gpus(machine):
-    machine(4)
-    assert side_by_side(experiment(), 4) == [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]
-    assert side_by_side(experiment(parallel={"ranks": 2}), 2) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
-    simulated = experiment(parallel={"ranks": 3, "transport": "simulated"})
-    assert side_by_side(simulated, 2) == [["cuda:0"], ["cuda:1"]]
-
-
-def test_several_share_a_gpu_evenly_where_its_ranks_may(machine):
-    machine(2)
-    shared = experiment(parallel={"ranks_per_gpu": 2})
-    assert side_by_side(shared, 4) == [["cuda:0"], ["cuda:1"], ["cuda:0"], ["cuda:1"]]
-    machine(4)
-    whole = experiment(parallel={"ranks": 3, "ranks_per_gpu": 2})
-    assert side_by_side(whole, 2) == [["cuda:0", "cuda:0", "cuda:1"], ["cuda:2", "cuda:2", "cuda:3"]]
+@pytest.mark.parametrize(
+    ("gpus", "settings", "expected"),
+    [
+        (4, {}, [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]),
+        (4, {"ranks": 2}, [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]),
+        (4, {"ranks": 3, "transport": "simulated"}, [["cuda:0"], ["cuda:1"]]),
+        (2, {"ranks_per_gpu": 2}, [["cuda:0"], ["cuda:1"], ["cuda:0"], ["cuda:1"]]),
+        (
+            4,
+            {"ranks": 3, "ranks_per_gpu": 2},
+            [["cuda:0", "cuda:0", "cuda:1"], ["cuda:2", "cuda:2", "cuda:3"]],
+        ),
+    ],
+)
+def test_simultaneous_trainings_use_different_gpus_or_share_them_evenly(machine, gpus, settings, expected):
+    machine(gpus)
+    assert side_by_side(experiment(**settings), len(expected)) == expected
 
 
 def test_visible_gpus_of_the_user_are_kept_and_locked_by_their_names(machine, monkeypatch):
@@ -115,71 +126,60 @@ def test_jobs_of_a_scheduler_do_not_share_locks(machine, monkeypatch):
     machine(1)
     for job in ("7", "8"):
         monkeypatch.setenv("SLURM_JOB_ID", job)
-        seat = reserve_gpus(experiment())
-        assert seat.__enter__()
+        assert reserve_gpus(experiment()).__enter__()
 
 
 def test_a_rank_without_a_gpu_names_the_missing_gpu(machine):
     machine(2)
-    with (
-        reserve_gpus(experiment(parallel={"ranks": 3})),
-        pytest.raises(UserError, match="needs GPU 2, but 2 are visible"),
-    ):
-        devices(experiment(parallel={"ranks": 3}))
+    large = experiment(ranks=3)
+    with reserve_gpus(large), pytest.raises(UserError, match="needs GPU 2, but 2 are visible"):
+        devices(large)
 
 
-def test_a_training_waits_for_a_gpu(machine, monkeypatch, capsys):
+def test_a_training_waits_for_a_gpu(machine, while_waiting, capsys):
     machine(1)
-    first = reserve_gpus(experiment())
+    first, checks = reserve_gpus(experiment()), []
     assert first.__enter__()
-    naps = []
 
-    def nap(seconds):
-        naps.append(seconds)
-        if len(naps) == 3:
+    def release_at_the_third_check():
+        checks.append(1)
+        if len(checks) == 3:
             first.__exit__(None, None, None)
 
-    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=nap))
-    with reserve_gpus(experiment()) as there:
-        assert there
-    assert len(naps) == 3
+    while_waiting(release_at_the_third_check)
+    with reserve_gpus(experiment()) as has_gpus:
+        assert has_gpus
+    assert len(checks) == 3
     assert capsys.readouterr().err.count("waiting for 1 of 1 GPUs") == 1
 
 
-def test_a_signal_ends_the_wait_for_a_gpu_and_the_handlers_are_restored(machine, monkeypatch):
+def test_a_signal_ends_the_wait_for_a_gpu_and_the_handlers_are_restored(machine, while_waiting):
     machine(1)
     before = signal.getsignal(signal.SIGTERM)
-    sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=sleep))
-    with reserve_gpus(experiment()), reserve_gpus(experiment()) as there:
-        assert not there
+    while_waiting()
+    with reserve_gpus(experiment()), reserve_gpus(experiment()) as has_gpus:
+        assert not has_gpus
     assert signal.getsignal(signal.SIGTERM) is before
-    with reserve_gpus(experiment()) as there:
-        assert there, "all seats are left"
+    with reserve_gpus(experiment()) as has_gpus:
+        assert has_gpus, "all locks are released"
 
 
-def test_a_large_training_is_not_overtaken_for_ever(machine, monkeypatch):
+def test_a_large_training_is_not_overtaken_for_ever(machine, while_waiting):
     """If a training of two GPUs waits first, a later training of one GPU waits, too, although one GPU is free."""
     machine(2)
-    small, large = experiment(), experiment(parallel={"ranks": 2})
-    with reserve_gpus(small):
-        order = []
+    order = []
 
-        def nap(_):
-            if not order:
-                order.append("small waits, too")
-                monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=stop))
-                with reserve_gpus(small) as there:
-                    order.append(there)
-                os.kill(os.getpid(), signal.SIGTERM)
+    def start_another():
+        order.append("the small training waits, too")
+        while_waiting()
+        with reserve_gpus(experiment()) as has_gpus:
+            order.append(has_gpus)
+        os.kill(os.getpid(), signal.SIGTERM)
 
-        def stop(_):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=nap))
-        with reserve_gpus(large) as there:
-            assert not there
-    assert order == ["small waits, too", False]
+    while_waiting(start_another)
+    with reserve_gpus(experiment()), reserve_gpus(experiment(ranks=2)) as has_gpus:
+        assert not has_gpus
+    assert order == ["the small training waits, too", False]
 
 
 def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
@@ -190,7 +190,7 @@ def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
 
 
 def test_trainings_without_gpus_take_no_locks(machine, tmp_path):
-    with reserve_gpus(experiment(parallel={"gpus_per_rank": 0})) as there:
+    with reserve_gpus(experiment(gpus_per_rank=0)) as there:
         assert there
     assert not list(tmp_path.iterdir())
 
@@ -199,7 +199,7 @@ def test_a_search_with_too_few_gpus_is_warned(machine, capsys):
     machine(2)
     warn_if_gpus_are_few(experiment())
     assert "2 GPUs are visible, enough for 2 of 4 simultaneous trainings" in capsys.readouterr().err
-    warn_if_gpus_are_few(experiment(parallel={"ranks_per_gpu": 2}))
+    warn_if_gpus_are_few(experiment(ranks_per_gpu=2))
     machine(4)
     warn_if_gpus_are_few(experiment())
     assert not capsys.readouterr().err
@@ -240,16 +240,15 @@ def test_fold_tasks_of_all_executors_reserve_gpus(machine, search, monkeypatch):
     assert found == [["cuda:0"], ["4,5", "cuda:1"]]
 
 
-def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(machine, search, monkeypatch):
+def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(
+    machine, search, monkeypatch, while_waiting
+):
     machine(1)
     monkeypatch.setattr(trial_process, "train_fold_task", None)
-    sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=sleep))
+    while_waiting()
+    options = LaunchOptions(wait_for_lease=True)
     with reserve_gpus(experiment()):
-        assert (
-            trial_process.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True))
-            == EXIT_PREEMPTED
-        )
+        assert trial_process.train_trial(search, FoldTask(0, 0, 3), options) == EXIT_PREEMPTED
 
 
 def world(rank, size, hosts):
@@ -273,8 +272,7 @@ def world(rank, size, hosts):
     ],
 )
 def test_rank_groups_on_a_host_take_different_gpus(settings, size, gpus, hosts, expected):
-    downpour = {"algorithm": {"name": "downpour"}} if "master_gpu" in settings else {}
-    settings = experiment(**downpour, parallel=settings)
+    settings = experiment("downpour" if "master_gpu" in settings else "allreduce", **settings)
     ranks = range(1, len(hosts))
     assert [gpus_of_group(world(rank, size, hosts), settings, [*range(gpus)]) for rank in ranks] == expected
 

@@ -53,7 +53,7 @@ def test_replay_names_a_decision_that_does_not_follow_from_the_results(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("executor", ["local", "submitit"])
+@pytest.mark.parametrize("executor", ["local", "mpi", "submitit"])
 def test_ctrl_c_saves_all_trainings_and_the_same_command_resumes_them(executor: str, tmp_path: Path) -> None:
     """A terminal sends SIGINT to the driver and to all its child processes."""
     settings = SETTINGS | {"search": SETTINGS["search"] | {"trials": 2}}

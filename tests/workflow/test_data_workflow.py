@@ -28,35 +28,41 @@ def imagenet(source):
     return {"dataset": "imagenet", "source": str(source), "format": "npz", "crop": 224}
 
 
+FEW = {
+    "model": SMALL,
+    "train": {"epochs": 1, "batch_size": 16, "steps_per_epoch": 2},
+    "parallel": {"ranks": 1},
+}
+
+
 @pytest.mark.real
-def test_mnist_cifar10_and_tfrecords_are_converted_once_and_trained(clone, shared_data):
-    """A conversion that ended before its last TFRecord continues with the missing ones."""
-    few = {"epochs": 1, "batch_size": 16, "steps_per_epoch": 4}
-    standard = imagenet(shared_data / "imagenet_tfrecord") | {
-        "normalize": "standard",
-        "augment": {"flip": 0.5},
-    }
+def test_files_of_mnist_and_cifar10_become_stores_and_trained_models(clone, shared_data):
+    archive = str(shared_data / "cifar10/cifar-10-binary.tar.gz")
     runs = {
         "mnist": {"data": {"dataset": "mnist", "source": str(shared_data / "mnist")}},
-        "cifar": {"data": {"dataset": "cifar10", "source": str(shared_data / "cifar10")}},
-        "imagenet": {"data": standard, "train": {"steps_per_epoch": 2}},
+        "cifar": {"data": {"dataset": "small", "source": archive, "reader": {"name": "cifar"}}},
     }
-    settings = {"name": "data", "model": SMALL, "train": few, "parallel": {"ranks": 1}, "runs": runs}
-    clone.experiment(**settings)
-    folder = store_of(clone, "imagenet")
+    clone.run(**FEW, name="images", runs=runs)
+    found = {run: clone.evaluation(f"images/{run}/seed-0") for run in runs}
+    samples = {run: (each["split"], each["samples"]) for run, each in found.items()}
+    assert samples == {"mnist": ("test", 10_000), "cifar": ("test", 2000)}
+
+
+@pytest.mark.exhaustive
+def test_each_tfrecord_file_is_a_job_and_a_killed_conversion_goes_on(clone, shared_data):
+    data = imagenet(shared_data / "imagenet_tfrecord") | {"normalize": "standard", "augment": {"flip": 0.5}}
+    clone.experiment(**FEW, name="tfrecords", data=data, runs=ALONE)
+    folder = store_of(clone, "alone")
     clone.run(f"{folder}/shards/train/train-00002-of-00004.json")
     shard = clone.folder / folder / "train/train-00002-of-00004.npz"
     converted = shard.stat().st_mtime_ns
-    said = clone.run()
-    assert said.count("convert shard train/train-0000") == 3
+    assert clone.run().count("convert shard train/train-0000") == 3
     assert shard.stat().st_mtime_ns == converted
     with np.load(shard) as arrays:  # PyDTNN reads the shard the same way
         assert (arrays["x"].shape, arrays["x"].dtype) == ((16, 3, 227, 227), np.uint8)
         assert (arrays["y"].shape, arrays["y"].dtype) == ((16, 1), np.int16)
-    found = {run: clone.evaluation(f"data/{run}/seed-0") for run in runs}
-    assert {run: (each["split"], each["samples"]) for run, each in found.items()} == {
-        "mnist": ("test", 10_000), "cifar": ("test", 10_000), "imagenet": ("test", 16)
-    }  # fmt: skip
+    evaluation = clone.evaluation("tfrecords/alone/seed-0")
+    assert (evaluation["split"], evaluation["samples"]) == ("test", 16)
 
 
 @pytest.mark.exhaustive
@@ -69,40 +75,6 @@ def test_imagenet_of_full_size_is_planned_in_seconds(clone, tmp_path):
     end = os.times()  # processor time, because other tests may run in parallel
     assert "1152" in said
     assert end.children_user + end.children_system - start.children_user - start.children_system < 30
-
-
-@pytest.mark.exhaustive
-def test_lists_of_hdf5_files_without_a_test_split_are_evaluated_on_held_back_samples(clone, tmp_path):
-    rng = np.random.default_rng(1)
-    centers = rng.normal(size=(3, 6))
-    for number in range(3):
-        classes = rng.integers(0, 3, 40)
-        with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
-            file["features"] = (centers[classes] + 0.1 * rng.normal(size=(40, 6))).astype(np.float32)
-            file["labels"] = np.eye(3)[classes]
-    (tmp_path / "train.txt").write_text("part0.h5\npart1.h5\npart2.h5\n")
-    (clone.folder / "mine.py").write_text(
-        "from torch import nn\ndef build(shape, classes):\n    return nn.Linear(*shape, classes)\n"
-    )
-    reader = {"name": "arrays", "train": "train.txt"}
-    data = {"dataset": "lists", "source": str(tmp_path), "reader": reader, "normalize": "standard"}
-    clone.run(
-        name="lists",
-        data=data,
-        model={"name": "mine.py:build"},
-        train={"epochs": 20, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
-        parallel={"ranks": 2},
-        runs={name: {"data": {"partition": {"name": name}}} for name in ("iid", "by_class")},
-    )
-    for run in ("iid", "by_class"):
-        evaluation = clone.evaluation(f"lists/{run}/seed-0")
-        assert (evaluation["split"], evaluation["samples"]) == ("held back", 12)
-        assert evaluation["accuracy"] > 0.9
-        with np.load(clone.results("lists") / run / "seed-0/partition.npz") as saved:
-            assert sorted(np.concatenate([saved[name] for name in saved])) == list(range(120))
-    shown = nnlo("data", "tiny.yaml", folder=clone.folder)
-    assert shown.returncode == 0, shown.stderr
-    assert "lists" in shown.stdout
 
 
 TWO_INPUTS = """

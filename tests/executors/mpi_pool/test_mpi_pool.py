@@ -1,18 +1,13 @@
 """Rank groups of one allocation: a lost group costs one attempt, and a training leaves no state to the next."""
 
 import json
-import os
 import re
 import shutil
-import signal
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.killed_searches import Search
 from helpers.nnlo_command import nnlo_process
-from helpers.training_process import processes_of, wait
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import MpiPoolConfig
@@ -80,20 +75,6 @@ def results(search: Search) -> dict[int, tuple[dict, Result]]:
     }
 
 
-@contextmanager
-def under_way(search: Search, epochs: int):
-    """Start the search and yield its process after `epochs` more epochs of all trainings; kill it at the end."""
-    before, process = search.epochs_done, search.start()
-    try:
-        wait("epochs", lambda: search.epochs_done >= before + epochs or process.poll() is not None, 600)
-        assert process.poll() is None, search.said
-        yield process
-    finally:
-        process.kill()
-        process.wait(100)
-    wait("no process is left", lambda: not processes_of(search.folder))
-
-
 @pytest.mark.exhaustive
 def test_a_rank_group_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(tmp_path):
     space = {
@@ -121,28 +102,6 @@ def test_a_rank_group_goes_on_after_a_failure_with_the_bits_of_processes_of_its_
     assert done.returncode == 0, done.stderr
     assert (folder / "model.safetensors").read_bytes() == before
     assert results(search)[last][1].rows[-1]["val_loss"] == trials[last][1].rows[-1]["val_loss"]
-
-
-@pytest.mark.exhaustive
-def test_a_search_with_killed_drivers_and_ranks_ends_with_every_trial_once(tmp_path):
-    """The search resumes after a SIGKILL of its driver, of a rank, and after SIGTERM, also without rank groups."""
-    space = {"train.optimizer.lr": [0.01, 0.02, 0.03]}
-    search = pool_search(tmp_path, space, 2, 2, train={"epochs": 25, "batch_size": 32})
-    with under_way(search, 4):
-        pass
-    with under_way(search, 2) as process:
-        [note, *_] = tmp_path.glob("results/t/search/trials/*/fold-0/state/ranks/1")
-        os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
-        wait("the other rank ends", lambda: "peer lost" in {each["reason"] for each in search.attempts}, 600)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(600) == 75, search.said
-        assert "lost rank group" in search.said
-    replace(search, executor="local").run()
-    assert [result.status for _, result in results(search).values()] == ["finished"] * 3
-    for number in range(3):
-        history = (run_folder(search, number) / "state/history.jsonl").read_text().splitlines()
-        assert [json.loads(line)["epoch"] for line in history] == list(range(1, 26))
-    assert any(each["from"] > 0 for each in search.attempts)
 
 
 @pytest.mark.exhaustive

@@ -134,16 +134,6 @@ def test_models_find_the_bottom_of_a_bowl(name: str) -> None:
     assert lowest(name, 0) < statistics.median(lowest("random", seed) for seed in range(3)) / 3
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", LEARNING)
-def test_methods_learn_names_and_ranges(name: str) -> None:
-    """The last 10 of 40 proposals mostly have the best optimizer, and better learning rates than by chance."""
-    searches = [run(searching(name, MIXED, seed=seed), loss, 40)[30:] for seed in range(3)]
-    points = [point for points in searches for point in points]
-    assert sum(point["optimizer"] == "adam" for point in points) > 15  # chance level: 10
-    assert statistics.median(abs(math.log10(point["lr"]) + 2) for point in points) < 1  # chance level: 1.25
-
-
 @pytest.mark.parametrize("name", LEARNING)
 def test_failures_repel(name: str) -> None:
     """If all trials in one half of the plane fail, less than a third of the last proposals are in that half."""
