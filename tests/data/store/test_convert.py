@@ -329,7 +329,7 @@ def test_a_file_that_changes_in_every_round_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("format", ["hdf5", "npz"])
 def test_a_full_disk_leaves_no_store_that_mixes_two_conversions(digits_raw, tmp_path, format):
-    """The limit on the file size stands for a full disk, which test_full_disk.py fills."""
+    """The limit on the file size stands for a full disk, which test_conversion_resources.py fills."""
     stored(DIGITS, digits_raw, tmp_path, "npz", 100)
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
