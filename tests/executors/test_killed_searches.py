@@ -22,7 +22,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Search:
     return search
 
 
-# Killed drivers of the other two are in tests/slurm/test_slurm_submitit.py and tests/workflow/test_search_workflow.py, too.
 REAL = {"local", "mpi"}
 EXECUTORS = [
     pytest.param(name, marks=pytest.mark.real if name in REAL else pytest.mark.exhaustive)
