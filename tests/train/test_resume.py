@@ -25,6 +25,7 @@ from helpers.algorithm_trainings import (
     task,
 )
 from helpers.power_cut import CrashState, Disk
+from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
 from nnlo_lib.config.algorithm import ALGORITHMS
@@ -94,7 +95,7 @@ def undisturbed(tmp_path_factory, manifest):
             made = job(tmp_path_factory.mktemp("whole") / "job", manifest, case, compute)
             snapshots = Snapshots(made.folder, case)
             with patch.object(failpoints, "_handlers", [snapshots]):
-                assert train_simulated(made, StopFlag())
+                simulate(made)
             assert snapshots.files.keys() == set(MOMENTS)
             trained[case, compute] = made, snapshots.files
         return trained[case, compute]
@@ -179,7 +180,7 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(undisturbed, damage)
     *_, before, newest = sorted((ended.state / "checkpoints").glob("[0-9]*"))
     DAMAGES[damage](newest)
     (ended.state / "checkpoints/unfinished-00000009").mkdir()
-    assert train_simulated(ended, StopFlag())
+    simulate(ended)
     check(ended, whole, "allreduce")
     log = (ended.state / "log.txt").read_text()
     assert "is skipped" in log or "manifest" in damage

@@ -1,9 +1,7 @@
 """The log of a training starts with its settings, as far as they are no defaults."""
 
 from helpers.observed_training import watched
-
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
+from helpers.training_here import simulate
 
 
 def test_the_log_starts_with_the_settings_that_are_no_defaults(tmp_path, small_store):
@@ -14,8 +12,7 @@ def test_the_log_starts_with_the_settings_that_are_no_defaults(tmp_path, small_s
         "parallel": {"ranks": 3, "transport": "simulated"},
         "metrics": ["accuracy", "mse"],
     }
-    task = watched(tmp_path / "job", small_store, {}, **settings)
-    assert train_simulated(task, StopFlag())
+    simulate(watched(tmp_path / "job", small_store, {}, **settings))
     written = (tmp_path / "job/log.txt").read_text().splitlines()
     first, *lines = (line.split(" ", 2)[2] for line in written if line.count(" ") > 1)
     assert "easgd on 3 ranks" in first

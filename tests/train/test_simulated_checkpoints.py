@@ -12,9 +12,7 @@ from helpers.algorithm_trainings import (
     rows,
     task,
 )
-
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
+from helpers.training_here import simulate
 
 MACHINES = {
     "unequal": {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3},
@@ -30,7 +28,7 @@ def trained(folder, manifest, case, machine, **checkpoint):
     job = task(
         folder, manifest, case, SIMULATED_ASYNCHRONOUS[case] | {"checkpoint": checkpoint}, **MACHINES[machine]
     )
-    assert train_simulated(job, StopFlag())
+    simulate(job)
     return job
 
 
@@ -56,7 +54,7 @@ def test_a_training_resumed_after_an_epoch_has_the_same_bits(tmp_path, manifest,
     whole = trained(tmp_path / "whole", manifest, case, machine)
     parts = task(tmp_path / "parts", manifest, case, SIMULATED_ASYNCHRONOUS[case], **MACHINES[machine])
     for epochs in range(1, EPOCHS + 1):
-        assert train_simulated(replace(parts, until=epochs), StopFlag())
+        simulate(replace(parts, until=epochs))
     for ours, reference in zip(measured(parts), measured(whole), strict=True):
         assert ours == reference
 
@@ -78,8 +76,7 @@ def test_the_version_of_the_code_changes_no_clock(tmp_path, manifest, case, monk
     histories = []
     for number, version in enumerate(("0.2.0", "0.2.0 (0123456789ab+)")):
         monkeypatch.setattr("nnlo_lib.train.resume.code_version", lambda version=version: version)
-        job = task(tmp_path / str(number), manifest, case, SIMULATED_ASYNCHRONOUS[case])
-        assert train_simulated(job, StopFlag())
+        job = simulate(task(tmp_path / str(number), manifest, case, SIMULATED_ASYNCHRONOUS[case]))
         histories.append([row["seconds"] for row in rows(job)])
         summaries = json.loads((job.folder / "summary.json").read_text())
         histories[-1].append(summaries["seconds"]["total"])

@@ -3,20 +3,20 @@
 import pytest
 import yaml
 from helpers.algorithm_trainings import measured, task
+from helpers.training_here import simulate
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 SCHEDULED = {"schedule": {"name": "step", "every": 3, "factor": 0.5, "unit": "steps"}, "scale_lr": "sqrt"}
 RUN = {"algorithm": {"name": "easgd", "momentum": 0.5}, "parallel": {"ranks": 4}}
 
 
 def trained(folder, manifest, algorithm, **train):
-    job = task(folder, manifest, "easgd", {"algorithm": {"name": "easgd", **algorithm}, "train": train})
-    assert train_simulated(job, StopFlag())
+    job = simulate(
+        task(folder, manifest, "easgd", {"algorithm": {"name": "easgd", **algorithm}, "train": train})
+    )
     history, _, _, weights = measured(job)
     return history, weights
 

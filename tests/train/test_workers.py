@@ -6,12 +6,11 @@ from collections import Counter
 import pytest
 import torch
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from nnlo_lib.config import Run
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
 MODEL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
@@ -38,7 +37,7 @@ def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, small_store, c
         task = watched(
             folder, small_store, {}, train=train, model=MODEL, algorithm=algorithm, parallel=parallel
         )
-        assert train_simulated(task, StopFlag())
+        simulate(task)
         logs.append((folder / "log.txt").read_text())
     assert all("scaled for 2 workers" in log for log in logs) == (case != "individual")
     assert all("7 steps per epoch" in log for log in logs)
@@ -64,7 +63,7 @@ def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, small
             train={"batch_size": 10, "precision": "float64", "optimizer": SGD, "validate_every": 2},
             topology={"name": "path"}, parallel=parallel | {"transport": "simulated", "simulation": machine},
         )  # fmt: skip
-        assert train_simulated(task, StopFlag())
+        simulate(task)
         state, summary = tmp_path / str(processes) / "state", tmp_path / str(processes) / "summary.json"
         trained.append(load_file(tmp_path / str(processes) / "model.safetensors"))
         rows.append([json.loads(row) for row in (state / "history.jsonl").read_text().splitlines()])
@@ -115,8 +114,7 @@ def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
     graph |= {"weights": "lazy_metropolis"} if name == "d2" else {}
     train = {"batch_size": 5, "optimizer": RULES[rule]}
     settings = {"train": train, "model": MODEL, "algorithm": {"name": name}, "topology": graph}
-    task = watched(tmp_path, small_store, {}, 7 + servers, **settings)
-    assert train_simulated(task, StopFlag())
+    simulate(watched(tmp_path, small_store, {}, 7 + servers, **settings))
     assert min(steps.values()) == IDLE[name]
     assert Counter(steps.values())[18] == (7 if IDLE[name] == 18 else 5)
     rows = [json.loads(row) for row in (tmp_path / "state/history.jsonl").read_text().splitlines()]
@@ -141,7 +139,7 @@ def test_with_dynamic_dealing_fast_workers_do_the_work_of_slow_ones(tmp_path, sm
             algorithm={"name": name, **DEALT[name]}, train={"batch_size": 4, "dealing": dealing},
             parallel={"ranks": 4, "transport": "simulated", "simulation": slow},
         )  # fmt: skip
-        assert train_simulated(task, StopFlag())
+        simulate(task)
         summary = json.loads((task.folder / "summary.json").read_text())
         seen.append(summary["samples_seen"])
         seconds.append(summary["seconds"]["total"])

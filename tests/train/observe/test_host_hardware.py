@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 
 from nnlo_lib.train.observe.host_hardware import hardware_by_host, rank_hardware
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 
 def rank(host, process=1, allowed=(0, 1), gpu=None):
@@ -47,8 +46,7 @@ def test_a_rank_reports_its_own_host():
 
 def test_a_summary_has_hardware_flops_and_the_published_step(tmp_path, small_store):
     """Two simulated ranks on this host; the page reads these keys."""
-    task = watched(tmp_path / "job", small_store, {}, ranks=2, train={"restore_best": "train_loss"})
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "job", small_store, {}, ranks=2, train={"restore_best": "train_loss"}))
     summary = json.loads((task.folder / "summary.json").read_text())
     (host,) = summary["hardware"]
     assert host == socket.gethostname()

@@ -5,15 +5,12 @@ import json
 
 import pytest
 from helpers.observed_training import watched
-
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
+from helpers.training_here import simulate
 
 
 def test_the_history_has_the_form_of_nnlo(tmp_path, small_store):
     data = {"validation": 0.2}
-    task = watched(tmp_path / "run", small_store, {"nnlo_history": True}, data=data)
-    assert train_simulated(task, StopFlag())
+    simulate(watched(tmp_path / "run", small_store, {"nnlo_history": True}, data=data))
     found = json.loads((tmp_path / "run/nnlo_history.json").read_text())
     with (tmp_path / "run/history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -35,5 +32,5 @@ def test_the_history_has_the_form_of_nnlo(tmp_path, small_store):
 def test_without_the_setting_no_file_is_left(tmp_path, small_store):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/nnlo_history.json").write_text("of an earlier experiment")
-    assert train_simulated(watched(tmp_path / "run", small_store, {}), StopFlag())
+    simulate(watched(tmp_path / "run", small_store, {}))
     assert not (tmp_path / "run/nnlo_history.json").exists()

@@ -5,6 +5,7 @@ import pytest
 import torch
 from helpers.algorithm_trainings import rows, task
 from helpers.oracles.optimizers import RULES
+from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 from safetensors.torch import load, save
 from torch import nn
@@ -15,7 +16,6 @@ from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.train.optimizers import chunked as pieces
 from nnlo_lib.train.optimizers.factory import attach_optimizer
 from nnlo_lib.train.optimizers.parameter_layout import layout_of, layout_of_prefix
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
@@ -121,7 +121,7 @@ def test_every_rule_goes_with_every_algorithm(tmp_path, manifest, name, rule):
         "train": {"optimizer": {"name": rule, "lr": 0.001}, "schedule": {"name": "constant"}},
     }
     whole, parts = (task(tmp_path / folder, manifest, name, settings) for folder in ("whole", "parts"))
-    assert train_simulated(whole, StopFlag())
+    simulate(whole)
     while not train_simulated(parts, StopAfter(30)):
         pass
     assert all(np.isfinite(row["val_loss"]) for row in rows(parts))

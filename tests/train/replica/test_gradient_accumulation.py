@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.algorithm_trainings import measured, task
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
@@ -13,8 +14,6 @@ from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.problems.factory import build_problem
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.gradients import LocalGradients, micro_batch_slices
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica
@@ -82,8 +81,7 @@ def test_a_training_in_parts_is_one_in_the_whole(tmp_path, manifest, compute):
             "train": {"accumulate": parts, "precision": "float64"},
             "model": MODEL,
         }
-        job = task(tmp_path / f"{parts}", manifest, "allreduce", settings)
-        assert train_simulated(job, StopFlag())
+        job = simulate(task(tmp_path / f"{parts}", manifest, "allreduce", settings))
         results.append(measured(job)[0])
     for ours, reference in zip(*results, strict=True):
         assert ours.keys() == reference.keys()

@@ -1,11 +1,10 @@
 """Gradient clipping limits the norm of the vector that the optimizer applies: local, exchanged or received."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from helpers.algorithm_trainings import SYNCHRONOUS, rows, task
+from helpers.algorithm_trainings import SYNCHRONOUS, task
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
@@ -16,8 +15,6 @@ from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.train.optimizers.factory import attach_optimizer
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
 LR, SIZE = 0.1, 12
@@ -98,18 +95,10 @@ def test_no_optimizer_is_given_more(tmp_path, manifest, case, monkeypatch):
 
     monkeypatch.setattr(Replica, "step", measured)
     train = {"clip_norm": 0.01, "precision": "float64", "optimizer": {"name": "sgd", "lr": 0.5}}
-    job = task(tmp_path / "job", manifest, case, SYNCHRONOUS[case] | {"train": train | {"epochs": 1}})
-    assert train_simulated(job, StopFlag())
+    simulate(task(tmp_path / "job", manifest, case, SYNCHRONOUS[case] | {"train": train | {"epochs": 1}}))
     assert len(lengths) > 10
     assert max(lengths) <= 0.5 * 0.01 * (1 + 1e-9)
     assert max(lengths) > 0.5 * 0.0099
-
-
-def test_clipping_keeps_replicas_equal(tmp_path, manifest):
-    job = task(tmp_path / "job", manifest, "allreduce", {"train": {"clip_norm": 0.1}})
-    assert train_simulated(job, StopFlag())
-    assert [row["invariant"] for row in rows(job)] == [0, 0]
-    assert json.loads((job.folder / "summary.json").read_text())["config"]["train"]["clip_norm"] == 0.1
 
 
 def test_nothing_to_clip_is_refused():

@@ -10,14 +10,13 @@ import pytest
 import torch
 from helpers.algorithm_trainings import interrupt, measured, rows, task
 from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.comm.midpass import PassCollectives
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.sync_batch_norm import (
     SyncBatchNorm,
     convert_sync_batch_norm,
@@ -197,7 +196,7 @@ SETTINGS = {
 def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, case):
     settings = SETTINGS[case] | {"parallel": {"ranks": 3, "sync_batch_norm": True}}
     whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
-    assert train_simulated(whole, StopFlag())
+    simulate(whole)
     interrupt(parts)
     assert measured(parts) == measured(whole)
     assert [row["invariant"] for row in rows(whole)] == [0, 0]
