@@ -196,6 +196,10 @@ def test_the_values_of_a_page_equal_their_record(kind, fake, report, monkeypatch
         report(fake, failed=failed)
     for name in ["css", *([] if kind is classification else ALIKE)]:
         seen.pop(name, None)
+    if kind is not classification:  # lines are drawn alike on all pages
+        seen["panels"] = [
+            (each.title, each.against, [c.run for c in each.curves]) for each in seen.pop("panels", [])
+        ]
     found = json.loads(json.dumps(digest(seen, fake.root)))
     record = RECORDS / f"{kind.__name__}.json"
     if os.environ.get("NNLO_RECORD"):
