@@ -31,7 +31,7 @@ ALIKE = (
     "models", "layer_headings", "packages", "commands", "experiment", "experiment_file", "times", "phases", "volumes",
     "purposes", "attempt_headings",
 )  # fmt: skip
-WIDTH = 140  # characters of a line of a record
+WIDTH = 160  # characters of a line of a record
 
 
 def classification(fake):
