@@ -242,6 +242,7 @@ def driver(tmp_path: Path, place: Place) -> Driver:
     return Driver(tmp_path, place)
 
 
+@pytest.mark.processes  # where Slurm is installed, its commands
 def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(driver: Driver, place: Place) -> None:
     driver.start(LEAF)
     driver.end_job("killed", "out of memory", "time limit", "out of memory")
@@ -249,6 +250,7 @@ def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(driver: Driv
     assert place.attempts == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.processes  # where Slurm is installed, its commands
 def test_jobs_that_never_begin_to_train_end_the_search(driver: Driver, place: Place) -> None:
     driver.start(LEAF)
     driver.end_job(None, None, "killed", None, None)
