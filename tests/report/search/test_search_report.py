@@ -151,7 +151,7 @@ def test_hostile_words_are_only_text(search, page):
 def test_the_key_that_matters_is_found(search):
     """The learning rate is ranked first: the synthetic objective is a parabola of its logarithm, lowest at 0.01."""
     made = search()
-    for _ in range(40):
+    for _ in range(60):
         made.trial()
     data = StudyData.load(made.folder)
     fitted = fit_forest(data, searched_parameters(data, data.ranked_rows))
