@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 from helpers.nnlo_command import REPOSITORY, nnlo
 from helpers.training_here import run_here
@@ -20,6 +21,7 @@ from nnlo_lib.data.store.split import Split
 READER = {"robots": 4, "scans": 60, "width": 240, "height": 200, "validation_scans": 40, "test_scans": 20}
 
 
+@pytest.mark.long("plans the paths of four robots, converts 150,000 points and trains four networks on them")
 def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
     settings = yaml.safe_load((REPOSITORY / "config/experiments/lidar-quick.yaml").read_text())
     settings["data"]["reader"] |= READER
