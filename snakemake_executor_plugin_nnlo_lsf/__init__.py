@@ -96,12 +96,12 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
             text, self._queue.known_queues() if kind_of_known_values(text) == "queues" else ""
         )
 
-    def _adopt_unreported(self, job: Any) -> bool:
-        for number in self._queue.find_submitted(_job_name(job, self.run_uuid)):
-            if SubmissionRecord.read(number) is None and self._is_active(number):
-                self._report_submission(SubmittedJobInfo(job, number, self._log_entry("")))
-                return True
-        return False
+    def _submitted_numbers(self, job: Any) -> list[str] | None:
+        found = self._queue.find_submitted(_job_name(job, self.run_uuid))
+        return found and [number for number in found if SubmissionRecord.read(number) is None]
+
+    def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
+        return SubmittedJobInfo(job, number, self._log_entry(""))
 
     def _log_of(self, info: SubmittedJobInfo) -> str:
         return str((info.aux or {}).get("lsf_logfile", ""))

@@ -41,11 +41,14 @@ class LsfQueue:
         answer = self._run("bkill", *numbers)
         return answer is not None and (not answer.returncode or bool(ENDED.search(answer.stderr)))
 
-    def find_submitted(self, name: str) -> list[str]:
-        """Return the numbers of the jobs with a name, whatever their state."""
+    def find_submitted(self, name: str) -> list[str] | None:
+        """Return the numbers of the jobs with a name, whatever their state; None without an answer."""
         answer = self._run("bjobs", "-a", "-noheader", "-o", "jobid job_name delimiter='|'")
-        lines = answer.stdout.splitlines() if answer else []
-        return [line.partition("|")[0] for line in lines if line.partition("|")[2] == name]
+        if answer is None or (answer.returncode and not NONE_FOUND.search(answer.stdout + answer.stderr)):
+            return None
+        return [
+            line.partition("|")[0] for line in answer.stdout.splitlines() if line.partition("|")[2] == name
+        ]
 
     def known_queues(self) -> str:
         """Return a phrase with the names of the queues, or an empty string if LSF does not answer."""
