@@ -1,6 +1,6 @@
 """Looks at the jobs of this user in Slurm: one squeue for all, then sacct and scontrol for the jobs that squeue lacks."""
 
-import getpass
+import os
 import re
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -63,7 +63,7 @@ class SlurmQueue:
         """Return what Slurm knows about jobs; the report is incomplete if a query failed."""
         wanted = set(numbers)
         answer = self._ask(
-            "squeue", f"--user={getpass.getuser()}", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
+            "squeue", f"--user={os.getuid()}", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
         )  # fmt: skip
         if answer is None or answer.returncode:
             return NO_ANSWER

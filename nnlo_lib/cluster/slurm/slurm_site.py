@@ -43,9 +43,11 @@ class SlurmSite:
     def ask(cls, run: Command = run_command) -> "SlurmSite":
         """Ask scontrol and sacctmgr; a command that fails leaves its part empty."""
         shown = run("scontrol", "show", "partition", "--oneliner")
-        listed = run(
-            "sacctmgr", "--noheader", "--parsable2", "list", "associations", f"user={getpass.getuser()}", "format=account"
-        )  # fmt: skip
+        try:
+            whose = f"user={getpass.getuser()}"
+        except (KeyError, OSError):  # a user without an entry in the password file, as in some containers
+            whose = "user=none"
+        listed = run("sacctmgr", "--noheader", "--parsable2", "list", "associations", whose, "format=account")
         found = [
             _partition(line) for line in (shown.stdout.splitlines() if shown and not shown.returncode else [])
         ]
